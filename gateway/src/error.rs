@@ -1,0 +1,181 @@
+//! Why no decision could be made: one closed [`Code`], and the only table of what it means over HTTP and gRPC
+//! (docs/protocol.md, section 4). Knows nothing of how an answer is written; that is `ingress::answer`.
+
+use std::time::Duration;
+
+use tonic::Code as Grpc;
+
+use crate::step::Reason;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal, $http:literal, $grpc:ident;)+) => {
+        /// Why no decision could be made. The names are reserved: no block carries one.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[$doc])* $variant,)+ }
+
+        impl Code {
+            /// All of them, in the order of docs/errors.md.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)+];
+
+            /// The name on the wire and in metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Code::$variant => $text,)+ }
+            }
+
+            /// The HTTP status.
+            pub const fn http(self) -> u16 {
+                match self { $(Code::$variant => $http,)+ }
+            }
+
+            /// The gRPC status.
+            pub const fn grpc(self) -> Grpc {
+                match self { $(Code::$variant => Grpc::$grpc,)+ }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// No bearer token.
+    TokenMissing = "TOKEN_MISSING", 401, Unauthenticated;
+    /// The token is not one of ours: signature, issuer, audience, algorithm or shape.
+    TokenInvalid = "TOKEN_INVALID", 401, Unauthenticated;
+    /// The token is past its `exp`.
+    TokenExpired = "TOKEN_EXPIRED", 401, Unauthenticated;
+    /// The token lacks the scope that the call needs.
+    ScopeMissing = "SCOPE_MISSING", 403, PermissionDenied;
+    /// The tenant is not configured, or the issuer may not speak for it.
+    TenantUnknown = "TENANT_UNKNOWN", 403, PermissionDenied;
+    /// The tenant is switched off.
+    TenantDisabled = "TENANT_DISABLED", 403, PermissionDenied;
+    /// The request breaks the contract; the violations name each member.
+    PayloadInvalid = "PAYLOAD_INVALID", 400, InvalidArgument;
+    /// The call went through too many gateways.
+    Loop = "LOOP", 400, FailedPrecondition;
+    /// No such path or method.
+    NotFound = "NOT_FOUND", 404, NotFound;
+    /// The path takes another HTTP method.
+    MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented;
+    /// The body is of a type or encoding that is not taken.
+    ContentType = "CONTENT_TYPE", 415, Unimplemented;
+    /// The object was changed meanwhile.
+    Conflict = "CONFLICT", 409, Aborted;
+    /// The chain is not the one the caller expects.
+    PlanChanged = "PLAN_CHANGED", 409, Aborted;
+    /// The written configuration is not valid.
+    ConfigInvalid = "CONFIG_INVALID", 422, InvalidArgument;
+    /// The request is over the size limit.
+    PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, ResourceExhausted;
+    /// The tenant has too many calls under way, or calls too often.
+    TenantLimited = "TENANT_LIMITED", 429, ResourceExhausted;
+    /// The gateway has too many calls under way.
+    Overloaded = "OVERLOADED", 503, Unavailable;
+    /// The gateway is shutting down.
+    Draining = "DRAINING", 503, Unavailable;
+    /// The decision could not be recorded.
+    RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable;
+    /// A plugin cannot be called.
+    PluginUnavailable = "PLUGIN_UNAVAILABLE", 503, Unavailable;
+    /// A plugin did not answer within its time-out.
+    PluginTimeout = "PLUGIN_TIMEOUT", 504, DeadlineExceeded;
+    /// The invocation's budget ran out.
+    BudgetExhausted = "BUDGET_EXHAUSTED", 504, DeadlineExceeded;
+    /// A plugin answered with an error.
+    PluginError = "PLUGIN_ERROR", 502, Internal;
+    /// A plugin's answer breaks the contract.
+    PluginBadReply = "PLUGIN_BAD_REPLY", 502, Internal;
+    /// Our own fault, never a plugin's.
+    Internal = "INTERNAL", 500, Internal;
+    /// The caller went away; a label, never seen over HTTP.
+    Cancelled = "CANCELLED", 499, Cancelled;
+}
+
+impl Code {
+    /// Whether `name` is one of ours, so that no plugin may block with it.
+    pub fn is_reserved(name: &str) -> bool {
+        Code::ALL.iter().any(|code| code.as_str() == name)
+    }
+
+    /// The code of a step that failed in a chain that must not go on. `status` is the plugin's own gRPC
+    /// status where it answered with one.
+    pub const fn of_step(reason: Reason, status: Option<Grpc>) -> Code {
+        match reason {
+            Reason::Unreachable
+            | Reason::BreakerOpen
+            | Reason::BulkheadFull
+            | Reason::NotReady
+            | Reason::PointNotOffered
+            | Reason::UnknownPlugin => Code::PluginUnavailable,
+            Reason::Timeout => Code::PluginTimeout,
+            Reason::Budget => Code::BudgetExhausted,
+            Reason::RpcError => match status {
+                Some(Grpc::Unavailable) => Code::PluginUnavailable,
+                Some(Grpc::DeadlineExceeded) => Code::PluginTimeout,
+                Some(_) | None => Code::PluginError,
+            },
+            Reason::BadReply | Reason::ForbiddenPatch | Reason::TooLarge => Code::PluginBadReply,
+            Reason::ConditionError => Code::Internal,
+        }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One thing that is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// JSON pointer (RFC 6901) to the member, from the root of the request; empty for the whole.
+    pub pointer: String,
+    /// What is wrong and what would be right, for people.
+    pub message: String,
+}
+
+impl Violation {
+    /// A violation at `pointer`.
+    pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Violation { pointer: pointer.into(), message: message.into() }
+    }
+}
+
+/// Why no decision could be made, for the caller (`detail`, `violations`) and for the operator (`source`).
+#[derive(Debug, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct Error {
+    /// What went wrong.
+    pub code: Code,
+    /// One sentence for the caller; holds no secret and no inner detail.
+    pub detail: String,
+    /// What is wrong with the request, member by member.
+    pub violations: Vec<Violation>,
+    /// When to try again, where that makes sense.
+    pub retry_after: Option<Duration>,
+    /// The plugin that failed, left out of answers with `answer.detail: minimal`.
+    pub plugin: Option<std::sync::Arc<str>>,
+}
+
+impl Error {
+    /// An error with one sentence for the caller.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Error { code, detail: detail.into(), violations: Vec::new(), retry_after: None, plugin: None }
+    }
+
+    /// A request that breaks the contract in the ways listed (at least one).
+    pub fn invalid(violations: Vec<Violation>) -> Self {
+        let detail = match violations.as_slice() {
+            [only] => only.message.clone(),
+            several => format!("{} members of the request are invalid", several.len()),
+        };
+        Error { violations, ..Error::new(Code::PayloadInvalid, detail) }
+    }
+
+    /// Adds when to try again.
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+}

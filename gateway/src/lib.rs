@@ -1,0 +1,5 @@
+//! Hookgate: a plugin gateway for AI agents.
+pub mod context;
+pub mod error;
+pub mod point;
+pub mod step;

@@ -1,0 +1,1 @@
+//! Reference plugin: writes what agents do as JSON lines.

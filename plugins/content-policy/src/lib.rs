@@ -1,0 +1,1 @@
+//! Reference plugin: limits and redacts what goes to a model.

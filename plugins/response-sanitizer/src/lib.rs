@@ -1,0 +1,1 @@
+//! Reference plugin: redacts and truncates what a user is shown.

@@ -1,0 +1,1 @@
+//! Reference plugin: which tools a tenant may use.

@@ -1,0 +1,36 @@
+//! The Hookgate contract: what a plugin implements, what an agent calls, and the messages they share.
+//!
+//! The code under `gen/` is generated from the `.proto` files and kept in git, so that building needs no
+//! protobuf compiler. `tests/regenerate.rs` generates it again and fails on a difference; run it with
+//! `HOOKGATE_REGENERATE=1` to write the new code.
+#![warn(missing_docs)]
+
+/// `hookgate.types.v1`: messages shared by the two sides.
+pub mod types {
+    /// Major version 1.
+    #[allow(clippy::pedantic, clippy::large_enum_variant)]
+    pub mod v1 {
+        include!("gen/hookgate.types.v1.rs");
+    }
+}
+
+/// `hookgate.plugin.v1`: what a plugin implements.
+pub mod plugin {
+    /// Major version 1.
+    #[allow(missing_docs, unused_qualifications, clippy::all)] // written by the generator
+    pub mod v1 {
+        include!("gen/hookgate.plugin.v1.rs");
+    }
+}
+
+/// `hookgate.gateway.v1`: what an agent calls.
+pub mod gateway {
+    /// Major version 1.
+    #[allow(missing_docs, unused_qualifications, clippy::all)] // written by the generator
+    pub mod v1 {
+        include!("gen/hookgate.gateway.v1.rs");
+    }
+}
+
+/// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");

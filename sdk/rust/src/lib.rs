@@ -1,0 +1,1 @@
+//! Write Hookgate plugins and call Hookgate from Rust.

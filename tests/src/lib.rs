@@ -1,0 +1,1 @@
+//! Integration tests through the built binary, and what they share.
