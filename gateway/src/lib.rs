@@ -1,4 +1,5 @@
 //! Hookgate: a plugin gateway for AI agents.
+pub mod config;
 pub mod context;
 pub mod error;
 pub mod point;

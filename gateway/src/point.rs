@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// One of the four places of an agent's loop at which plugins run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// The agent is about to send user input to a model.

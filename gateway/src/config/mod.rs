@@ -1,0 +1,6 @@
+//! Configuration.
+mod model;
+mod units;
+
+pub use model::*;
+pub use units::{Size, Span};
