@@ -1,4 +1,22 @@
 //! Hookgate: a plugin gateway for AI agents.
+//!
+//! An agent calls the gateway at four points of its loop. For each call the gateway runs the tenant's chain of
+//! plugins over the payload and answers with the final payload, with a block, or with the reason why there is no
+//! decision.
+//!
+//! ```text
+//!            token             Identity                   Plan              reply
+//!   agent ─────────► ingress ──────────► ingress::call ─────────► invoke ◄────────► upstream ──► plugin
+//!                    http|grpc   auth         │                    chain            a client per plugin
+//!                       ▲                     │ admission, body, json, payload
+//!                       └── ingress::answer ◄─┘ Result<Ended, Error>
+//!
+//!   config ──► routing::RouteTable ──► invoke::Routes (published as a whole, taken once per call)
+//! ```
+//!
+//! Arrows point one way: `ingress` -> `invoke` -> {`routing`, `upstream`} -> the contract. [`app`] wires it all.
+//! The vocabularies that everybody shares stand at the root: [`point`], [`step`], [`error`], [`context`].
+
 pub mod config;
 pub mod context;
 pub mod error;

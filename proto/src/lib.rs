@@ -17,7 +17,7 @@ pub mod types {
 /// `hookgate.plugin.v1`: what a plugin implements.
 pub mod plugin {
     /// Major version 1.
-    #[allow(missing_docs, unused_qualifications, clippy::all)] // written by the generator
+    #[allow(missing_docs, unused_qualifications, clippy::all, clippy::too_many_lines)] // written by the generator
     pub mod v1 {
         include!("gen/hookgate.plugin.v1.rs");
     }
@@ -26,7 +26,7 @@ pub mod plugin {
 /// `hookgate.gateway.v1`: what an agent calls.
 pub mod gateway {
     /// Major version 1.
-    #[allow(missing_docs, unused_qualifications, clippy::all)] // written by the generator
+    #[allow(missing_docs, unused_qualifications, clippy::all, clippy::too_many_lines)] // written by the generator
     pub mod v1 {
         include!("gen/hookgate.gateway.v1.rs");
     }

@@ -1,1 +1,129 @@
 //! Reference plugin: writes what agents do as JSON lines.
+//!
+//! Meant for `mode: observe`: an observer is told how the chain ended. A line holds who did what and what came of
+//! it, never a payload's values: no text, no arguments, no result.
+#![warn(missing_docs)]
+
+mod record;
+
+use std::path::PathBuf;
+
+use hookgate_sdk::{
+    AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
+    InitError, NoConfig, Offer, Plugin, PluginError, Point, Reply, ServeError,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::Mutex,
+};
+
+pub use record::Record;
+
+/// Plugin-level configuration.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "audit-log")]
+pub struct Config {
+    /// File to append to, made when there is none; absent for standard output.
+    pub path: Option<PathBuf>,
+}
+
+/// Writes a line for every call.
+pub struct AuditLog {
+    output: Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
+}
+
+impl AuditLog {
+    async fn write(&self, ctx: &Context, tool: Option<&str>) -> Result<(), PluginError> {
+        let mut line = serde_json::to_vec(&Record::of(ctx, tool)?)?;
+        line.push(b'\n');
+        let mut output = self.output.lock().await;
+        // In one piece: tokio's writers take a whole line at once, so that a call that is given up half-way leaves
+        // no half line.
+        output.write_all(&line).await?;
+        output.flush().await?;
+        Ok(())
+    }
+}
+
+impl Plugin for AuditLog {
+    const NAME: &'static str = "audit-log";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    type Config = Config;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        Point::ALL.into_iter().map(|point| point.read().with_side_effects()).collect()
+    }
+
+    async fn initialize(config: Config, _: Host) -> Result<Self, InitError> {
+        let output: Box<dyn AsyncWrite + Send + Unpin> = match config.path {
+            None => Box::new(tokio::io::stdout()),
+            Some(path) => {
+                let opened = tokio::fs::OpenOptions::new().append(true).create(true).open(&path).await;
+                let wrong = |error| InitError::config("path", format!("can't append to the file: {error}"));
+                Box::new(opened.map_err(wrong)?)
+            }
+        };
+        Ok(AuditLog { output: Mutex::new(output) })
+    }
+
+    async fn before_llm_request(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        _: BeforeLlmRequestPayload,
+    ) -> Answer<BeforeLlmRequestPatch> {
+        self.write(ctx, None).await?;
+        Ok(Reply::proceed())
+    }
+
+    async fn before_tool_call(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        self.write(ctx, Some(&call.tool_name)).await?;
+        Ok(Reply::proceed())
+    }
+
+    async fn after_tool_result(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        result: AfterToolResultPayload,
+    ) -> Answer<AfterToolResultPatch> {
+        self.write(ctx, Some(&result.tool_name)).await?;
+        Ok(Reply::proceed())
+    }
+
+    async fn before_response(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        _: BeforeResponsePayload,
+    ) -> Answer<BeforeResponsePatch> {
+        self.write(ctx, None).await?;
+        Ok(Reply::proceed())
+    }
+
+    async fn shutdown(&self) {
+        // Every line was flushed when it was written; one that can't be now was reported to its caller.
+        let _ = self.output.lock().await.flush().await;
+    }
+}
+
+/// Runs the plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c.
+///
+/// # Errors
+/// When the address is wrong or taken.
+pub async fn serve(address: &str) -> Result<(), ServeError> {
+    hookgate_sdk::serve::<AuditLog>(address).await
+}
+
+#[cfg(test)]
+mod tests;

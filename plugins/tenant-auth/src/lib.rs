@@ -1,1 +1,61 @@
 //! Reference plugin: which tools a tenant may use.
+//!
+//! The rules are the tenant's own configuration, so that one process serves every tenant: `allowed_tools` and
+//! `blocked_tools`, lists of globs. A tool that no list names is refused; `blocked_tools` wins.
+#![warn(missing_docs)]
+
+mod tools;
+
+use hookgate_sdk::{
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, Host, InitError, NoConfig, Notice,
+    Offer, Plugin, Point, Reply, ServeError,
+};
+
+pub use tools::ToolRules;
+
+/// Code of the block when a tool is refused.
+const TOOL_NOT_ALLOWED: &str = "TOOL_NOT_ALLOWED";
+
+/// Lets a tenant use the tools of its plan.
+pub struct TenantAuth;
+
+impl Plugin for TenantAuth {
+    const NAME: &'static str = "tenant-auth";
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    type Config = NoConfig;
+    type TenantConfig = ToolRules;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.read()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(TenantAuth)
+    }
+
+    async fn before_tool_call(
+        &self,
+        _: &Context,
+        tools: &ToolRules,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        if tools.allow(&call.tool_name) {
+            return Ok(Reply::proceed());
+        }
+        let message = format!("Tool '{}' is not available on your plan.", call.tool_name);
+        let details = serde_json::json!({ "tool_name": call.tool_name, "allowed": tools.shown() });
+        let notice = Notice::block(TOOL_NOT_ALLOWED, message.as_str()).details(&details)?;
+        Ok(Reply::from(Cancel::new(TOOL_NOT_ALLOWED, message)).notice(notice))
+    }
+}
+
+/// Runs the plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c.
+///
+/// # Errors
+/// When the address is wrong or taken.
+pub async fn serve(address: &str) -> Result<(), ServeError> {
+    hookgate_sdk::serve::<TenantAuth>(address).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -68,9 +68,18 @@ pub struct PluginNotice {
     /// Absent with `answer.detail: minimal`.
     #[prost(string, optional, tag = "1")]
     pub plugin: ::core::option::Option<::prost::alloc::string::String>,
-    /// What it says.
-    #[prost(message, optional, tag = "2")]
-    pub notice: ::core::option::Option<super::super::types::v1::Notice>,
+    /// How weighty it is.
+    #[prost(enumeration = "super::super::types::v1::NoticeKind", tag = "2")]
+    pub kind: i32,
+    /// Machine-readable.
+    #[prost(string, optional, tag = "3")]
+    pub code: ::core::option::Option<::prost::alloc::string::String>,
+    /// For people.
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+    /// JSON object with facts.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub details: ::prost::bytes::Bytes,
 }
 /// One step of the chain, in order.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

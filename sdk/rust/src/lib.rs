@@ -1,1 +1,68 @@
 //! Write Hookgate plugins and call Hookgate from Rust.
+//!
+//! A plugin is a type that implements [`Plugin`]: it names the extension points it answers at, takes a typed
+//! configuration, and answers calls with a [`Reply`]. [`serve`] runs it as a process; [`service`] gives the same
+//! thing as a tower service; [`harness::TestPlugin`] calls it in a test without a socket. [`agent::Agent`] is the
+//! other side: what an agent uses to call the gateway.
+//!
+//! ```text
+//!   agent::Agent ──► gateway ──► serve::<P>() ──► host::PluginHost<P> ──► your P
+//!                                                  one P per config digest, typed configuration
+//! ```
+//!
+//! Everything here is a layer over the generated contract in [`proto`]; the rules are those of docs/protocol.md.
+#![warn(missing_docs)]
+
+mod address;
+pub mod agent;
+mod config;
+mod context;
+mod error;
+pub mod harness;
+pub mod host;
+pub mod json;
+mod listen;
+mod plugin;
+mod point;
+mod reply;
+mod serve;
+mod wire;
+
+pub use address::{Address, AddressError};
+pub use config::NoConfig;
+pub use context::Context;
+pub use error::{InitError, PluginError};
+pub use hookgate_proto as proto;
+pub use hookgate_proto::{
+    plugin::v1::{CallContext, ChainResult, Limits},
+    types::v1::{
+        AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Media,
+        MediaList, TokenUsage,
+    },
+};
+pub use host::{PluginHost, service};
+pub use plugin::{Answer, Capability, Host, Plugin};
+pub use point::{Access, Offer, Point};
+pub use reply::{Cancel, Notice, Reply, Verdict};
+pub use serve::{ServeError, Server, serve, stop_signal};
+pub use tonic::{Code as StatusCode, Status};
+
+/// Largest message that a plugin takes, in bytes: the largest request limit of a gateway (16 MiB) and the 1 MiB
+/// that a call may add to it (docs/protocol.md, section 6).
+pub const MAX_CALL_BYTES: usize = 17 * 1024 * 1024;
+
+/// Compiles and runs the code of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/writing-a-plugin.md")]
+pub struct WritingAPlugin;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_guides_complete_plugin_has_at_most_25_lines() {
+        let guide = include_str!("../../../docs/writing-a-plugin.md");
+        let code = guide.split("```rust,no_run\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        assert!(code.contains("#[tokio::main]") && code.lines().count() <= 25, "{}", code.lines().count());
+    }
+}

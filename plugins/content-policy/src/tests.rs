@@ -1,0 +1,73 @@
+use hookgate_sdk::{Verdict, harness::TestPlugin};
+use serde_json::{Value, json};
+
+use super::*;
+
+async fn ask(config: Value, text: &str) -> Reply<BeforeLlmRequestPatch> {
+    let plugin = TestPlugin::<ContentPolicy>::start(&config).await.unwrap();
+    let request = BeforeLlmRequestPayload {
+        text: text.to_owned(),
+        messages: r#"[{"content":"ada@example.com"}]"#.into(),
+        ..Default::default()
+    };
+    plugin.before_llm_request(request).await.unwrap()
+}
+
+fn codes<P>(reply: &Reply<P>) -> Vec<&str> {
+    reply.notices().iter().filter_map(Notice::code).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_on_by_default() {
+    let reply = ask(json!({}), "ada@example.com").await;
+    assert_eq!(reply, Reply::proceed());
+}
+
+#[tokio::test]
+async fn a_text_over_the_limit_is_cancelled_with_its_length() {
+    let reply = ask(json!({ "max_input_chars": 5 }), "sechs!").await;
+    let cancel = reply.cancelled().unwrap();
+    assert_eq!((cancel.code(), cancel.message()), ("INPUT_TOO_LONG", "Input exceeds 5 character limit"));
+    assert_eq!(codes(&reply), ["INPUT_TOO_LONG"]);
+    assert_eq!(reply.notices()[0].message(), "Input length: 6, limit: 5");
+    assert_eq!(reply.changes(), None);
+}
+
+#[tokio::test]
+async fn characters_are_unicode_scalar_values() {
+    let five = "a\u{301}日🦀é"; // 5 scalar values, 14 bytes, 4 graphemes, 6 UTF-16 units
+    assert_eq!(ask(json!({ "max_input_chars": 5 }), five).await.verdict(), &Verdict::Continue);
+    assert!(ask(json!({ "max_input_chars": 4 }), five).await.cancelled().is_some());
+}
+
+#[tokio::test]
+async fn addresses_and_keys_are_redacted_from_the_text_alone() {
+    let key = "k".repeat(32);
+    let config = json!({ "redact_emails": true, "redact_api_keys": true });
+    let reply = ask(config, &format!("ada@example.com, {key}")).await;
+    let patch = BeforeLlmRequestPatch { text: Some("[EMAIL], [REDACTED]".to_owned()), ..Default::default() };
+    assert_eq!(reply.changes(), Some(&patch));
+    assert_eq!(codes(&reply), ["EMAIL_REDACTED", "API_KEY_REDACTED"]);
+    assert_eq!(reply.notices()[0].message(), "Email addresses redacted from input");
+    assert_eq!(reply.notices()[1].message(), "Potential API keys redacted from input");
+}
+
+#[tokio::test]
+async fn a_clean_text_gets_no_patch() {
+    let reply = ask(json!({ "redact_emails": true, "redact_api_keys": true }), "hello").await;
+    assert_eq!(reply, Reply::proceed());
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_refused_by_field() {
+    for (config, says) in [
+        (json!({ "max_input_chars": 0 }), "field `max_input_chars`: expected a nonzero usize"),
+        (json!({ "redact_emails": "s3cret" }), "field `redact_emails`: expected a boolean"),
+        (json!({ "redact_email": true }), "unknown field `redact_email`"),
+    ] {
+        let status = TestPlugin::<ContentPolicy>::start(&config).await.err().unwrap();
+        assert_eq!(status.code(), hookgate_sdk::StatusCode::InvalidArgument);
+        assert!(status.message().contains(says), "{}", status.message());
+        assert!(!status.message().contains("s3cret"));
+    }
+}

@@ -1,0 +1,217 @@
+//! The gateway's answers as an agent meets them: go on, a block, or no decision. Reads messages; sends none.
+
+use std::time::Duration;
+
+use hookgate_proto::{
+    gateway::v1::{Block, PluginNotice, Step},
+    types::v1::{CancelScope, Decision},
+};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::wire::{AgentPoint, Opened};
+use crate::{
+    AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, Point,
+};
+
+/// Domain of the gateway's own error codes in `google.rpc.ErrorInfo`.
+const DOMAIN: &str = "hookgate";
+
+/// Go on, with this payload.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Continue<P> {
+    /// The payload as the chain left it: use it, not your own.
+    pub payload: P,
+    /// Whether a plugin changed it.
+    pub modified: bool,
+    /// What the plugins remarked, in the order of the chain.
+    pub notices: Vec<PluginNotice>,
+    /// Facts of the answer.
+    pub answered: Answered,
+    /// Why there was no decision, where the agent was told to go on without one; the payload is then its own.
+    pub no_decision: Option<NoDecision>,
+}
+
+impl<P> Continue<P> {
+    pub(super) fn without_decision(payload: P, why: NoDecision) -> Self {
+        let answered = Answered::default();
+        Continue { payload, modified: false, notices: Vec::new(), answered, no_decision: Some(why) }
+    }
+}
+
+/// Facts of an answer, for logs and for `Agent::with_plan`.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Answered {
+    /// The gateway's id of this invocation.
+    pub request_id: String,
+    /// Which chain ran.
+    pub plan_digest: String,
+    /// Revision of the routing in force.
+    pub revision: u64,
+    /// What happened at each step; empty where the gateway keeps it to itself.
+    pub steps: Vec<Step>,
+}
+
+/// Why the action must not go on.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AgentError {
+    /// A plugin said no. Never retry it.
+    #[error(transparent)]
+    Blocked(Box<Blocked>),
+    /// Nobody said yes: an error, a time-out, or the gateway can't be reached.
+    #[error(transparent)]
+    NoDecision(Box<NoDecision>),
+}
+
+/// A plugin stopped the action.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+#[non_exhaustive]
+pub struct Blocked {
+    /// Where.
+    pub point: Point,
+    /// Machine-readable reason, such as `TOOL_NOT_ALLOWED`.
+    pub code: String,
+    /// For the user, or for the model as a tool error.
+    pub message: String,
+    /// This one action, or the whole run.
+    pub scope: Scope,
+    /// When it makes sense to ask again.
+    pub retry_after: Option<Duration>,
+    /// The plugin, where the gateway tells.
+    pub plugin: Option<String>,
+    /// The binding that put it into the chain, where the gateway tells.
+    pub binding: Option<String>,
+    /// The payload as the chain left it.
+    pub payload: Payload,
+    /// What the plugins remarked, in the order of the chain.
+    pub notices: Vec<PluginNotice>,
+    /// Facts of the answer.
+    pub answered: Answered,
+}
+
+/// How far a block reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// This one action: tell the model and go on.
+    Step,
+    /// The whole run: end it.
+    Run,
+}
+
+/// A payload of any point.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // named like their points
+pub enum Payload {
+    BeforeLlmRequest(BeforeLlmRequestPayload),
+    BeforeToolCall(BeforeToolCallPayload),
+    AfterToolResult(AfterToolResultPayload),
+    BeforeResponse(BeforeResponsePayload),
+}
+
+/// No decision could be made.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("no decision at {point}: {} {message}", code.as_deref().unwrap_or("(no code)"))]
+#[non_exhaustive]
+pub struct NoDecision {
+    /// Where.
+    pub point: Point,
+    /// The gateway's error code, such as `PLUGIN_TIMEOUT`; none when the gateway did not answer.
+    pub code: Option<String>,
+    /// The gRPC status.
+    pub status: Code,
+    /// One sentence.
+    pub message: String,
+    /// When to try again, where the gateway says so.
+    pub retry_after: Option<Duration>,
+    /// What is wrong with the request: JSON pointer and sentence.
+    pub violations: Vec<(String, String)>,
+}
+
+impl NoDecision {
+    pub(super) fn of(point: Point, status: &Status) -> Self {
+        let details = status.get_error_details();
+        let info = details.error_info().filter(|info| info.domain == DOMAIN);
+        let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+        NoDecision {
+            point,
+            code: info.map(|info| info.reason.clone()),
+            status: status.code(),
+            message: status.message().to_owned(),
+            retry_after: details.retry_info().and_then(|info| info.retry_delay),
+            violations: violations.iter().map(|bad| (bad.field.clone(), bad.description.clone())).collect(),
+        }
+    }
+
+    fn bad_answer(point: Point, message: &str) -> Self {
+        NoDecision::of(point, &Status::internal(message))
+    }
+
+    /// Whether the same call may well succeed later. Asking again runs the plugins again.
+    pub fn is_transient(&self) -> bool {
+        match self.code.as_deref() {
+            Some(code) => matches!(
+                code,
+                "OVERLOADED"
+                    | "DRAINING"
+                    | "RECORD_UNAVAILABLE"
+                    | "PLUGIN_UNAVAILABLE"
+                    | "PLUGIN_TIMEOUT"
+                    | "BUDGET_EXHAUSTED"
+                    | "TENANT_LIMITED"
+            ),
+            None => matches!(self.status, Code::Unavailable | Code::DeadlineExceeded),
+        }
+    }
+}
+
+/// What an answer says; an answer that says nothing is no decision.
+pub(super) fn read<W: AgentPoint>(
+    response: W::Response,
+) -> Result<Result<Continue<W::Payload>, Blocked>, NoDecision> {
+    let Opened { decision, payload, modified, block, notices, answered } = W::open(response);
+    let Some(payload) = payload else {
+        return Err(NoDecision::bad_answer(W::POINT, "the gateway's answer holds no payload"));
+    };
+    match (decision, block) {
+        (Decision::Continue, None) => {
+            Ok(Ok(Continue { payload, modified, notices, answered, no_decision: None }))
+        }
+        (Decision::Block, block) => {
+            Ok(Err(blocked(W::POINT, block.unwrap_or_default(), W::any(payload), notices, answered)))
+        }
+        (Decision::Continue, Some(_)) => {
+            Err(NoDecision::bad_answer(W::POINT, "the gateway's answer both continues and blocks"))
+        }
+        (Decision::Unspecified, _) => {
+            Err(NoDecision::bad_answer(W::POINT, "the gateway's answer holds no decision"))
+        }
+    }
+}
+
+fn blocked(
+    point: Point,
+    block: Block,
+    payload: Payload,
+    notices: Vec<PluginNotice>,
+    answered: Answered,
+) -> Blocked {
+    let scope = match block.scope() {
+        CancelScope::Run => Scope::Run,
+        CancelScope::Step | CancelScope::Unspecified => Scope::Step,
+    };
+    Blocked {
+        point,
+        code: block.code,
+        message: block.message,
+        scope,
+        retry_after: block.retry_after_ms.map(Duration::from_millis),
+        plugin: block.plugin,
+        binding: block.binding,
+        payload,
+        notices,
+        answered,
+    }
+}

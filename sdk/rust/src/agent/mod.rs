@@ -1,0 +1,239 @@
+//! Calls Hookgate from an agent. [`Agent`] keeps what a caller owes the gateway (docs/protocol.md, section 4):
+//!
+//! - `Ok(Continue { payload, .. })`: go on **with this payload**, not with your own. Ask a person for approval on
+//!   this one too.
+//! - `Err(AgentError::Blocked(..))`: don't. Before a tool call: don't run the tool, give the model the message as a
+//!   tool error, don't call `after_tool_result` for it. After a tool result: the message replaces the result; the
+//!   tool is not run again, and your own error still stands. Before the response: the message replaces the content.
+//!   Never retry a block.
+//! - `Err(AgentError::NoDecision(..))`: stop. Where an outage may be ignored, say so for that point with
+//!   [`Agent::on_no_decision`]; the answer is then `Ok`, with your own payload and the reason in `no_decision`.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! use hookgate_sdk::{BeforeToolCallPayload, agent::{Agent, AgentError, Claims, Signer}};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let claims = Claims {
+//!     issuer: "https://id.example.com".into(),
+//!     audience: "hookgate".into(),
+//!     tenant: "acme".into(),
+//!     operator: "support-bot".into(),
+//! };
+//! let agent = Agent::new("http://127.0.0.1:8080", Signer::hs256(&std::fs::read("jwt.key")?, claims)?)?
+//!     .with_timeout(Duration::from_secs(5));
+//! let call = BeforeToolCallPayload { tool_name: "fs.read".into(), args: r#"{"path":"/a"}"#.into(), ..Default::default() };
+//! match agent.before_tool_call(call).await {
+//!     Ok(go) => println!("run {} with {:?}", go.payload.tool_name, go.payload.args),
+//!     Err(AgentError::Blocked(block)) => println!("tell the model: {}", block.message),
+//!     Err(AgentError::NoDecision(outage)) => return Err(outage.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod token;
+mod wire;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::{Request, Status, transport::Channel};
+
+use hookgate_proto::gateway::v1::extension_point_service_client::ExtensionPointServiceClient;
+pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step};
+
+use self::wire::{AfterToolResult, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
+use crate::{
+    Address, AddressError, AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload,
+    BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::Forwarded,
+};
+
+pub use answer::{AgentError, Answered, Blocked, Continue, NoDecision, Payload, Scope};
+pub use token::{Claims, Signer, Token, TokenError};
+
+/// The gateway's own budget for an invocation; longer waiting is of no use by default.
+const TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT: Duration = Duration::from_secs(2);
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_ANSWERED: Duration = Duration::from_secs(10);
+
+/// What to do at a point when no decision could be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnNoDecision {
+    /// Raise [`NoDecision`]: the action must not go on.
+    #[default]
+    Stop,
+    /// Go on with the caller's own payload.
+    GoOn,
+}
+
+/// An agent's connection to a gateway, cheap to clone. Methods that begin with `with_` give a changed copy over
+/// the same connection.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    channel: Channel,
+    token: Token,
+    timeout: Duration,
+    until: Option<Instant>,
+    on_no_decision: [OnNoDecision; Point::ALL.len()],
+    context: RequestContext,
+    plan: Option<String>,
+    forwarded: Forwarded,
+}
+
+impl Agent {
+    /// An agent of the gateway at `http://host:port` or `unix:///path`. Connects with the first call, and again
+    /// after a lost connection. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the address can't be read.
+    pub fn new(gateway: &str, token: impl Into<Token>) -> Result<Self, AddressError> {
+        let address: Address = gateway.parse()?;
+        let endpoint = Channel::from_shared(address.to_string()).map_err(|_| AddressError::new(gateway))?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_ANSWERED)
+            .keep_alive_while_idle(true);
+        Ok(Agent {
+            channel: endpoint.connect_lazy(),
+            token: token.into(),
+            timeout: TIMEOUT,
+            until: None,
+            on_no_decision: Default::default(),
+            context: RequestContext::default(),
+            plan: None,
+            forwarded: Forwarded::default(),
+        })
+    }
+
+    /// Waits this long for an answer; the gateway is told. The default is 15 s.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sends this with each call: session, run, agent, model, labels.
+    #[must_use]
+    pub fn with_context(mut self, context: RequestContext) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Refuses an answer of another chain than the one that an earlier answer named: for a run that was paused.
+    #[must_use]
+    pub fn with_plan(mut self, plan_digest: impl Into<String>) -> Self {
+        self.plan = Some(plan_digest.into());
+        self
+    }
+
+    /// For a plugin that calls a gateway itself: keeps within the time that its own caller left, and forwards
+    /// trace context and call depth, by which a gateway breaks loops.
+    #[must_use]
+    pub fn with_caller(mut self, ctx: &Context) -> Self {
+        self.until = ctx.time_left().and_then(|left| Instant::now().checked_add(left));
+        self.forwarded = ctx.forwarded.clone();
+        self
+    }
+
+    /// Says what to do at a point when no decision could be made. The default is to stop.
+    #[must_use]
+    pub fn on_no_decision(mut self, point: Point, then: OnNoDecision) -> Self {
+        self.on_no_decision[point as usize] = then;
+        self
+    }
+
+    /// Call it before a model is asked.
+    ///
+    /// # Errors
+    /// A block, or that no decision could be made.
+    pub async fn before_llm_request(
+        &self,
+        payload: BeforeLlmRequestPayload,
+    ) -> Result<Continue<BeforeLlmRequestPayload>, AgentError> {
+        self.call::<BeforeLlmRequest>(payload).await
+    }
+
+    /// Call it before a tool runs.
+    ///
+    /// # Errors
+    /// A block, or that no decision could be made.
+    pub async fn before_tool_call(
+        &self,
+        payload: BeforeToolCallPayload,
+    ) -> Result<Continue<BeforeToolCallPayload>, AgentError> {
+        self.call::<BeforeToolCall>(payload).await
+    }
+
+    /// Call it after a tool ran, on success and on failure; not for a tool whose call was blocked.
+    ///
+    /// # Errors
+    /// A block, or that no decision could be made.
+    pub async fn after_tool_result(
+        &self,
+        payload: AfterToolResultPayload,
+    ) -> Result<Continue<AfterToolResultPayload>, AgentError> {
+        self.call::<AfterToolResult>(payload).await
+    }
+
+    /// Call it before the answer is shown.
+    ///
+    /// # Errors
+    /// A block, or that no decision could be made.
+    pub async fn before_response(
+        &self,
+        payload: BeforeResponsePayload,
+    ) -> Result<Continue<BeforeResponsePayload>, AgentError> {
+        self.call::<BeforeResponse>(payload).await
+    }
+
+    async fn call<W: AgentPoint>(&self, payload: W::Payload) -> Result<Continue<W::Payload>, AgentError> {
+        let own = match self.on_no_decision[W::POINT as usize] {
+            OnNoDecision::Stop => None,
+            OnNoDecision::GoOn => Some(payload.clone()),
+        };
+        let no_decision = match self.send::<W>(payload).await {
+            Ok(response) => match answer::read::<W>(response) {
+                Ok(decision) => return decision.map_err(|blocked| AgentError::Blocked(Box::new(blocked))),
+                Err(no_decision) => no_decision,
+            },
+            Err(status) => NoDecision::of(W::POINT, &status),
+        };
+        match own {
+            Some(payload) => Ok(Continue::without_decision(payload, no_decision)),
+            None => Err(AgentError::NoDecision(Box::new(no_decision))),
+        }
+    }
+
+    /// One call; nothing is ever sent twice.
+    async fn send<W: AgentPoint>(&self, payload: W::Payload) -> Result<W::Response, Status> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.map_or(self.timeout, |left| left.min(self.timeout));
+        let overdue = || Status::deadline_exceeded(format!("no answer from the gateway within {left:?}"));
+        if left.is_zero() {
+            return Err(overdue());
+        }
+        let mut request = Request::new(W::request(self.context.clone(), payload, self.plan.clone()));
+        request.set_timeout(left);
+        request.metadata_mut().insert("authorization", self.token.header());
+        self.forwarded.add_to(request.metadata_mut());
+        let client =
+            ExtensionPointServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_CALL_BYTES);
+        let began = Instant::now();
+        match tokio::time::timeout(left, W::send(client, request)).await {
+            Err(_) => Err(overdue()),
+            // tonic watches the time too, and calls it a cancellation.
+            Ok(Err(status)) if status.code() == tonic::Code::Cancelled && began.elapsed() >= left => {
+                Err(overdue())
+            }
+            Ok(answered) => answered.map(tonic::Response::into_inner),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Configuration as it arrives, JSON text, made into a plugin's types. Messages name the field and what would be
+//! right, and never the value: it may be a secret.
+
+use std::sync::Arc;
+
+use moka::sync::Cache;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The configuration of a plugin that takes none: an object without members.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoConfig {}
+
+/// Tenant-level configurations kept in parsed form; a gateway with more tenants parses some again.
+const TENANT_CONFIGS: u64 = 1024;
+
+/// Reads JSON into `T`; the error is one sentence that names the member.
+pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let text = without_value(&error.inner().to_string());
+        if path == "." || path == "?" { text } else { format!("field `{path}`: {text}") }
+    })?;
+    reader.end().map_err(|_| "text follows the JSON value".to_owned())?;
+    Ok(value)
+}
+
+/// As [`parse`]; an absent configuration is an object without members.
+pub(crate) fn parse_config<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    let json = if json.is_empty() { b"{}" } else { json };
+    // serde would take a list too, as the members in order.
+    match json.trim_ascii_start().first() {
+        Some(b'{') => parse(json),
+        _ => Err("expected a JSON object".to_owned()),
+    }
+}
+
+/// serde's text without the value it quotes and without the position, which means nothing to a person who wrote
+/// YAML. What is expected stands behind the last ", expected", a value can't follow it.
+fn without_value(text: &str) -> String {
+    let text = text.rfind(" at line ").map_or(text, |position| &text[..position]);
+    let quotes_value =
+        ["invalid type", "invalid value", "unknown variant"].iter().any(|p| text.starts_with(p));
+    match text.rsplit_once(", expected ") {
+        Some((_, expected)) if quotes_value => format!("expected {expected}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Tenant-level configurations in parsed form, by digest.
+pub(crate) struct TenantConfigs<T>(Cache<String, Arc<T>>);
+
+impl<T: DeserializeOwned + Send + Sync + 'static> TenantConfigs<T> {
+    pub(crate) fn new() -> Self {
+        TenantConfigs(Cache::new(TENANT_CONFIGS))
+    }
+
+    /// The parsed configuration. The digest is the gateway's word for the text; without one nothing is kept.
+    pub(crate) fn get(&self, digest: &str, json: &[u8]) -> Result<Arc<T>, String> {
+        if let Some(known) = self.0.get(digest) {
+            return Ok(known);
+        }
+        let parsed = Arc::new(parse_config::<T>(json)?);
+        if !digest.is_empty() {
+            self.0.insert(digest.to_owned(), Arc::clone(&parsed));
+        }
+        Ok(parsed)
+    }
+}

@@ -1,0 +1,152 @@
+//! Who calls, for how long, and within which trace. Built once per call, immutable, passed first.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+
+use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult};
+
+use crate::Point;
+
+/// Who calls, for how long, and within which trace.
+///
+/// Tenant, operator and labels named `claim.*` come from the verified token; everything else is the agent's word.
+#[derive(Debug, Clone)]
+pub struct Context {
+    point: Point,
+    caller: CallContext,
+    chain_result: Option<ChainResult>,
+    deadline: Option<Instant>,
+    pub(crate) forwarded: Forwarded,
+}
+
+impl Context {
+    pub(crate) fn new(point: Point, call: &mut Call, metadata: &MetadataMap) -> Self {
+        Context {
+            point,
+            caller: call.context.take().unwrap_or_default(),
+            chain_result: call.chain_result.take(),
+            deadline: grpc_timeout(metadata).and_then(|left| Instant::now().checked_add(left)),
+            forwarded: Forwarded::of(metadata),
+        }
+    }
+
+    /// The point at which the plugin is called.
+    pub fn point(&self) -> Point {
+        self.point
+    }
+
+    /// Tenant id: opaque.
+    pub fn tenant(&self) -> &str {
+        &self.caller.tenant
+    }
+
+    /// Who acts for the tenant.
+    pub fn operator(&self) -> &str {
+        &self.caller.operator
+    }
+
+    /// The gateway's id of this invocation (UUIDv7), the same for all plugins of the chain.
+    pub fn request_id(&self) -> &str {
+        &self.caller.request_id
+    }
+
+    /// Everything that is known of the caller.
+    pub fn caller(&self) -> &CallContext {
+        &self.caller
+    }
+
+    /// How the chain ended. Set for observers, which are called after the answer.
+    pub fn chain_result(&self) -> Option<&ChainResult> {
+        self.chain_result.as_ref()
+    }
+
+    /// Time until the gateway gives the call up; `None` when it set no limit. Zero when it is over.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// W3C trace context of the call, as received.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.forwarded.text("traceparent")
+    }
+
+    /// W3C trace state of the call, as received.
+    pub fn tracestate(&self) -> Option<&str> {
+        self.forwarded.text("tracestate")
+    }
+
+    /// Calls through gateways so far, this one counted; a gateway refuses a loop by it.
+    pub fn depth(&self) -> u32 {
+        self.forwarded.text("hookgate-depth").and_then(|depth| depth.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The metadata that a plugin hands on when it calls a gateway or an agent itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Forwarded(Vec<(&'static str, AsciiMetadataValue)>);
+
+impl Forwarded {
+    const KEYS: [&'static str; 3] = ["traceparent", "tracestate", "hookgate-depth"];
+
+    fn of(metadata: &MetadataMap) -> Self {
+        Forwarded(Self::KEYS.iter().filter_map(|key| Some((*key, metadata.get(*key)?.clone()))).collect())
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.to_str().ok())
+    }
+
+    pub(crate) fn add_to(&self, metadata: &mut MetadataMap) {
+        for (key, value) in &self.0 {
+            metadata.insert(*key, value.clone());
+        }
+    }
+}
+
+/// Time left as the gRPC protocol writes it: at most eight digits and a unit.
+fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(amount * 3600)),
+        "M" => Some(Duration::from_secs(amount * 60)),
+        "S" => Some(Duration::from_secs(amount)),
+        "m" => Some(Duration::from_millis(amount)),
+        "u" => Some(Duration::from_micros(amount)),
+        "n" => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_read_in_every_unit_of_grpc() {
+        for (text, expected) in [
+            ("2H", Some(Duration::from_secs(7200))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("2S", Some(Duration::from_secs(2))),
+            ("99999999m", Some(Duration::from_millis(99_999_999))),
+            ("2u", Some(Duration::from_micros(2))),
+            ("2n", Some(Duration::from_nanos(2))),
+            ("100000000m", None),
+            ("", None),
+            ("S", None),
+            ("-1S", None),
+            ("2s", None),
+        ] {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            assert_eq!(grpc_timeout(&metadata), expected, "{text}");
+        }
+        assert_eq!(grpc_timeout(&MetadataMap::new()), None);
+    }
+}

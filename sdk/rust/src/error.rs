@@ -1,0 +1,77 @@
+//! Why a plugin could not answer, and why it could not start. Neither is a verdict: a plugin that wants to stop an
+//! action answers with [`crate::Reply::cancel`].
+
+use tonic::{Code, Status};
+
+/// Why a plugin could not answer a call: a failed step, whose binding decides whether the chain stops.
+///
+/// Made from any error by `?`, as the plugin's own fault.
+#[derive(Debug)]
+pub struct PluginError {
+    code: Code,
+    message: String,
+}
+
+impl PluginError {
+    /// The plugin's own fault; the gateway answers `PLUGIN_ERROR`.
+    pub fn internal(message: impl Into<String>) -> Self {
+        PluginError { code: Code::Internal, message: message.into() }
+    }
+
+    /// Something that the plugin needs can't be reached; the gateway answers `PLUGIN_UNAVAILABLE`.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        PluginError { code: Code::Unavailable, message: message.into() }
+    }
+
+    /// The call holds something that the plugin can't work with. Unlike the other two it does not count against
+    /// the plugin's circuit breaker.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        PluginError { code: Code::InvalidArgument, message: message.into() }
+    }
+
+    pub(crate) fn into_status(self) -> Status {
+        Status::new(self.code, self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for PluginError {
+    fn from(error: E) -> Self {
+        PluginError::internal(error.to_string())
+    }
+}
+
+/// Why a plugin could not start with a configuration.
+///
+/// Made from any error by `?`, as a failure that is not the configuration's.
+#[derive(Debug)]
+pub struct InitError {
+    code: Code,
+    message: String,
+}
+
+impl InitError {
+    /// The configuration is wrong: `field` (a path such as `limits.tokens`) and what would be right, without the
+    /// value, which may be secret. The gateway refuses the plugin as `CONFIG_REFUSED` and shows this text.
+    pub fn config(field: &str, expected: impl std::fmt::Display) -> Self {
+        InitError { code: Code::InvalidArgument, message: format!("config field `{field}`: {expected}") }
+    }
+
+    /// Something that the plugin needs can't be reached; the gateway tries again.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        InitError { code: Code::Unavailable, message: message.into() }
+    }
+
+    pub(crate) fn refused(message: String) -> Self {
+        InitError { code: Code::InvalidArgument, message }
+    }
+
+    pub(crate) fn into_status(self) -> Status {
+        Status::new(self.code, self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for InitError {
+    fn from(error: E) -> Self {
+        InitError { code: Code::Internal, message: error.to_string() }
+    }
+}

@@ -1,0 +1,252 @@
+//! Calls a plugin in a test as a gateway would: Describe, Initialize and calls go through the real gRPC service,
+//! messages are encoded and decoded, but there is no socket and no process.
+//!
+//! ```
+//! # use hookgate_sdk::{*, harness::TestPlugin};
+//! # struct Quiet;
+//! # impl Plugin for Quiet {
+//! #     const NAME: &'static str = "quiet";
+//! #     const VERSION: &'static str = "1.0.0";
+//! #     type Config = NoConfig;
+//! #     type TenantConfig = NoConfig;
+//! #     fn points() -> Vec<Offer> { vec![Point::BeforeToolCall.read()] }
+//! #     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> { Ok(Quiet) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let plugin = TestPlugin::<Quiet>::start(&NoConfig {}).await?;
+//! let call = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
+//! let reply = plugin.with_tenant("acme").before_tool_call(call).await?;
+//! assert_eq!(reply.verdict(), &Verdict::Continue);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bytes::Bytes;
+use serde::Serialize;
+use tonic::{Request, Status};
+
+use hookgate_proto::plugin::v1::{
+    self as wire, Call, CallContext, ChainResult, Limits, plugin_service_client::PluginServiceClient,
+    plugin_service_server::PluginServiceServer,
+};
+
+use crate::{
+    Access, AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Plugin,
+    PluginHost, Reply, host,
+    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
+};
+
+/// Largest schema that a gateway takes, in bytes (docs/protocol.md, section 2).
+const MAX_SCHEMA_BYTES: usize = 64 * 1024;
+
+/// A plugin that was described and initialised, ready for calls.
+///
+/// The `with_` methods give another handle to the same instance, for another tenant, configuration or limit.
+pub struct TestPlugin<P: Plugin> {
+    client: PluginServiceClient<PluginServiceServer<PluginHost<P>>>,
+    call: Call,
+    time_left: Option<Duration>,
+}
+
+impl<P: Plugin> Clone for TestPlugin<P> {
+    fn clone(&self) -> Self {
+        TestPlugin { client: self.client.clone(), call: self.call.clone(), time_left: self.time_left }
+    }
+}
+
+impl<P: Plugin> TestPlugin<P> {
+    /// Checks what the plugin says of itself, and starts it with a plugin-level configuration.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION when a gateway would refuse the manifest; else what the plugin answers to the
+    /// configuration.
+    pub async fn start<C: Serialize + ?Sized>(config: &C) -> Result<Self, Status> {
+        let mut client = PluginServiceClient::new(host::service::<P>());
+        let describe = wire::DescribeRequest { protocol_versions: vec![1], ..Default::default() };
+        check(&client.describe(describe).await?.into_inner()).map_err(Status::failed_precondition)?;
+        let config = json(config)?;
+        client
+            .initialize(wire::InitializeRequest {
+                config_digest: digest(&config),
+                config: config.clone(),
+                capabilities: P::CAPABILITIES.iter().map(|c| c.as_str().to_owned()).collect(),
+                gateway_instance_id: "test".to_owned(),
+                host_endpoint: String::new(),
+                limits: Some(Limits {
+                    max_call_bytes: 5 << 20,
+                    max_reply_bytes: 4 << 20,
+                    max_notices: 16,
+                    max_notice_bytes: 8192,
+                    max_details_bytes: 4096,
+                }),
+            })
+            .await?;
+        let context = CallContext {
+            tenant: "test-tenant".to_owned(),
+            operator: "test-operator".to_owned(),
+            request_id: "01930000-0000-7000-8000-000000000000".to_owned(),
+            ..Default::default()
+        };
+        let call = Call { context: Some(context), config_digest: digest(&config), ..Default::default() };
+        Ok(TestPlugin { client, call, time_left: None })
+    }
+
+    /// Calls with this tenant-level configuration; the default is an empty object.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT when it can't be written as JSON.
+    pub fn with_tenant_config<C: Serialize + ?Sized>(&self, config: &C) -> Result<Self, Status> {
+        let mut other = self.clone();
+        other.call.tenant_config = json(config)?;
+        other.call.tenant_config_digest = digest(&other.call.tenant_config);
+        Ok(other)
+    }
+
+    /// Calls for this tenant; the default is `test-tenant`.
+    #[must_use]
+    pub fn with_tenant(&self, tenant: &str) -> Self {
+        self.with_context(|context| tenant.clone_into(&mut context.tenant))
+    }
+
+    /// Calls with a changed context.
+    #[must_use]
+    pub fn with_context(&self, change: impl FnOnce(&mut CallContext)) -> Self {
+        let mut other = self.clone();
+        change(other.call.context.get_or_insert_default());
+        other
+    }
+
+    /// Calls as an observer is called, after the chain ended like this.
+    #[must_use]
+    pub fn with_chain_result(&self, result: ChainResult) -> Self {
+        let mut other = self.clone();
+        other.call.chain_result = Some(result);
+        other
+    }
+
+    /// Calls with this much time left; the default is no limit. It is told to the plugin, not enforced.
+    #[must_use]
+    pub fn with_time_left(&self, left: Duration) -> Self {
+        TestPlugin { time_left: Some(left), ..self.clone() }
+    }
+
+    /// Calls it at `before_llm_request`.
+    ///
+    /// # Errors
+    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    pub async fn before_llm_request(
+        &self,
+        payload: BeforeLlmRequestPayload,
+    ) -> Result<Reply<BeforeLlmRequestPatch>, Status> {
+        let request = self.request::<BeforeLlmRequest>(payload);
+        Self::reply::<BeforeLlmRequest>(self.client.clone().before_llm_request(request).await?.into_inner())
+    }
+
+    /// Calls it at `before_tool_call`.
+    ///
+    /// # Errors
+    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    pub async fn before_tool_call(
+        &self,
+        payload: BeforeToolCallPayload,
+    ) -> Result<Reply<BeforeToolCallPatch>, Status> {
+        let request = self.request::<BeforeToolCall>(payload);
+        Self::reply::<BeforeToolCall>(self.client.clone().before_tool_call(request).await?.into_inner())
+    }
+
+    /// Calls it at `after_tool_result`.
+    ///
+    /// # Errors
+    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    pub async fn after_tool_result(
+        &self,
+        payload: AfterToolResultPayload,
+    ) -> Result<Reply<AfterToolResultPatch>, Status> {
+        let request = self.request::<AfterToolResult>(payload);
+        Self::reply::<AfterToolResult>(self.client.clone().after_tool_result(request).await?.into_inner())
+    }
+
+    /// Calls it at `before_response`.
+    ///
+    /// # Errors
+    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    pub async fn before_response(
+        &self,
+        payload: BeforeResponsePayload,
+    ) -> Result<Reply<BeforeResponsePatch>, Status> {
+        let request = self.request::<BeforeResponse>(payload);
+        Self::reply::<BeforeResponse>(self.client.clone().before_response(request).await?.into_inner())
+    }
+
+    /// Lets the plugin flush, as a gateway that goes away does.
+    ///
+    /// # Errors
+    /// INTERNAL when the plugin panics.
+    pub async fn shutdown(self) -> Result<(), Status> {
+        let request = wire::ShutdownRequest { gateway_instance_id: "test".to_owned() };
+        self.client.clone().shutdown(request).await.map(drop)
+    }
+
+    fn request<W: PointWire>(&self, payload: W::Payload) -> Request<W::Request> {
+        let mut request = Request::new(W::request(self.call.clone(), payload));
+        if let Some(left) = self.time_left {
+            request.set_timeout(left);
+        }
+        request
+    }
+
+    fn reply<W: PointWire>(response: W::Response) -> Result<Reply<W::Patch>, Status> {
+        let reply = W::reply(response).ok_or_else(|| Status::internal("the reply has no verdict"))?;
+        let reads = P::points().iter().any(|offer| offer.point == W::POINT && offer.access == Access::Read);
+        if reads && reply.modify.is_some() {
+            return Err(Status::internal(format!(
+                "a patch is forbidden: {} offers READ at {}",
+                P::NAME,
+                W::POINT
+            )));
+        }
+        Ok(reply)
+    }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, Status> {
+    crate::json::to_bytes(value).map_err(crate::PluginError::into_status)
+}
+
+/// Digests are opaque to a plugin: the text itself tells configurations apart as well as its hash.
+fn digest(config: &Bytes) -> String {
+    String::from_utf8_lossy(config).into_owned()
+}
+
+/// What makes a gateway refuse a manifest, whatever it is registered as.
+fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
+    if let Err(error) = semver::Version::parse(&manifest.version) {
+        return Err(format!("VERSION `{}` is no semantic version: {error}", manifest.version));
+    }
+    let points: BTreeSet<i32> = manifest.points.iter().map(|offer| offer.point).collect();
+    if points.is_empty() || points.len() != manifest.points.len() {
+        return Err("points() must list at least one point, each once".to_owned());
+    }
+    for (level, schema) in
+        [("Config", &manifest.config_schema), ("TenantConfig", &manifest.tenant_config_schema)]
+    {
+        if schema.len() > MAX_SCHEMA_BYTES {
+            return Err(format!("the JSON Schema of {level} is over 64 KiB"));
+        }
+    }
+    let plugin_level = properties(&manifest.config_schema)?;
+    match properties(&manifest.tenant_config_schema)?.intersection(&plugin_level).next() {
+        Some(shared) => Err(format!("Config and TenantConfig both name `{shared}`: rename one")),
+        None => Ok(()),
+    }
+}
+
+fn properties(schema: &[u8]) -> Result<BTreeSet<String>, String> {
+    let schema: serde_json::Value = serde_json::from_slice(schema).map_err(|error| error.to_string())?;
+    let named = schema.get("properties").and_then(serde_json::Value::as_object);
+    Ok(named.map(|members| members.keys().cloned().collect()).unwrap_or_default())
+}

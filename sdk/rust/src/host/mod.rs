@@ -1,0 +1,182 @@
+//! Answers a gateway's calls with a [`Plugin`]: the gRPC service of the contract. Owns the instances, one per
+//! configuration digest; knows nothing of sockets.
+
+mod instances;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::FutureExt;
+use hookgate_proto::plugin::v1::{
+    self as wire, DescribeResponse,
+    plugin_service_server::{PluginService, PluginServiceServer},
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use self::instances::Instances;
+use crate::{
+    Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
+    config::{self, TenantConfigs},
+    wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
+};
+
+/// Trailing metadata that says why a plugin could not answer.
+const REASON: &str = "hookgate-reason";
+/// The reason of a call that names a configuration which this process was not given.
+const NOT_INITIALIZED: &str = "NOT_INITIALIZED";
+
+/// The plugin as a tower service for `http::Request`s, to be served in this process or behind a listener.
+pub fn service<P: Plugin>() -> PluginServiceServer<PluginHost<P>> {
+    server(Arc::new(PluginHost::new()))
+}
+
+pub(crate) fn server<P: Plugin>(host: Arc<PluginHost<P>>) -> PluginServiceServer<PluginHost<P>> {
+    PluginServiceServer::from_arc(host).max_decoding_message_size(MAX_CALL_BYTES)
+}
+
+/// The instances of a plugin and the gRPC service that they answer behind. Made by [`service`].
+pub struct PluginHost<P: Plugin> {
+    instances: Instances<P>,
+    tenant_configs: TenantConfigs<P::TenantConfig>,
+    points: Vec<crate::Offer>,
+}
+
+impl<P: Plugin> PluginHost<P> {
+    pub(crate) fn new() -> Self {
+        PluginHost { instances: Instances::new(), tenant_configs: TenantConfigs::new(), points: P::points() }
+    }
+
+    /// Lets go of every instance, last one first.
+    pub(crate) async fn shutdown(&self) {
+        for plugin in self.instances.take_all() {
+            plugin.shutdown().await;
+        }
+    }
+
+    async fn answer<W: PointWire>(
+        &self,
+        request: Request<W::Request>,
+    ) -> Result<Response<W::Response>, Status> {
+        if !self.points.iter().any(|offer| offer.point == W::POINT) {
+            return Err(Status::unimplemented(format!("{} does not answer at {}", P::NAME, W::POINT)));
+        }
+        let (metadata, _, message) = request.into_parts();
+        let (call, payload) = W::open(message);
+        let mut call = call.ok_or_else(|| Status::invalid_argument("`call` is missing"))?;
+        let payload = payload.ok_or_else(|| Status::invalid_argument("`payload` is missing"))?;
+        let plugin = self.instances.get(&call.config_digest).ok_or_else(not_initialized)?;
+        let tenant = self
+            .tenant_configs
+            .get(&call.tenant_config_digest, &call.tenant_config)
+            .map_err(|error| Status::invalid_argument(format!("tenant-level config: {error}")))?;
+        let ctx = Context::new(W::POINT, &mut call, &metadata);
+        let asked = AssertUnwindSafe(W::ask(&*plugin, &ctx, &tenant, payload)).catch_unwind().await;
+        match asked.map_err(|_| panicked::<P>(&format!("at {}", W::POINT)))? {
+            Ok(reply) => Ok(Response::new(W::response(reply))),
+            Err(error) => Err(error.into_status()),
+        }
+    }
+
+    async fn start(&self, request: &wire::InitializeRequest) -> Result<P, Status> {
+        let config = config::parse_config::<P::Config>(&request.config)
+            .map_err(|error| InitError::refused(format!("config: {error}")).into_status())?;
+        AssertUnwindSafe(P::initialize(config, Host::of(request)))
+            .catch_unwind()
+            .await
+            .map_err(|_| panicked::<P>("at initialize"))?
+            .map_err(InitError::into_status)
+    }
+}
+
+/// A panic of the author's code is that call's failure alone; the panic hook has printed the rest.
+fn panicked<P: Plugin>(place: &str) -> Status {
+    Status::internal(format!("{} panicked {place}", P::NAME))
+}
+
+fn not_initialized() -> Status {
+    let mut status = Status::failed_precondition("no instance for this config digest: call Initialize");
+    status.metadata_mut().insert(REASON, tonic::metadata::AsciiMetadataValue::from_static(NOT_INITIALIZED));
+    status
+}
+
+/// What a plugin says of itself.
+pub(crate) fn manifest<P: Plugin>() -> DescribeResponse {
+    DescribeResponse {
+        name: P::NAME.to_owned(),
+        version: P::VERSION.to_owned(),
+        protocol_versions: vec![1],
+        points: P::points().into_iter().map(crate::Offer::to_wire).collect(),
+        capabilities: P::CAPABILITIES.iter().copied().map(|c: Capability| c.as_str().to_owned()).collect(),
+        config_schema: schema::<P::Config>(),
+        tenant_config_schema: schema::<P::TenantConfig>(),
+    }
+}
+
+fn schema<T: schemars::JsonSchema>() -> bytes::Bytes {
+    serde_json::to_vec(&schemars::schema_for!(T)).expect("a schema is a JSON value").into()
+}
+
+#[async_trait]
+impl<P: Plugin> PluginService for PluginHost<P> {
+    async fn describe(
+        &self,
+        _: Request<wire::DescribeRequest>,
+    ) -> Result<Response<DescribeResponse>, Status> {
+        Ok(Response::new(manifest::<P>()))
+    }
+
+    async fn initialize(
+        &self,
+        request: Request<wire::InitializeRequest>,
+    ) -> Result<Response<wire::InitializeResponse>, Status> {
+        let request = request.into_inner();
+        let (digest, gateway) = (&request.config_digest, &request.gateway_instance_id);
+        if digest.is_empty() {
+            return Err(Status::invalid_argument("`config_digest` is missing"));
+        }
+        if let Some(replaced) = self.instances.start(digest, gateway, || self.start(&request)).await? {
+            replaced.shutdown().await;
+        }
+        Ok(Response::new(wire::InitializeResponse {}))
+    }
+
+    async fn before_llm_request(
+        &self,
+        request: Request<wire::BeforeLlmRequestRequest>,
+    ) -> Result<Response<wire::BeforeLlmRequestResponse>, Status> {
+        self.answer::<BeforeLlmRequest>(request).await
+    }
+
+    async fn before_tool_call(
+        &self,
+        request: Request<wire::BeforeToolCallRequest>,
+    ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
+        self.answer::<BeforeToolCall>(request).await
+    }
+
+    async fn after_tool_result(
+        &self,
+        request: Request<wire::AfterToolResultRequest>,
+    ) -> Result<Response<wire::AfterToolResultResponse>, Status> {
+        self.answer::<AfterToolResult>(request).await
+    }
+
+    async fn before_response(
+        &self,
+        request: Request<wire::BeforeResponseRequest>,
+    ) -> Result<Response<wire::BeforeResponseResponse>, Status> {
+        self.answer::<BeforeResponse>(request).await
+    }
+
+    async fn shutdown(
+        &self,
+        request: Request<wire::ShutdownRequest>,
+    ) -> Result<Response<wire::ShutdownResponse>, Status> {
+        for plugin in self.instances.release(&request.get_ref().gateway_instance_id) {
+            plugin.shutdown().await;
+        }
+        Ok(Response::new(wire::ShutdownResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests;

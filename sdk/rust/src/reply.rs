@@ -1,0 +1,312 @@
+//! What a plugin answers: a verdict, beside it a patch and notices. Sizes and forms are the gateway's to check
+//! (docs/protocol.md, section 3).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use hookgate_proto::{
+    plugin::v1 as wire,
+    types::v1::{self as types, CancelScope, NoticeKind},
+};
+
+use crate::{
+    AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, Media, MediaList,
+    PluginError, json,
+};
+
+/// A plugin's answer at a point: go on or stop, with changes to the payload and remarks.
+///
+/// The methods that carry a payload field's name, such as `text` or `args`, replace that field as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply<Patch> {
+    pub(crate) verdict: Verdict,
+    pub(crate) modify: Option<Patch>,
+    pub(crate) notices: Vec<Notice>,
+}
+
+/// Go on or stop.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Stop here.
+    Cancel(Cancel),
+}
+
+impl<Patch> Reply<Patch> {
+    /// Go on.
+    pub fn proceed() -> Self {
+        Reply { verdict: Verdict::Continue, modify: None, notices: Vec::new() }
+    }
+
+    /// Stop here: `code` decides the HTTP status, `message` is shown to the user. For more than the two, write
+    /// `Cancel::new(..)` and turn it into a reply with `into()`.
+    pub fn cancel(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Cancel::new(code, message).into()
+    }
+
+    /// Adds a remark: at most 16, 8 KiB together.
+    #[must_use]
+    pub fn notice(mut self, notice: Notice) -> Self {
+        self.notices.push(notice);
+        self
+    }
+
+    /// Replaces the whole patch.
+    #[must_use]
+    pub fn patch(mut self, patch: Patch) -> Self {
+        self.modify = Some(patch);
+        self
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// The cancel, where the verdict is one.
+    pub fn cancelled(&self) -> Option<&Cancel> {
+        match &self.verdict {
+            Verdict::Continue => None,
+            Verdict::Cancel(cancel) => Some(cancel),
+        }
+    }
+
+    /// The changes to the payload, if any.
+    pub fn changes(&self) -> Option<&Patch> {
+        self.modify.as_ref()
+    }
+
+    /// The remarks, in order.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+}
+
+impl<Patch: Default> Reply<Patch> {
+    fn set(mut self, change: impl FnOnce(&mut Patch)) -> Self {
+        change(self.modify.get_or_insert_with(Patch::default));
+        self
+    }
+
+    fn set_json<T: Serialize + ?Sized>(
+        self,
+        value: &T,
+        change: impl FnOnce(&mut Patch, Option<Bytes>),
+    ) -> Result<Self, PluginError> {
+        let bytes = json::to_bytes(value)?;
+        Ok(self.set(|patch| change(patch, Some(bytes))))
+    }
+}
+
+impl<Patch> From<Cancel> for Reply<Patch> {
+    fn from(cancel: Cancel) -> Self {
+        Reply { verdict: Verdict::Cancel(cancel), ..Reply::proceed() }
+    }
+}
+
+impl Reply<BeforeLlmRequestPatch> {
+    /// Replaces the user's text.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.set(|patch| patch.text = Some(text.into()))
+    }
+
+    /// Replaces the system prompt.
+    #[must_use]
+    pub fn system_prompt(self, prompt: impl Into<String>) -> Self {
+        self.set(|patch| patch.system_prompt = Some(prompt.into()))
+    }
+
+    /// Replaces the images; an empty list removes them.
+    #[must_use]
+    pub fn images(self, images: Vec<Media>) -> Self {
+        self.set(|patch| patch.images = Some(MediaList { items: images }))
+    }
+
+    /// Replaces the files; an empty list removes them.
+    #[must_use]
+    pub fn files(self, files: Vec<Media>) -> Self {
+        self.set(|patch| patch.files = Some(MediaList { items: files }))
+    }
+
+    /// Replaces the conversation, a JSON array.
+    pub fn messages<T: Serialize + ?Sized>(self, messages: &T) -> Result<Self, PluginError> {
+        self.set_json(messages, |patch, json| patch.messages = json)
+    }
+
+    /// Replaces the tools offered to the model, a JSON array.
+    pub fn tools<T: Serialize + ?Sized>(self, tools: &T) -> Result<Self, PluginError> {
+        self.set_json(tools, |patch, json| patch.tools = json)
+    }
+
+    /// Replaces the extras, a JSON object.
+    pub fn extra<T: Serialize + ?Sized>(self, extra: &T) -> Result<Self, PluginError> {
+        self.set_json(extra, |patch, json| patch.extra = json)
+    }
+}
+
+impl Reply<BeforeToolCallPatch> {
+    /// Replaces the tool's name, 1 to 256 bytes.
+    #[must_use]
+    pub fn tool_name(self, name: impl Into<String>) -> Self {
+        self.set(|patch| patch.tool_name = Some(name.into()))
+    }
+
+    /// Replaces the arguments, any JSON value. [`json::Object`] changes one member and leaves the others alone.
+    pub fn args<T: Serialize + ?Sized>(self, args: &T) -> Result<Self, PluginError> {
+        self.set_json(args, |patch, json| patch.args = json)
+    }
+
+    /// Replaces the extras, a JSON object.
+    pub fn extra<T: Serialize + ?Sized>(self, extra: &T) -> Result<Self, PluginError> {
+        self.set_json(extra, |patch, json| patch.extra = json)
+    }
+}
+
+impl Reply<AfterToolResultPatch> {
+    /// Replaces the result, any JSON value.
+    pub fn result<T: Serialize + ?Sized>(self, result: &T) -> Result<Self, PluginError> {
+        self.set_json(result, |patch, json| patch.result = json)
+    }
+
+    /// Replaces the extras, a JSON object.
+    pub fn extra<T: Serialize + ?Sized>(self, extra: &T) -> Result<Self, PluginError> {
+        self.set_json(extra, |patch, json| patch.extra = json)
+    }
+}
+
+impl Reply<BeforeResponsePatch> {
+    /// Replaces the answer's text.
+    #[must_use]
+    pub fn content(self, content: impl Into<String>) -> Self {
+        self.set(|patch| patch.content = Some(content.into()))
+    }
+
+    /// Replaces the reasoning.
+    #[must_use]
+    pub fn reasoning(self, reasoning: impl Into<String>) -> Self {
+        self.set(|patch| patch.reasoning = Some(reasoning.into()))
+    }
+
+    /// Replaces the extras, a JSON object.
+    pub fn extra<T: Serialize + ?Sized>(self, extra: &T) -> Result<Self, PluginError> {
+        self.set_json(extra, |patch, json| patch.extra = json)
+    }
+}
+
+/// Why a plugin stops an action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cancel(wire::Cancel);
+
+impl Cancel {
+    /// `code` matches `[A-Za-z][A-Za-z0-9_.:-]{0,63}` and decides the HTTP status (docs/errors.md); `message` is
+    /// shown to the user, at most 1 KiB.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Cancel(wire::Cancel {
+            code: code.into(),
+            message: message.into(),
+            retry_after_ms: None,
+            scope: CancelScope::Step.into(),
+        })
+    }
+
+    /// When it makes sense to ask again.
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Ends the whole run, not this one action alone.
+    #[must_use]
+    pub fn whole_run(mut self) -> Self {
+        self.0.scope = CancelScope::Run.into();
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> &str {
+        &self.0.code
+    }
+
+    /// The message for the user.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub(crate) fn into_wire(self) -> wire::Cancel {
+        self.0
+    }
+
+    pub(crate) fn from_wire(cancel: wire::Cancel) -> Self {
+        Cancel(cancel)
+    }
+}
+
+/// A remark that travels to the agent beside the decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notice(types::Notice);
+
+impl Notice {
+    fn new(kind: NoticeKind, code: impl Into<String>, message: impl Into<String>) -> Self {
+        let code = Some(code.into()).filter(|code| !code.is_empty());
+        Notice(types::Notice { kind: kind.into(), code, message: message.into(), details: Bytes::new() })
+    }
+
+    /// The plugin looked and has no objection.
+    pub fn allow(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(NoticeKind::Allow, code, message)
+    }
+
+    /// Why the plugin cancels.
+    pub fn block(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(NoticeKind::Block, code, message)
+    }
+
+    /// Something a person should know.
+    pub fn warn(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(NoticeKind::Warn, code, message)
+    }
+
+    /// Something worth recording.
+    pub fn info(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(NoticeKind::Info, code, message)
+    }
+
+    /// Facts, as a JSON object of at most 4 KiB.
+    pub fn details<T: Serialize + ?Sized>(mut self, details: &T) -> Result<Self, PluginError> {
+        self.0.details = json::to_bytes(details)?;
+        Ok(self)
+    }
+
+    /// Its weight.
+    pub fn kind(&self) -> NoticeKind {
+        self.0.kind()
+    }
+
+    /// Its machine-readable code.
+    pub fn code(&self) -> Option<&str> {
+        self.0.code.as_deref()
+    }
+
+    /// Its text for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Its facts as JSON text; empty for none.
+    pub fn details_json(&self) -> &[u8] {
+        &self.0.details
+    }
+
+    pub(crate) fn into_wire(self) -> types::Notice {
+        self.0
+    }
+
+    pub(crate) fn from_wire(notice: types::Notice) -> Self {
+        Notice(notice)
+    }
+}

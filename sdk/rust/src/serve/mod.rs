@@ -1,0 +1,164 @@
+//! Runs a plugin as a process: a listener with the plugin's service, `grpc.health.v1` and reflection behind it,
+//! and a graceful stop. What the calls mean is [`crate::host`]'s.
+
+use std::{io, sync::Arc, time::Duration};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use tonic::transport::server::Router;
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+
+use crate::{
+    Address, AddressError, Plugin, PluginHost, host,
+    listen::{Listener, connections, listen},
+};
+
+/// Calls under way when the stop is asked for get this long to finish: less than the 30 s that Kubernetes waits.
+const DRAIN: Duration = Duration::from_secs(25);
+/// Why a plugin could not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address can't be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The address can't be listened at.
+    #[error("can't listen at {address}: {source}")]
+    Listen {
+        /// Where.
+        address: Address,
+        /// Why.
+        source: io::Error,
+    },
+    /// Signals can't be waited for.
+    #[error("can't wait for signals: {0}")]
+    Signal(io::Error),
+    /// The connection handling failed.
+    #[error("serving failed: {0}")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// Serves a plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c; then finishes the calls under
+/// way.
+///
+/// # Errors
+/// When the address is wrong or taken.
+pub async fn serve<P: Plugin>(address: &str) -> Result<(), ServeError> {
+    let stop = stop_signal()?;
+    Server::<P>::bind(address).await?.run(stop).await
+}
+
+/// Resolves on SIGTERM or ctrl-c. The signals are caught from this call on.
+///
+/// # Errors
+/// When the signals can't be caught.
+pub fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// A plugin that listens, and is served by [`Server::run`].
+pub struct Server<P: Plugin> {
+    listener: Listener,
+    address: Address,
+    host: Arc<PluginHost<P>>,
+    drain: Duration,
+}
+
+impl<P: Plugin> Server<P> {
+    /// Listens at `unix:///path` or `http://host:port`. A socket file at which nobody listens is replaced, one at
+    /// which somebody does is not; the new one has the mode 0660.
+    ///
+    /// # Errors
+    /// When the address is wrong or taken.
+    pub async fn bind(address: &str) -> Result<Self, ServeError> {
+        let wanted: Address = address.parse()?;
+        let bound = listen(&wanted).await;
+        let (listener, address) = bound.map_err(|source| ServeError::Listen { address: wanted, source })?;
+        Ok(Server { listener, address, host: Arc::new(PluginHost::new()), drain: DRAIN })
+    }
+
+    /// Where it listens, with the port that was taken.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// How long calls under way may take to finish once the stop is asked for. The default is 25 s.
+    #[must_use]
+    pub fn with_drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Serves until `stop` resolves; then takes no more calls, finishes those under way and lets the instances
+    /// flush.
+    ///
+    /// # Errors
+    /// When the connection handling fails.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let Server { listener, address, host, drain } = self;
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let router = tonic::transport::Server::builder()
+            .add_service(health_service)
+            .add_service(reflection())
+            .add_service(host::server(Arc::clone(&host)));
+        tracing::info!(plugin = P::NAME, version = P::VERSION, %address, "plugin listens");
+        let (stopping, stopped) = oneshot::channel();
+        let stop = async {
+            stop.await;
+            health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+            // Before the drain, so that a successor can listen at once.
+            if let Address::Unix(path) = &address {
+                let _ = std::fs::remove_file(path);
+            }
+            let _ = stopping.send(());
+        };
+        let overdue = async {
+            // An error: `stop` was dropped because the serving is over.
+            if stopped.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(drain).await;
+        };
+        let served = tokio::select! {
+            served = run_listener(router, listener, stop) => served,
+            () = overdue => {
+                tracing::warn!(plugin = P::NAME, "calls are still under way; stopping without them");
+                Ok(())
+            }
+        };
+        host.shutdown().await;
+        tracing::info!(plugin = P::NAME, "plugin stopped");
+        Ok(served?)
+    }
+}
+
+async fn run_listener(
+    router: Router,
+    listener: Listener,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    match listener {
+        Listener::Unix(unix) => router.serve_with_incoming_shutdown(connections(unix), stop).await,
+        Listener::Tcp(tcp) => router.serve_with_incoming_shutdown(connections(tcp), stop).await,
+    }
+}
+
+/// Reflection over the contract and the health service.
+fn reflection() -> ServerReflectionServer<impl ServerReflection> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(hookgate_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("both descriptor sets are generated code")
+}
+
+#[cfg(test)]
+mod tests;
