@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hookgate_proto::gateway::v1::RequestContext;
+use hookgate_proto::{gateway::v1::RequestContext, plugin::v1 as wire};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -13,7 +13,8 @@ pub struct Identity {
     pub tenant: Arc<str>,
     /// Who acts for the tenant.
     pub operator: Arc<str>,
-    /// The end user, where the issuer maps it from a claim; the request may then not set it.
+    /// The end user, where the issuer maps it from a claim (empty if the token lacks that); the request may then
+    /// not set it.
     pub user_id: Option<String>,
     /// Configured claims, keyed `claim.NAME`.
     pub claims: BTreeMap<String, String>,
@@ -36,4 +37,28 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// Calls through gateways so far, this one not counted (`hookgate-depth`); 0 to 3.
     pub depth: u32,
+}
+
+impl CallContext {
+    /// What plugins are told of it. The token is not among it.
+    pub fn for_plugins(&self) -> wire::CallContext {
+        let said = &self.request;
+        wire::CallContext {
+            tenant: self.identity.tenant.to_string(),
+            operator: self.identity.operator.to_string(),
+            request_id: self.request_id.to_string(),
+            correlation_id: self.correlation_id.clone(),
+            labels: said.labels.clone(),
+            session_id: said.session_id.clone(),
+            run_id: said.run_id.clone(),
+            parent_run_id: said.parent_run_id.clone(),
+            depth: said.depth,
+            agent_id: said.agent_id.clone(),
+            agent_path: said.agent_path.clone(),
+            project_id: said.project_id.clone(),
+            user_id: said.user_id.clone(),
+            provider: said.provider.clone(),
+            model: said.model.clone(),
+        }
+    }
 }

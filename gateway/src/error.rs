@@ -8,10 +8,10 @@ use tonic::Code as Grpc;
 use crate::step::Reason;
 
 macro_rules! error_codes {
-    ($($(#[$doc:meta])* $variant:ident = $text:literal, $http:literal, $grpc:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $http:literal, $grpc:ident;)+) => {
         /// Why no decision could be made. The names are reserved: no block carries one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $variant,)+ }
+        pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Code {
             /// All of them, in the order of docs/errors.md.
@@ -20,6 +20,11 @@ macro_rules! error_codes {
             /// The name on the wire and in metrics.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Code::$variant => $text,)+ }
+            }
+
+            /// What it means, in one sentence that names nobody.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Code::$variant => concat!($($doc),+).trim_ascii(),)+ }
             }
 
             /// The HTTP status.

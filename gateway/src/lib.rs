@@ -19,6 +19,10 @@
 
 pub mod config;
 pub mod context;
+pub mod digest;
 pub mod error;
+pub mod glob;
+pub mod json;
+pub mod payload;
 pub mod point;
 pub mod step;

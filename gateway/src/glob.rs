@@ -1,0 +1,151 @@
+//! Globs as match conditions write them: `*` (any characters), `?` (one character), `[..]` (one of these), all
+//! else literal, case-sensitive, over the whole value (docs/protocol.md, section 3).
+//!
+//! Turned into a regular expression rather than handed to a crate for globs: those are made for paths, so they
+//! give braces, backslashes and `**` a meaning and count bytes, where a tool's name may hold any character.
+
+use std::{iter::Peekable, str::Chars};
+
+/// The regular expression that matches what `glob` matches. Errors are sentences about the glob.
+pub fn to_regex(glob: &str) -> Result<String, String> {
+    let mut regex = String::from(r"(?s)\A");
+    let mut rest = glob.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '*' => regex.push_str(".*"),
+            '?' => regex.push('.'),
+            '[' => regex.push_str(&class(glob, &mut rest)?),
+            literal => push_literal(&mut regex, literal),
+        }
+    }
+    regex.push_str(r"\z");
+    Ok(regex)
+}
+
+/// The class that starts after its `[`. As in a shell, `!` or `^` in front negates, and a `]` in the first or a
+/// `-` in the first or last place stands for itself.
+fn class(glob: &str, rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
+    let mut regex = String::from("[");
+    if rest.next_if(|&c| c == '!' || c == '^').is_some() {
+        regex.push('^');
+    }
+    let mut first = true;
+    loop {
+        let from = match rest.next() {
+            None => {
+                return Err(format!("`{glob}` has a `[` without its `]`; a literal `[` is written `[[]`"));
+            }
+            Some(']') if !first => break,
+            Some(c) => c,
+        };
+        first = false;
+        push_literal(&mut regex, from);
+        // A `-` is a range only between two characters.
+        let mut ahead = rest.clone();
+        if ahead.next() == Some('-') && ahead.next().is_some_and(|to| to != ']') {
+            rest.next();
+            let to = rest.next().unwrap_or(from);
+            if to < from {
+                return Err(format!("`{glob}` has the range `{from}-{to}`, which is the wrong way round"));
+            }
+            regex.push('-');
+            push_literal(&mut regex, to);
+        }
+    }
+    regex.push(']');
+    Ok(regex)
+}
+
+fn push_literal(regex: &mut String, c: char) {
+    regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use regex::Regex;
+
+    use super::*;
+
+    fn matches(glob: &str, value: &str) -> bool {
+        Regex::new(&to_regex(glob).expect("a valid glob")).expect("a valid expression").is_match(value)
+    }
+
+    #[test]
+    fn globs_know_star_question_mark_and_class_only() {
+        for (glob, value, expected) in [
+            ("fs.*", "fs.read", true),
+            ("fs.*", "fs.", true),
+            ("fs.*", "fs", false),
+            ("fs.*", "fsxread", false),
+            ("fs.*", "FS.read", false),
+            ("fs.*", "my.fs.read", false),
+            ("*", "a/b/c", true),
+            ("*", "two\nlines", true),
+            ("a/*", "a/b/c", true),
+            ("**/x", "x", false),
+            ("**/x", "a/x", true),
+            ("a?c", "abc", true),
+            ("a?c", "aéc", true),
+            ("a?c", "ac", false),
+            ("[ab]x", "bx", true),
+            ("[a-c]x", "cx", true),
+            ("[!a-c]x", "cx", false),
+            ("[^a-c]x", "dx", true),
+            ("[!a]", "é", true),
+            ("[à-ü]", "é", true),
+            ("[]]", "]", true),
+            ("[!]]", "]", false),
+            ("[a-]", "-", true),
+            ("[-a]", "-", true),
+            ("[[]", "[", true),
+            ("[^-a]", "b", true),
+            ("[a&&b]", "&", true),
+            ("[\\]", "\\", true),
+            ("{a,b}", "a", false),
+            ("{a,b}", "{a,b}", true),
+            ("a\\*", "a*", false),
+            ("a\\*", "a\\x", true),
+            ("a.b", "axb", false),
+            ("a+(b)|c$", "a+(b)|c$", true),
+        ] {
+            assert_eq!(matches(glob, value), expected, "{glob} on {value}");
+        }
+    }
+
+    #[test]
+    fn broken_classes_are_refused_with_the_remedy() {
+        for (glob, part) in [("fs[", "[[]"), ("a[]", "without its `]`"), ("[!", "[[]"), ("[z-a]", "z-a")] {
+            let message = to_regex(glob).expect_err(glob);
+            assert!(message.contains(part) && message.contains(glob), "{message}");
+        }
+    }
+
+    /// What a glob without classes means, spelt out.
+    fn model(glob: &[char], value: &[char]) -> bool {
+        match (glob, value) {
+            ([], rest) => rest.is_empty(),
+            (['*', glob @ ..], _) => (0..=value.len()).any(|skip| model(glob, &value[skip..])),
+            (['?', glob @ ..], [_, value @ ..]) => model(glob, value),
+            ([c, glob @ ..], [v, value @ ..]) => c == v && model(glob, value),
+            (_, []) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_the_definition(glob in "[ab.é{}\\\\*?]{0,8}", value in "[ab.é{}\\\\]{0,8}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            prop_assert_eq!(matches(&glob, &value), model(&chars(&glob), &chars(&value)));
+        }
+
+        #[test]
+        fn every_glob_is_an_expression_or_is_refused(glob in any::<String>(), class in "\\[[\\PC]{0,6}\\]") {
+            for glob in [glob, class] {
+                if let Ok(regex) = to_regex(&glob) {
+                    prop_assert!(Regex::new(&regex).is_ok(), "{} became {}", glob, regex);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! JSON text as Hookgate takes it: checked in one pass, never turned into a tree.
+//!
+//! [`scan`] decides whether bytes are one JSON value (RFC 8259) that every reader behind the gateway
+//! understands in the same way: no repeated key, bounded depth, no lone surrogate, no number beyond a double.
+//! What it accepts is exactly what `serde_json::Value` accepts, less repeated keys and too deep nesting.
+//! [`members`] and [`elements`] then walk accepted text without copying it. Nothing here recurses, so no
+//! input can exhaust the stack. This module must not know what the JSON means or where it came from.
+
+use std::fmt;
+
+pub mod pointer;
+mod scanner;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use walk::{Elements, Members, elements, members, unescape};
+
+/// How deep a JSON value may nest, counted from its own root (docs/protocol.md, section 1). Arrays and objects
+/// count, so `1` has depth 0 and `[[]]` has depth 2.
+pub const MAX_DEPTH: usize = 64;
+
+/// How many flaws [`scan_all`] lists at most.
+pub const MAX_FLAWS: usize = 32;
+
+/// What stands at the root of a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `{...}`
+    Object,
+    /// `[...]`
+    Array,
+    /// `"..."`
+    String,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// `null`
+    Null,
+}
+
+impl Kind {
+    /// The kind of value that `text` begins with, white space aside; trusts the first byte.
+    pub fn of(text: &[u8]) -> Option<Kind> {
+        match text.iter().find(|byte| !byte.is_ascii_whitespace())? {
+            b'{' => Some(Kind::Object),
+            b'[' => Some(Kind::Array),
+            b'"' => Some(Kind::String),
+            b'-' | b'0'..=b'9' => Some(Kind::Number),
+            b't' | b'f' => Some(Kind::Boolean),
+            b'n' => Some(Kind::Null),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Object => "an object",
+            Kind::Array => "an array",
+            Kind::String => "a string",
+            Kind::Number => "a number",
+            Kind::Boolean => "a boolean",
+            Kind::Null => "null",
+        })
+    }
+}
+
+/// Which rule a text breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlawKind {
+    /// Not UTF-8.
+    Encoding,
+    /// Not JSON, or more than one value.
+    Syntax,
+    /// Nested deeper than allowed.
+    TooDeep,
+    /// An object holds a key twice (compared after unescaping).
+    DuplicateKey,
+}
+
+/// Why a text is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// Byte offset of the flaw.
+    pub offset: usize,
+    /// JSON pointer (RFC 6901) to the value, or for a repeated key to the member, in which the flaw lies.
+    pub pointer: String,
+    /// The rule that is broken.
+    pub kind: FlawKind,
+    /// What is wrong, as half a sentence without a place: "expected a value, found `}`".
+    pub message: String,
+}
+
+impl Flaw {
+    /// Line and column (in characters) of the flaw in `text`, both counted from 1.
+    pub fn position(&self, text: &[u8]) -> (usize, usize) {
+        let before = text.get(..self.offset).unwrap_or(text);
+        let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        let lines = before.iter().filter(|&&byte| byte == b'\n').count();
+        // every byte of a character but its first is 0b10xx_xxxx
+        let characters = before[line_start..].iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
+        (lines + 1, characters + 1)
+    }
+}
+
+/// Checks that `bytes` are one JSON value nested at most `max_depth` deep without a repeated key, and says what
+/// stands at its root. One pass; beside the keys of the objects that are open at a time it keeps nothing.
+///
+/// # Errors
+/// The first flaw.
+pub fn scan(bytes: &[u8], max_depth: usize) -> Result<Kind, Flaw> {
+    scan_all(bytes, max_depth).map_err(|mut flaws| flaws.swap_remove(0))
+}
+
+/// Like [`scan`], but goes on past repeated keys.
+///
+/// # Errors
+/// The flaws, at least one and at most [`MAX_FLAWS`], in the order found. When none of them is other than
+/// [`FlawKind::DuplicateKey`] the text is JSON, and [`members`] and [`elements`] can walk it.
+pub fn scan_all(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+    scanner::run(bytes, max_depth)
+}

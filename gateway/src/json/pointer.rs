@@ -1,0 +1,90 @@
+//! JSON pointers (RFC 6901), written token by token. Knows no document.
+
+use std::{borrow::Cow, fmt::Write};
+
+/// A token longer than this many bytes is cut, so that no request makes its own error message large. No member
+/// that Hookgate takes comes near it.
+const MAX_TOKEN: usize = 128;
+
+/// Appends the reference token of an object's key.
+pub fn push_key(pointer: &mut String, key: &str) {
+    pointer.push('/');
+    for character in cut(key).chars() {
+        match character {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            other => pointer.push(other),
+        }
+    }
+}
+
+/// What of a caller's text may stand in a message: the first 128 bytes.
+pub fn cut(text: &str) -> Cow<'_, str> {
+    match text.floor_char_boundary(MAX_TOKEN) {
+        end if end < text.len() => Cow::Owned(format!("{}…", &text[..end])),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// Appends the reference token of an array's element, counted from 0.
+pub fn push_index(pointer: &mut String, index: usize) {
+    write!(pointer, "/{index}").expect("a String takes everything");
+}
+
+/// A place inside a document, kept on the stack and only written out when something is wrong there.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// The root, or the place that a given pointer names.
+    Root(&'a str),
+    /// A member of an object.
+    Key(&'a Place<'a>, &'a str),
+    /// An element of an array.
+    Index(&'a Place<'a>, usize),
+}
+
+impl Place<'_> {
+    /// The pointer to this place.
+    pub fn pointer(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// What a message calls this place.
+    pub fn name(&self) -> String {
+        match self {
+            Place::Root(_) => "the body".to_owned(),
+            Place::Key(_, key) => format!("`{}`", cut(key)),
+            Place::Index(_, _) => "an entry".to_owned(),
+        }
+    }
+
+    fn write(&self, text: &mut String) {
+        match self {
+            Place::Root(prefix) => text.push_str(prefix),
+            Place::Key(parent, key) => {
+                parent.write(text);
+                push_key(text, key);
+            }
+            Place::Index(parent, index) => {
+                parent.write(text);
+                push_index(text, *index);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_escaped_and_long_ones_cut() {
+        let root = Place::Root("/context");
+        let labels = Place::Key(&root, "labels");
+        assert_eq!(Place::Key(&labels, "a/b~c").pointer(), "/context/labels/a~1b~0c");
+        assert_eq!(Place::Index(&labels, 7).pointer(), "/context/labels/7");
+        let long = "é".repeat(1000);
+        assert_eq!(Place::Key(&Place::Root(""), &long).pointer(), format!("/{}…", "é".repeat(64)));
+    }
+}

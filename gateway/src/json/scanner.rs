@@ -1,0 +1,411 @@
+//! The pass behind [`super::scan`]: an explicit stack of open containers in place of recursion. Reports flaws with
+//! their pointer; knows nothing of limits other than depth.
+
+use std::{collections::HashSet, ops::Range};
+
+use super::{Flaw, FlawKind, Kind, MAX_FLAWS, pointer, unescape};
+
+/// Up to this many keys comparing each with each is cheaper than hashing.
+const FEW_KEYS: usize = 16;
+
+/// An array or object whose end has not been reached.
+struct Container {
+    is_object: bool,
+    /// Elements before the current one; arrays only.
+    index: usize,
+    /// Where its keys begin in `Scanner::keys`.
+    keys: usize,
+    /// Where its keys begin in `Scanner::unescaped`.
+    unescaped: usize,
+}
+
+/// A key of an open object.
+struct Key {
+    /// Offset of its opening quote.
+    quote: usize,
+    /// Its text in `Scanner::unescaped` where it holds escapes, else in the input.
+    text: Range<usize>,
+    escaped: bool,
+}
+
+/// Where a flaw lies, beside its offset.
+enum Inside {
+    /// In the current member or element of the innermost container.
+    Value,
+    /// Between the members or elements of the innermost container.
+    Container,
+}
+
+struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    max_depth: usize,
+    open: Vec<Container>,
+    keys: Vec<Key>,
+    unescaped: String,
+    duplicates: Vec<Flaw>,
+}
+
+pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+    match str::from_utf8(bytes) {
+        Ok(_) => finish(bytes, max_depth),
+        Err(invalid) => {
+            // what precedes the bad byte tells where in the document it is; a flaw before it comes first
+            let good = &bytes[..invalid.valid_up_to()];
+            let mut flaws = finish(good, max_depth).err().unwrap_or_default();
+            let unfinished = flaws.pop_if(|last| last.kind == FlawKind::Syntax && last.offset == good.len());
+            if unfinished.is_some() || flaws.iter().all(|flaw| flaw.kind == FlawKind::DuplicateKey) {
+                let pointer = unfinished.map(|flaw| flaw.pointer).unwrap_or_default();
+                let message = "expected UTF-8, found another byte".to_owned();
+                flaws.push(Flaw { offset: good.len(), pointer, kind: FlawKind::Encoding, message });
+            }
+            Err(flaws)
+        }
+    }
+}
+
+fn finish(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+    let mut scanner = Scanner {
+        bytes,
+        at: 0,
+        max_depth,
+        open: Vec::new(),
+        keys: Vec::new(),
+        unescaped: String::new(),
+        duplicates: Vec::new(),
+    };
+    let result = scanner.document();
+    let mut flaws = scanner.duplicates;
+    flaws.extend(result.err());
+    match (Kind::of(bytes), flaws.is_empty()) {
+        (Some(kind), true) => Ok(kind),
+        _ => Err(flaws),
+    }
+}
+
+impl<'a> Scanner<'a> {
+    fn document(&mut self) -> Result<(), Flaw> {
+        loop {
+            let opened = self.value()?;
+            if !opened && !self.after_value()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads a scalar, an empty container, or up to the first value of a container; true for the last.
+    fn value(&mut self) -> Result<bool, Flaw> {
+        self.skip_space();
+        match self.peek() {
+            Some(b'{') => return self.open_container(true, b'}'),
+            Some(b'[') => return self.open_container(false, b']'),
+            Some(b'"') => {
+                self.string()?;
+            }
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            Some(b't') => self.literal("true")?,
+            Some(b'f') => self.literal("false")?,
+            Some(b'n') => self.literal("null")?,
+            _ => return Err(self.expected("a value")),
+        }
+        Ok(false)
+    }
+
+    fn open_container(&mut self, is_object: bool, end: u8) -> Result<bool, Flaw> {
+        if self.open.len() >= self.max_depth {
+            let message = format!("nested deeper than {} levels", self.max_depth);
+            return Err(self.flaw(FlawKind::TooDeep, &Inside::Value, message));
+        }
+        self.open.push(Container {
+            is_object,
+            index: 0,
+            keys: self.keys.len(),
+            unescaped: self.unescaped.len(),
+        });
+        self.at += 1;
+        self.skip_space();
+        if self.peek() == Some(end) {
+            self.at += 1;
+            self.open.pop();
+            return Ok(false);
+        }
+        if is_object {
+            self.key("a key in quotes or `}`")?;
+        }
+        Ok(true)
+    }
+
+    /// Reads on from the end of a value to the start of the next; false at the end of the document.
+    fn after_value(&mut self) -> Result<bool, Flaw> {
+        loop {
+            self.skip_space();
+            let next = self.peek();
+            let Some(innermost) = self.open.last_mut() else {
+                return match next {
+                    None => Ok(false),
+                    Some(_) => Err(self.expected("nothing after the value")),
+                };
+            };
+            match (next, innermost.is_object) {
+                (Some(b','), false) => {
+                    innermost.index += 1;
+                    self.at += 1;
+                    return Ok(true);
+                }
+                (Some(b','), true) => {
+                    self.at += 1;
+                    self.skip_space();
+                    self.key("a key in quotes")?;
+                    return Ok(true);
+                }
+                (Some(b']'), false) => {
+                    self.at += 1;
+                    self.open.pop();
+                }
+                (Some(b'}'), true) => {
+                    self.at += 1;
+                    self.close_object();
+                }
+                (_, true) => return Err(self.expected_between("`,` or `}`")),
+                (_, false) => return Err(self.expected_between("`,` or `]`")),
+            }
+        }
+    }
+
+    fn key(&mut self, expected: &str) -> Result<(), Flaw> {
+        let quote = self.at;
+        if self.peek() != Some(b'"') {
+            return Err(self.expected_between(expected));
+        }
+        let escaped = self.string()?;
+        let text = if escaped {
+            let start = self.unescaped.len();
+            self.unescaped.push_str(&unescape(self.slice(quote..self.at)));
+            start..self.unescaped.len()
+        } else {
+            quote + 1..self.at - 1
+        };
+        self.keys.push(Key { quote, text, escaped });
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(self.expected("`:`"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close_object(&mut self) {
+        let Some(object) = self.open.last() else { return };
+        let (first_key, unescaped) = (object.keys, object.unescaped);
+        for repeated in self.repeated(first_key) {
+            self.duplicates.push(self.duplicate(&self.keys[repeated]));
+        }
+        self.keys.truncate(first_key);
+        self.unescaped.truncate(unescaped);
+        self.open.pop();
+    }
+
+    /// Positions of the keys from `first` on that stand there before, as many as may still be listed: one place
+    /// is kept for a flaw that ends the pass.
+    fn repeated(&self, first: usize) -> Vec<usize> {
+        let keys = &self.keys[first..];
+        let room = MAX_FLAWS - 1 - self.duplicates.len();
+        let positions = first..self.keys.len();
+        if keys.len() <= FEW_KEYS {
+            let stands_before = |&position: &usize| {
+                let key = self.text(&self.keys[position]);
+                self.keys[first..position].iter().any(|earlier| self.text(earlier) == key)
+            };
+            positions.filter(stands_before).take(room).collect()
+        } else {
+            let mut seen = HashSet::with_capacity(keys.len());
+            positions.filter(|&position| !seen.insert(self.text(&self.keys[position]))).take(room).collect()
+        }
+    }
+
+    /// The flaw of a repeated key of the innermost object.
+    fn duplicate(&self, key: &Key) -> Flaw {
+        let mut pointer = self.pointer(&Inside::Container);
+        pointer::push_key(&mut pointer, self.text(key));
+        let message = "the object already has this key; give each key once".to_owned();
+        Flaw { offset: key.quote, pointer, kind: FlawKind::DuplicateKey, message }
+    }
+
+    /// Reads a string from its opening quote to behind its closing one; true when it holds escapes.
+    fn string(&mut self) -> Result<bool, Flaw> {
+        self.at += 1;
+        let mut escaped = false;
+        loop {
+            let rest = &self.bytes[self.at..];
+            let Some(length) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) else {
+                self.at = self.bytes.len();
+                return Err(self.expected("the closing `\"` of a string"));
+            };
+            self.at += length;
+            match rest[length] {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(escaped);
+                }
+                b'\\' => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                control => {
+                    return Err(self.syntax(format!("expected `\\u{control:04x}` for a control character")));
+                }
+            }
+        }
+    }
+
+    /// Reads an escape from its backslash on. Half of a surrogate pair is no character and is refused.
+    fn escape(&mut self) -> Result<(), Flaw> {
+        match self.bytes.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 2;
+                Ok(())
+            }
+            Some(b'u') => match self.code_unit(self.at)? {
+                0xdc00..=0xdfff => Err(self.syntax("found half of a surrogate pair".to_owned())),
+                0xd800..=0xdbff => {
+                    let paired = self.bytes[self.at + 6..].starts_with(b"\\u")
+                        && matches!(self.code_unit(self.at + 6)?, 0xdc00..=0xdfff);
+                    if !paired {
+                        return Err(self.syntax("found half of a surrogate pair".to_owned()));
+                    }
+                    self.at += 12;
+                    Ok(())
+                }
+                _ => {
+                    self.at += 6;
+                    Ok(())
+                }
+            },
+            _ => Err(self.syntax("found a `\\` that begins no escape".to_owned())),
+        }
+    }
+
+    /// The four digits of the `\uXXXX` that begins at `start`.
+    fn code_unit(&self, start: usize) -> Result<u32, Flaw> {
+        let digits = self.bytes.get(start + 2..start + 6).unwrap_or_default();
+        digits
+            .iter()
+            .try_fold(0, |unit, &byte| Some(unit * 16 + char::from(byte).to_digit(16)?))
+            .filter(|_| digits.len() == 4)
+            .ok_or_else(|| self.syntax("expected four hexadecimal digits after `\\u`".to_owned()))
+    }
+
+    fn number(&mut self) -> Result<(), Flaw> {
+        let start = self.at;
+        self.skip_if(b"-");
+        if self.skip_if(b"0") {
+            if matches!(self.peek(), Some(b'0'..=b'9')) {
+                return Err(self.syntax("expected no digit after a leading 0".to_owned()));
+            }
+        } else {
+            self.digits()?;
+        }
+        if self.skip_if(b".") {
+            self.digits()?;
+        }
+        let has_exponent = self.skip_if(b"eE");
+        if has_exponent {
+            self.skip_if(b"+-");
+            self.digits()?;
+        }
+        // 10^300 fits a double, so only an exponent or very many digits can lead beyond
+        let number = &self.bytes[start..self.at];
+        if (has_exponent || number.len() > 300) && serde_json::from_slice::<f64>(number).is_err() {
+            self.at = start;
+            return Err(self.syntax("expected a number within the range of a double (RFC 7493)".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), Flaw> {
+        let rest = &self.bytes[self.at..];
+        match rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len()) {
+            0 => Err(self.expected("a digit")),
+            length => {
+                self.at += length;
+                Ok(())
+            }
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Result<(), Flaw> {
+        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
+            return Err(self.expected("a value"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\t' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn skip_if(&mut self, any_of: &[u8]) -> bool {
+        let found = self.peek().is_some_and(|byte| any_of.contains(&byte));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn slice(&self, range: Range<usize>) -> &'a str {
+        str::from_utf8(&self.bytes[range]).expect("checked before the pass, and cut at ASCII characters")
+    }
+
+    fn text(&self, key: &Key) -> &str {
+        if key.escaped { &self.unescaped[key.text.clone()] } else { self.slice(key.text.clone()) }
+    }
+
+    fn expected(&self, what: &str) -> Flaw {
+        self.syntax(format!("expected {what}, found {}", self.found()))
+    }
+
+    fn expected_between(&self, what: &str) -> Flaw {
+        self.flaw(FlawKind::Syntax, &Inside::Container, format!("expected {what}, found {}", self.found()))
+    }
+
+    fn syntax(&self, message: String) -> Flaw {
+        self.flaw(FlawKind::Syntax, &Inside::Value, message)
+    }
+
+    fn flaw(&self, kind: FlawKind, inside: &Inside, message: String) -> Flaw {
+        Flaw { offset: self.at, pointer: self.pointer(inside), kind, message }
+    }
+
+    fn found(&self) -> String {
+        // the offset may lie inside a character only where the input is ASCII so far
+        match str::from_utf8(&self.bytes[self.at..]).ok().and_then(|rest| rest.chars().next()) {
+            None => "the end".to_owned(),
+            Some(character) if character.is_ascii_graphic() => format!("`{character}`"),
+            Some(character) => format!("U+{:04X}", u32::from(character)),
+        }
+    }
+
+    fn pointer(&self, inside: &Inside) -> String {
+        let mut pointer = String::new();
+        for (level, container) in self.open.iter().enumerate() {
+            let innermost = level + 1 == self.open.len();
+            if innermost && matches!(inside, Inside::Container) {
+                break;
+            }
+            if container.is_object {
+                let end = self.open.get(level + 1).map_or(self.keys.len(), |inner| inner.keys);
+                if let Some(key) = self.keys[container.keys..end].last() {
+                    pointer::push_key(&mut pointer, self.text(key));
+                }
+            } else {
+                pointer::push_index(&mut pointer, container.index);
+            }
+        }
+        pointer
+    }
+}

@@ -1,0 +1,127 @@
+//! Walking JSON text that [`super::scan_all`] has accepted, repeated keys aside: the parts of an object or array as
+//! slices. On other text the iterators still end and never panic, but what they yield means nothing.
+
+use std::borrow::Cow;
+
+/// The members of the object that `text` holds: unescaped key, and the value's text without white space round it.
+pub fn members(text: &str) -> Members<'_> {
+    Members { rest: inner(text, '{', '}') }
+}
+
+/// The elements of the array that `text` holds: each one's text without white space round it.
+pub fn elements(text: &str) -> Elements<'_> {
+    Elements { rest: inner(text, '[', ']') }
+}
+
+/// See [`members`].
+#[derive(Debug)]
+pub struct Members<'a> {
+    rest: &'a str,
+}
+
+/// See [`elements`].
+#[derive(Debug)]
+pub struct Elements<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (Cow<'a, str>, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let key = take_value(&mut self.rest)?;
+        self.rest = trim(self.rest).strip_prefix(':')?;
+        let value = take_value(&mut self.rest)?;
+        self.rest = after_comma(self.rest);
+        Some((unescape(key), value))
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let value = take_value(&mut self.rest)?;
+        self.rest = after_comma(self.rest);
+        Some(value)
+    }
+}
+
+/// The characters of a JSON string given with its quotes; borrowed where it holds no escape.
+pub fn unescape(string: &str) -> Cow<'_, str> {
+    let inner = string.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+    if inner.contains('\\') {
+        Cow::Owned(serde_json::from_str(string).unwrap_or_default())
+    } else {
+        Cow::Borrowed(inner)
+    }
+}
+
+fn inner(text: &str, open: char, close: char) -> &str {
+    trim(text).strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).unwrap_or_default()
+}
+
+fn after_comma(rest: &str) -> &str {
+    let rest = trim(rest);
+    rest.strip_prefix(',').unwrap_or(rest)
+}
+
+fn trim(text: &str) -> &str {
+    text.trim_matches([' ', '\n', '\t', '\r'])
+}
+
+/// Takes the value at the start of `rest`.
+fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
+    let text = rest.trim_start_matches([' ', '\n', '\t', '\r']);
+    let bytes = text.as_bytes();
+    let length = match bytes.first()? {
+        b'"' => string_length(bytes),
+        b'{' | b'[' => container_length(bytes),
+        _ => bytes
+            .iter()
+            .position(|byte| matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'\n' | b'\t' | b'\r'))
+            .unwrap_or(bytes.len()),
+    };
+    if length == 0 {
+        return None;
+    }
+    let (value, after) = text.split_at_checked(length)?;
+    *rest = after;
+    Some(value)
+}
+
+/// Length of the string at the start of `bytes`, quotes included; all of them when it does not end.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(length) =
+        bytes.get(at..).and_then(|rest| rest.iter().position(|b| matches!(b, b'"' | b'\\')))
+    {
+        at += length;
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// Length of the array or object at the start of `bytes`; all of them when it does not end.
+fn container_length(bytes: &[u8]) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => at += string_length(&bytes[at..]) - 1,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    bytes.len()
+}

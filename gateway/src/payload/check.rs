@@ -1,0 +1,160 @@
+//! Collecting violations: the list with its cap, and the rules that several messages share.
+
+use hookgate_proto::types::v1::Media;
+
+use super::{Checked, MAX_TOOL_NAME};
+use crate::{
+    error::Violation,
+    json::{self, Flaw, Kind, pointer::Place},
+};
+
+/// How many violations of one request are reported at most.
+pub const MAX_VIOLATIONS: usize = 32;
+
+/// What was found so far: the first violation of each member, at most [`MAX_VIOLATIONS`].
+#[derive(Debug, Default)]
+pub struct Findings {
+    list: Vec<Violation>,
+}
+
+impl Findings {
+    /// Adds a violation, unless one at the same place is known or the list is full.
+    pub fn add(&mut self, place: &Place<'_>, message: impl Into<String>) {
+        if self.list.len() >= MAX_VIOLATIONS {
+            return;
+        }
+        let pointer = place.pointer();
+        if !self.list.iter().any(|known| known.pointer == pointer) {
+            self.list.push(Violation::new(pointer, message));
+        }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The violations, in the order found.
+    pub fn into_violations(self) -> Vec<Violation> {
+        self.list
+    }
+}
+
+/// Checks one message at a place of the request.
+#[derive(Debug)]
+pub struct Check<'a> {
+    place: Place<'a>,
+    /// Whether the JSON values were scanned already, as parts of an HTTP body.
+    scanned: bool,
+    findings: &'a mut Findings,
+}
+
+impl<'a> Check<'a> {
+    /// Checks a message at the pointer `at`.
+    pub fn new(at: &'a str, findings: &'a mut Findings) -> Self {
+        Check { place: Place::Root(at), scanned: false, findings }
+    }
+
+    /// The same for a message whose JSON values are known to be valid.
+    pub fn of_scanned(at: &'a str, findings: &'a mut Findings) -> Self {
+        Check { scanned: true, ..Check::new(at, findings) }
+    }
+
+    /// Reports the message itself.
+    pub fn report_here(&mut self, message: impl Into<String>) {
+        self.findings.add(&self.place, message);
+    }
+
+    /// Reports a member.
+    pub fn report(&mut self, member: &str, message: impl Into<String>) {
+        self.findings.add(&Place::Key(&self.place, member), message);
+    }
+
+    /// Checks the message that a member holds.
+    pub fn inside(&mut self, member: &str, check: impl FnOnce(&mut Check<'_>)) {
+        let place = Place::Key(&self.place, member);
+        check(&mut Check { place, scanned: self.scanned, findings: self.findings });
+    }
+
+    pub(super) fn tool_name(&mut self, name: &str) {
+        if name.is_empty() || name.len() > MAX_TOOL_NAME {
+            self.report(
+                "tool_name",
+                format!("`tool_name` must be 1 to {MAX_TOOL_NAME} bytes, is {}", name.len()),
+            );
+        }
+    }
+
+    pub(super) fn media_list(&mut self, member: &str, list: &[Media]) {
+        let member = Place::Key(&self.place, member);
+        for (index, media) in list.iter().enumerate() {
+            let place = Place::Index(&member, index);
+            media.check(&mut Check { place, scanned: self.scanned, findings: self.findings });
+        }
+    }
+
+    /// A JSON value of any kind that must be there.
+    pub(super) fn required_json(&mut self, member: &str, value: &[u8]) {
+        if value.is_empty() {
+            self.report(member, format!("`{member}` is required: any JSON value, `null` included"));
+        } else {
+            self.json(member, value);
+        }
+    }
+
+    /// A JSON value of any kind, absent when empty.
+    pub(super) fn json(&mut self, member: &str, value: &[u8]) {
+        self.kind(member, value);
+    }
+
+    /// A JSON array, absent when empty.
+    pub(super) fn array(&mut self, member: &str, value: &[u8]) {
+        self.of_kind(member, value, Kind::Array);
+    }
+
+    /// A JSON object, absent when empty.
+    pub(super) fn object(&mut self, member: &str, value: &[u8]) {
+        self.of_kind(member, value, Kind::Object);
+    }
+
+    fn of_kind(&mut self, member: &str, value: &[u8], wanted: Kind) {
+        match self.kind(member, value) {
+            Some(kind) if kind != wanted => {
+                self.report(member, format!("`{member}` must be {wanted}, is {kind}"));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// The kind of a JSON value; nothing when it is absent or was reported.
+    fn kind(&mut self, member: &str, value: &[u8]) -> Option<Kind> {
+        if value.is_empty() {
+            return None;
+        }
+        if self.scanned {
+            return Kind::of(value);
+        }
+        match json::scan(value, json::MAX_DEPTH) {
+            Ok(kind) => Some(kind),
+            Err(flaw) => {
+                let root = Place::Key(&self.place, member).pointer() + &flaw.pointer;
+                self.findings.add(&Place::Root(&root), sentence(&flaw, value, &format!("`{member}`")));
+                None
+            }
+        }
+    }
+}
+
+/// What a flaw means for the caller; `what` names the text, such as "the body".
+pub(crate) fn sentence(flaw: &Flaw, text: &[u8], what: &str) -> String {
+    let (line, column) = flaw.position(text);
+    match flaw.kind {
+        json::FlawKind::DuplicateKey => flaw.message.clone(),
+        json::FlawKind::TooDeep => {
+            format!("nested deeper than {} levels, counted from the root of a JSON value", json::MAX_DEPTH)
+        }
+        json::FlawKind::Encoding | json::FlawKind::Syntax => {
+            format!("{what} is not valid JSON: {} at line {line}, column {column}", flaw.message)
+        }
+    }
+}

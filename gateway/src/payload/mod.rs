@@ -1,0 +1,154 @@
+//! Which payloads, patches and request contexts are valid (docs/protocol.md, section 1), for messages from HTTP,
+//! from gRPC and from plugins alike. Must not know how a message arrived or what is done about a violation.
+
+use hookgate_proto::types::v1::{self as types, media::Source};
+
+use crate::error::Violation;
+
+mod check;
+mod context;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use check::sentence;
+pub use check::{Check, Findings, MAX_VIOLATIONS};
+pub use context::context_violations;
+
+/// Longest `tool_name`, in bytes.
+pub const MAX_TOOL_NAME: usize = 256;
+
+/// A message whose rules are more than its protobuf types.
+///
+/// For a patch only the fields that are present are checked (empty bytes mean that a JSON value is absent); what depends on several fields is checked on the
+/// payload that the patch leads to.
+pub trait Checked {
+    /// Reports what is wrong.
+    fn check(&self, check: &mut Check<'_>);
+
+    /// What is wrong with the message, which lies at the pointer `at` of the request (`"/payload"`): at most
+    /// [`MAX_VIOLATIONS`], one for each member.
+    fn violations(&self, at: &str) -> Vec<Violation> {
+        let mut findings = Findings::default();
+        self.check(&mut Check::new(at, &mut findings));
+        findings.into_violations()
+    }
+}
+
+impl Checked for types::BeforeLlmRequestPayload {
+    fn check(&self, check: &mut Check<'_>) {
+        let has_other_input = !self.images.is_empty()
+            || !self.files.is_empty()
+            || !self.messages.is_empty()
+            || !self.tools.is_empty();
+        if self.text.is_empty() && !has_other_input {
+            check.report(
+                "text",
+                "`text` may be empty only when `images`, `files`, `messages` or `tools` is set",
+            );
+        }
+        check.media_list("images", &self.images);
+        check.media_list("files", &self.files);
+        check.array("messages", &self.messages);
+        check.array("tools", &self.tools);
+        check.object("extra", &self.extra);
+    }
+}
+
+impl Checked for types::BeforeLlmRequestPatch {
+    fn check(&self, check: &mut Check<'_>) {
+        check.media_list("images", self.images.as_ref().map_or(&[], |list| &list.items));
+        check.media_list("files", self.files.as_ref().map_or(&[], |list| &list.items));
+        check.array("messages", self.messages.as_deref().unwrap_or_default());
+        check.array("tools", self.tools.as_deref().unwrap_or_default());
+        check.object("extra", self.extra.as_deref().unwrap_or_default());
+    }
+}
+
+impl Checked for types::BeforeToolCallPayload {
+    fn check(&self, check: &mut Check<'_>) {
+        check.tool_name(&self.tool_name);
+        check.required_json("args", &self.args);
+        check.object("extra", &self.extra);
+    }
+}
+
+impl Checked for types::BeforeToolCallPatch {
+    fn check(&self, check: &mut Check<'_>) {
+        if let Some(name) = &self.tool_name {
+            check.tool_name(name);
+        }
+        if let Some(args) = self.args.as_ref().filter(|json| !json.is_empty()) {
+            check.required_json("args", args);
+        }
+        check.object("extra", self.extra.as_deref().unwrap_or_default());
+    }
+}
+
+impl Checked for types::AfterToolResultPayload {
+    fn check(&self, check: &mut Check<'_>) {
+        check.tool_name(&self.tool_name);
+        check.required_json("result", &self.result);
+        if self.success.is_none() {
+            check.report("success", "`success` is required: true or false");
+        }
+        check.json("args", &self.args);
+        check.object("extra", &self.extra);
+    }
+}
+
+impl Checked for types::AfterToolResultPatch {
+    fn check(&self, check: &mut Check<'_>) {
+        if let Some(result) = self.result.as_ref().filter(|json| !json.is_empty()) {
+            check.required_json("result", result);
+        }
+        check.object("extra", self.extra.as_deref().unwrap_or_default());
+    }
+}
+
+impl Checked for types::BeforeResponsePayload {
+    fn check(&self, check: &mut Check<'_>) {
+        check.object("extra", &self.extra);
+    }
+}
+
+impl Checked for types::BeforeResponsePatch {
+    fn check(&self, check: &mut Check<'_>) {
+        check.object("extra", self.extra.as_deref().unwrap_or_default());
+    }
+}
+
+impl Checked for types::Media {
+    fn check(&self, check: &mut Check<'_>) {
+        match &self.source {
+            None => check.report_here("one of `data` and `url` is required"),
+            Some(Source::Url(url)) if url.is_empty() => check.report("url", "`url` must not be empty"),
+            Some(Source::Url(_) | Source::Data(_)) => {}
+        }
+        if self.mime_type.is_empty() {
+            check.report("mime_type", "`mime_type` is required, such as `image/png`");
+        }
+    }
+}
+
+macro_rules! checked_requests {
+    ($($request:ident),+) => {$(
+        impl Checked for hookgate_proto::gateway::v1::$request {
+            fn check(&self, check: &mut Check<'_>) {
+                if let Some(context) = &self.context {
+                    check.inside("context", |check| context::check(context, check));
+                }
+                match &self.payload {
+                    Some(payload) => check.inside("payload", |check| payload.check(check)),
+                    None => check.report("payload", "`payload` is required"),
+                }
+            }
+        }
+    )+};
+}
+
+checked_requests!(
+    BeforeLlmRequestRequest,
+    BeforeToolCallRequest,
+    AfterToolResultRequest,
+    BeforeResponseRequest
+);
