@@ -1,6 +1,34 @@
-//! Configuration.
-mod model;
-mod units;
+//! Configuration: the file, its references, and the environment over it, read once at start. All mistakes are
+//! found in one go, each with its line and what would be right (docs/protocol.md, section 7; the keys are in
+//! docs/configuration.md).
+//!
+//! ```text
+//! file -> tree (places) -> references -> environment -> JSON Schema -> draft -> checks -> Config
+//! ```
+//!
+//! Plain data comes out of it; nothing here knows what uses it.
 
+mod auth;
+mod check;
+mod draft;
+mod environment;
+#[cfg(test)]
+mod fixtures;
+mod load;
+mod model;
+mod plugin;
+mod problem;
+mod reference;
+mod schema;
+mod tree;
+mod units;
+mod validate;
+
+pub use auth::*;
+pub use load::{Loaded, load};
 pub use model::*;
-pub use units::{Size, Span};
+pub use plugin::*;
+pub use problem::{Located, Problem, Problems};
+pub use reference::{Resolved, resolve_references};
+pub use schema::schema;
+pub use units::{Rate, Size, Span};

@@ -1,23 +1,23 @@
 //! The configuration as plain data: every key of `hookgate.yaml` that this version serves, with its default.
-//! `docs/configuration.md` and the JSON Schema are generated from these types; checks that need more than one
-//! value are [`super::check`]'s.
+//! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
+//! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
 
-use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use secrecy::SecretString;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::units::{Size, Span};
-use crate::{
-    point::Point,
-    step::{Mode, OnError},
+use super::{
+    auth::Auth,
+    plugin::{Binding, Plugin},
+    units::{Rate, Size, Span},
 };
+use crate::step::OnError;
 
 /// A JSON object whose members nobody here interprets.
 pub type Object = serde_json::Map<String, serde_json::Value>;
 
-const fn span(millis: u64) -> Span {
+pub(super) const fn span(millis: u64) -> Span {
     Span(Duration::from_millis(millis))
 }
 
@@ -53,6 +53,7 @@ pub struct Config {
     pub startup: Startup,
     /// HTTP status (400 to 499) of further block codes.
     #[serde(default)]
+    #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
     pub block_status: BTreeMap<String, u16>,
     /// What an answer tells.
     #[serde(default)]
@@ -67,10 +68,10 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Agents: HTTP and gRPC on one port.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "socket-address"))]
     pub data_addr: SocketAddr,
     /// Operators: /livez, /readyz, /metrics and gRPC health, plaintext and without a token.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("format" = "socket-address"))]
     pub ops_addr: SocketAddr,
 }
 
@@ -79,164 +80,6 @@ impl Default for Server {
         Server {
             data_addr: SocketAddr::from(([127, 0, 0, 1], 8080)),
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
-        }
-    }
-}
-
-/// Whose tokens are accepted.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Auth {
-    /// At least one.
-    #[schemars(length(min = 1))]
-    pub issuers: Vec<Issuer>,
-}
-
-/// One issuer of tokens.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Issuer {
-    /// Equals the token's `iss`.
-    pub issuer: String,
-    /// Is among the token's `aud`.
-    pub audience: String,
-    /// Where the keys are published (RFC 7517); https, or http on loopback. Excludes `keys`.
-    pub jwks_url: Option<String>,
-    /// The keys. Excludes `jwks_url`.
-    #[serde(default)]
-    pub keys: Vec<Key>,
-    /// The tenants it may speak for; mandatory with more than one issuer.
-    #[serde(default)]
-    pub tenants: Option<IssuerTenants>,
-    /// The scopes it may grant.
-    #[serde(default = "default_scopes")]
-    pub scopes: Vec<Scope>,
-    /// Where the token says what.
-    #[serde(default)]
-    pub claims: Claims,
-    /// Tolerance on `exp` and `nbf`, 0s to 5m.
-    #[serde(default = "default_leeway")]
-    pub leeway: Span,
-    /// How long fetched keys are fresh.
-    #[serde(default = "default_jwks_ttl")]
-    pub jwks_ttl: Span,
-}
-
-fn default_scopes() -> Vec<Scope> {
-    vec![Scope::Invoke]
-}
-
-const fn default_leeway() -> Span {
-    span(30_000)
-}
-
-const fn default_jwks_ttl() -> Span {
-    span(300_000)
-}
-
-/// The tenants an issuer may speak for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IssuerTenants {
-    /// `"*"`: whichever the token names.
-    Any,
-    /// `[ids]`: one of these.
-    List(Vec<String>),
-    /// `{fixed: id}`: always this one; the token needs no tenant claim.
-    Fixed(String),
-}
-
-impl<'de> Deserialize<'de> for IssuerTenants {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde_json::Value;
-        let text = |value: Value| match value {
-            Value::String(id) => Ok(id),
-            other => Err(D::Error::custom(format!("a tenant id is a string, not {other}"))),
-        };
-        match Value::deserialize(deserializer)? {
-            Value::String(star) if star == "*" => Ok(IssuerTenants::Any),
-            Value::Array(ids) => {
-                Ok(IssuerTenants::List(ids.into_iter().map(text).collect::<Result<_, _>>()?))
-            }
-            Value::Object(mut map) if map.len() == 1 && map.contains_key("fixed") => {
-                Ok(IssuerTenants::Fixed(text(map.remove("fixed").unwrap_or_default())?))
-            }
-            _ => Err(D::Error::custom("tenants is `*`, a list of ids, or `{fixed: id}`")),
-        }
-    }
-}
-
-impl JsonSchema for IssuerTenants {
-    fn schema_name() -> Cow<'static, str> {
-        "IssuerTenants".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "oneOf": [
-            { "const": "*" },
-            { "type": "array", "items": { "type": "string" }, "minItems": 1 },
-            { "type": "object", "properties": { "fixed": { "type": "string" } }, "required": ["fixed"], "additionalProperties": false },
-        ] })
-    }
-}
-
-/// What a token may be used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
-pub enum Scope {
-    /// Call the extension points.
-    #[serde(rename = "hookgate:invoke")]
-    Invoke,
-    /// Read status.
-    #[serde(rename = "hookgate:read")]
-    Read,
-    /// Change configuration.
-    #[serde(rename = "hookgate:admin")]
-    Admin,
-    /// Use host services as a plugin.
-    #[serde(rename = "hookgate:plugin")]
-    Plugin,
-}
-
-/// One verification key. Exactly one of `secret`, `pem_file`, `jwk_file`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Key {
-    /// The token header's `kid` that names this key.
-    pub kid: Option<String>,
-    /// The algorithm; mandatory for `secret` and `pem_file`. The token's header never chooses it.
-    pub alg: Option<String>,
-    /// Shared secret of at least 32 bytes, for HS256, HS384, HS512. Write it as a reference.
-    #[schemars(with = "Option<String>")]
-    pub secret: Option<SecretString>,
-    /// Public key in PEM.
-    pub pem_file: Option<PathBuf>,
-    /// Public key as a JWK.
-    pub jwk_file: Option<PathBuf>,
-}
-
-/// Names of claims: literal, or JSON pointers when they start with `/`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Claims {
-    /// The tenant.
-    pub tenant: String,
-    /// Who acts for the tenant.
-    pub operator: String,
-    /// The scopes: a string separated by spaces, or an array.
-    pub scopes: String,
-    /// The end user; absent: the request says it.
-    pub user_id: Option<String>,
-    /// Claims handed to plugins as labels `claim.NAME`.
-    pub labels: Vec<String>,
-}
-
-impl Default for Claims {
-    fn default() -> Self {
-        Claims {
-            tenant: "tenant_id".into(),
-            operator: "sub".into(),
-            scopes: "scope".into(),
-            user_id: None,
-            labels: Vec::new(),
         }
     }
 }
@@ -252,7 +95,7 @@ pub struct Tenants {
 }
 
 /// What happens to a tenant that is not listed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownTenant {
     /// Refused as TENANT_UNKNOWN (403).
@@ -293,9 +136,10 @@ pub struct Tenant {
 #[serde(deny_unknown_fields, default)]
 pub struct TenantLimits {
     /// Most calls under way; absent: `limits.tenant_in_flight`.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub in_flight: Option<usize>,
     /// Most calls per second, minute or hour, such as `100/s`; absent: `limits.tenant_rate`.
-    pub rate: Option<String>,
+    pub rate: Option<Rate>,
 }
 
 /// What an answer tells one tenant.
@@ -304,170 +148,6 @@ pub struct TenantLimits {
 pub struct TenantAnswer {
     /// Absent: as `answer.detail` says.
     pub detail: Option<Detail>,
-}
-
-/// One plugin. Exactly one of `endpoint`, `builtin`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Plugin {
-    /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; equals the name in the plugin's manifest.
-    pub name: String,
-    /// false: not dialled, and no binding of it stands in any plan.
-    #[serde(default = "yes")]
-    pub enabled: bool,
-    /// Runs in the gateway's process.
-    pub builtin: Option<String>,
-    /// `unix:///path` or `http://host:port`.
-    pub endpoint: Option<String>,
-    /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
-    #[schemars(with = "Option<String>")]
-    pub version: Option<semver::VersionReq>,
-    /// Capabilities the plugin may ask for.
-    #[serde(default)]
-    pub grants: Vec<Capability>,
-    /// Plugin-level config; references in it are resolved when it is handed over.
-    #[serde(default)]
-    pub config: Object,
-    /// Whether a start fails without it; absent: true where an enabled binding with `on_error: fail` names it.
-    pub required: Option<bool>,
-    /// Sends a config that holds references over plaintext TCP beyond loopback too.
-    #[serde(default)]
-    pub allow_plaintext: bool,
-    /// Times and numbers of calls.
-    #[serde(default)]
-    pub limits: PluginLimits,
-    /// HTTP status (400 to 499) of further block codes of this plugin.
-    #[serde(default)]
-    pub block_status: BTreeMap<String, u16>,
-}
-
-/// What a plugin may ask of the gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
-pub enum Capability {
-    /// Read the plugin's storage.
-    #[serde(rename = "storage:read")]
-    StorageRead,
-    /// Write the plugin's storage.
-    #[serde(rename = "storage:write")]
-    StorageWrite,
-    /// Write to the gateway's log.
-    #[serde(rename = "log")]
-    Log,
-    /// Emit events.
-    #[serde(rename = "emit")]
-    Emit,
-}
-
-impl Capability {
-    /// The name in manifests.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Capability::StorageRead => "storage:read",
-            Capability::StorageWrite => "storage:write",
-            Capability::Log => "log",
-            Capability::Emit => "emit",
-        }
-    }
-}
-
-/// Times and numbers of calls of one plugin.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PluginLimits {
-    /// Time-out of a step, queue and connect included; 10ms to 60s.
-    pub timeout: Span,
-    /// Time-out of a dial, inside the step's; at most 60s.
-    pub connect: Span,
-    /// Time-out of Initialize; at most 120s.
-    pub initialize: Span,
-    /// Time-out of Shutdown; at most 30s.
-    pub shutdown: Span,
-    /// Most calls under way; 1 serialises the plugin.
-    pub in_flight: usize,
-    /// Most calls waiting for a place.
-    pub queue: usize,
-    /// Longest wait for a place; absent: a tenth of the step's time-out.
-    pub queue_wait: Option<Span>,
-}
-
-impl Default for PluginLimits {
-    fn default() -> Self {
-        PluginLimits {
-            timeout: span(5_000),
-            connect: span(2_000),
-            initialize: span(10_000),
-            shutdown: span(5_000),
-            in_flight: 64,
-            queue: 64,
-            queue_wait: None,
-        }
-    }
-}
-
-/// One binding: for whom, where and how a plugin runs. Exactly one of `tenant`, `selector`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Binding {
-    /// Absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.
-    pub name: Option<String>,
-    /// Name of the plugin.
-    pub plugin: String,
-    /// One tenant's id, or `*` for all.
-    pub tenant: Option<String>,
-    /// Labels that a tenant must have, all of them.
-    pub selector: Option<BTreeMap<String, String>>,
-    /// false: stands in no plan.
-    #[serde(default = "yes")]
-    pub enabled: bool,
-    /// Ascending order of the chain; unique within a tenant's plan; negative allowed.
-    pub priority: i64,
-    /// The points; absent: those of the plugin's manifest.
-    pub points: Option<Vec<Point>>,
-    /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Excludes both.
-    pub blocking: Option<bool>,
-    /// What the plugin may do.
-    pub mode: Option<Mode>,
-    /// What a failure does; absent: fail for enforce, skip for advise; not for observe.
-    pub on_error: Option<OnError>,
-    /// Time-out of the step, 10ms to 60s; absent: the plugin's.
-    pub timeout: Option<Span>,
-    /// Tenant-level config of the step, for every tenant.
-    #[serde(default)]
-    pub config: Object,
-    /// The only payload fields the plugin may patch; absent: all that the point allows.
-    pub writable: Option<Vec<String>>,
-    /// When the step runs; absent: always.
-    #[serde(rename = "match", default)]
-    pub conditions: Match,
-    /// Whether a tenant may switch it off.
-    #[serde(default)]
-    pub overridable: bool,
-}
-
-/// Match conditions: keys are joined by AND, entries of a list by OR; globs know `*`, `?` and `[..]`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Match {
-    /// Globs on the tool's name, original or current.
-    pub tools: Option<Vec<String>>,
-    /// Globs on the context's `agent_id`.
-    pub agents: Option<Vec<String>>,
-    /// Globs on the payload's `model`, else the context's.
-    pub models: Option<Vec<String>>,
-    /// Globs on the request's labels, `claim.*` included, by key.
-    pub labels: BTreeMap<String, Vec<String>>,
-    /// On `text` or `content`, original or current; not at the tool points.
-    pub text: Option<TextMatch>,
-}
-
-/// A condition on text: met when any entry of either list matches.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TextMatch {
-    /// Parts of the text, case-sensitive.
-    pub contains: Vec<String>,
-    /// Regular expressions found in the text.
-    pub regex: Vec<String>,
 }
 
 /// Sizes, times and numbers of calls of the gateway process.
@@ -479,14 +159,17 @@ pub struct Limits {
     /// Payload bytes of all calls under way.
     pub bytes_in_flight: Size,
     /// Most calls under way.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub in_flight: usize,
     /// Most calls under way for one tenant.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub tenant_in_flight: usize,
     /// Most calls of one tenant, such as `100/s`; absent: no limit.
-    pub tenant_rate: Option<String>,
+    pub tenant_rate: Option<Rate>,
     /// Longest invocation, 10ms to 60s.
     pub budget: Span,
     /// Most notices of one reply.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub notices: usize,
     /// All notices of one reply together.
     pub notice_bytes: Size,
@@ -531,6 +214,7 @@ impl Default for Drain {
 #[serde(deny_unknown_fields, default)]
 pub struct Observers {
     /// Most entries.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub items: usize,
     /// Most bytes.
     pub bytes: Size,
@@ -565,7 +249,7 @@ pub struct Answer {
 }
 
 /// How much an answer tells.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
     /// Plugins, steps and why a plugin failed.
@@ -586,7 +270,7 @@ pub struct Log {
 }
 
 /// Form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// For people.
@@ -596,7 +280,7 @@ pub enum LogFormat {
 }
 
 /// Level of a log line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     /// Only what needs a person.
@@ -612,6 +296,18 @@ pub enum LogLevel {
     Trace,
 }
 
-const fn yes() -> bool {
+pub(super) const fn yes() -> bool {
     true
+}
+
+impl Config {
+    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of it fails closed
+    /// (docs/protocol.md, section 2).
+    pub fn requires(&self, plugin: &Plugin) -> bool {
+        plugin.required.unwrap_or_else(|| {
+            self.bindings.iter().any(|binding| {
+                binding.enabled && binding.plugin == plugin.name && binding.on_error() == OnError::Fail
+            })
+        })
+    }
 }

@@ -1,0 +1,170 @@
+//! Whose tokens are accepted: the issuers, their keys and what they may grant (docs/protocol.md, section 5).
+//! Plain data; the keys are read by the auth layer.
+
+use std::{borrow::Cow, path::PathBuf};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+use super::{model::span, units::Span};
+
+/// Whose tokens are accepted.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    /// At least one.
+    #[schemars(length(min = 1))]
+    pub issuers: Vec<Issuer>,
+}
+
+/// One issuer of tokens.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// Equals the token's `iss`.
+    #[schemars(length(min = 1))]
+    pub issuer: String,
+    /// Is among the token's `aud`.
+    #[schemars(length(min = 1))]
+    pub audience: String,
+    /// Where the keys are published (RFC 7517); https, or http on loopback. Excludes `keys`.
+    pub jwks_url: Option<String>,
+    /// The keys. Excludes `jwks_url`.
+    #[serde(default)]
+    pub keys: Vec<Key>,
+    /// The tenants it may speak for; mandatory with more than one issuer.
+    #[serde(default)]
+    pub tenants: Option<IssuerTenants>,
+    /// The scopes it may grant.
+    #[serde(default = "default_scopes")]
+    pub scopes: Vec<Scope>,
+    /// Where the token says what.
+    #[serde(default)]
+    pub claims: Claims,
+    /// Tolerance on `exp` and `nbf`, 0s to 5m.
+    #[serde(default = "default_leeway")]
+    pub leeway: Span,
+    /// How long fetched keys are fresh.
+    #[serde(default = "default_jwks_ttl")]
+    pub jwks_ttl: Span,
+}
+
+fn default_scopes() -> Vec<Scope> {
+    vec![Scope::Invoke]
+}
+
+const fn default_leeway() -> Span {
+    span(30_000)
+}
+
+const fn default_jwks_ttl() -> Span {
+    span(300_000)
+}
+
+/// The tenants an issuer may speak for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssuerTenants {
+    /// `"*"`: whichever the token names.
+    Any,
+    /// `[ids]`: one of these.
+    List(Vec<String>),
+    /// `{fixed: id}`: always this one; the token needs no tenant claim.
+    Fixed(String),
+}
+
+impl<'de> Deserialize<'de> for IssuerTenants {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde_json::Value;
+        let text = |value: Value| match value {
+            Value::String(id) => Ok(id),
+            _ => Err(D::Error::custom("a tenant id is text")),
+        };
+        match Value::deserialize(deserializer)? {
+            Value::String(star) if star == "*" => Ok(IssuerTenants::Any),
+            Value::Array(ids) => {
+                Ok(IssuerTenants::List(ids.into_iter().map(text).collect::<Result<_, _>>()?))
+            }
+            Value::Object(mut map) if map.len() == 1 && map.contains_key("fixed") => {
+                Ok(IssuerTenants::Fixed(text(map.remove("fixed").unwrap_or_default())?))
+            }
+            _ => Err(D::Error::custom("tenants is `*`, a list of ids, or `{fixed: id}`")),
+        }
+    }
+}
+
+impl JsonSchema for IssuerTenants {
+    fn schema_name() -> Cow<'static, str> {
+        "IssuerTenants".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`\"*\"`, a list of ids, or `{fixed: id}`", "oneOf": [
+            { "const": "*" },
+            { "type": "array", "items": { "type": "string" }, "minItems": 1 },
+            { "type": "object", "properties": { "fixed": { "type": "string" } }, "required": ["fixed"], "additionalProperties": false },
+        ] })
+    }
+}
+
+/// What a token may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Scope {
+    /// Call the extension points.
+    #[serde(rename = "hookgate:invoke")]
+    Invoke,
+    /// Read status.
+    #[serde(rename = "hookgate:read")]
+    Read,
+    /// Change configuration.
+    #[serde(rename = "hookgate:admin")]
+    Admin,
+    /// Use host services as a plugin.
+    #[serde(rename = "hookgate:plugin")]
+    Plugin,
+}
+
+/// One verification key. Exactly one of `secret`, `pem_file`, `jwk_file`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// The token header's `kid` that names this key.
+    pub kid: Option<String>,
+    /// The algorithm; mandatory for `secret` and `pem_file`. The token's header never chooses it.
+    pub alg: Option<String>,
+    /// Shared secret of at least 32 bytes, for HS256, HS384, HS512. Write it as a reference.
+    #[schemars(with = "Option<String>", extend("writeOnly" = true))]
+    pub secret: Option<SecretString>,
+    /// Public key in PEM.
+    pub pem_file: Option<PathBuf>,
+    /// Public key as a JWK.
+    pub jwk_file: Option<PathBuf>,
+}
+
+/// Names of claims: literal, or JSON pointers when they start with `/`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Claims {
+    /// The tenant.
+    pub tenant: String,
+    /// Who acts for the tenant.
+    pub operator: String,
+    /// The scopes: a string separated by spaces, or an array.
+    pub scopes: String,
+    /// The end user; absent: the request says it.
+    pub user_id: Option<String>,
+    /// Claims handed to plugins as labels `claim.NAME`.
+    pub labels: Vec<String>,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Claims {
+            tenant: "tenant_id".into(),
+            operator: "sub".into(),
+            scopes: "scope".into(),
+            user_id: None,
+            labels: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Bindings: for whom, and under which conditions (docs/protocol.md, sections 3 and 7).
+
+use super::{Check, limits::STEP, tenant_id_fault};
+use crate::{
+    config::{
+        draft::Item,
+        plugin::{Binding, Match},
+        problem::{did_you_mean, item},
+        schema::alternatives,
+        tree::child,
+    },
+    glob,
+    point::Point,
+    step::Mode,
+};
+
+/// The fields of a point's payload that a plugin may patch (section 1).
+const fn patchable(point: Point) -> &'static [&'static str] {
+    match point {
+        Point::BeforeLlmRequest => {
+            &["text", "images", "files", "system_prompt", "messages", "tools", "extra"]
+        }
+        Point::BeforeToolCall => &["tool_name", "args", "extra"],
+        Point::AfterToolResult => &["result", "extra"],
+        Point::BeforeResponse => &["content", "reasoning", "extra"],
+    }
+}
+
+impl Check<'_> {
+    pub(super) fn bindings(&mut self) {
+        let bindings = &self.draft.bindings;
+        self.unique(
+            "a binding",
+            bindings.iter().filter_map(|item| {
+                let binding = item.value.as_ref()?;
+                // A default name is the plugin's, whose key is marked.
+                let key = if binding.name.is_some() { "name" } else { "plugin" };
+                Some((child(&item.pointer, key), binding.effective_name().into_owned()))
+            }),
+        );
+        for item in bindings {
+            if let Some(binding) = &item.value {
+                self.binding(item, binding);
+            }
+        }
+    }
+
+    fn binding(&mut self, entry: &Item<Binding>, binding: &Binding) {
+        let pointer = entry.pointer.as_str();
+        if let Some(name) = &binding.name {
+            self.name(&child(pointer, "name"), name);
+        }
+        if let Some(plugins) = self.plugin_names().filter(|names| !names.contains(binding.plugin.as_str())) {
+            let remedy = did_you_mean(&binding.plugin, plugins.iter().copied());
+            let remedy = remedy.unwrap_or_else(|| "add it to `plugins`, or name one that is there".into());
+            self.report(child(pointer, "plugin"), format!("there is no plugin `{}`", binding.plugin), remedy);
+        }
+        self.exactly_one(
+            entry,
+            &[("tenant", binding.tenant.is_some()), ("selector", binding.selector.is_some())],
+        );
+        self.bound_tenant(pointer, binding);
+        self.verdict_rules(pointer, binding);
+        if let Some(timeout) = binding.timeout {
+            self.span(&child(pointer, "timeout"), timeout, STEP);
+        }
+        self.writable(pointer, binding);
+        self.conditions(&child(pointer, "match"), &binding.conditions);
+        let names_a_tool = |points: &Vec<Point>| points.iter().any(|point| point.names_a_tool());
+        if binding.conditions.text.is_some() && binding.points.as_ref().is_some_and(names_a_tool) {
+            self.report(
+                child(&child(pointer, "match"), "text"),
+                "`match.text` can't be judged at the tool points, which `points` names",
+                "make two bindings of it, one for the tool points without `text`",
+            );
+        }
+    }
+
+    fn bound_tenant(&mut self, pointer: &str, binding: &Binding) {
+        let at = child(pointer, "tenant");
+        if binding.selector.as_ref().is_some_and(|labels| labels.is_empty()) {
+            let remedy = "write the labels that a tenant must have, or `tenant: \"*\"` for all";
+            self.report(child(pointer, "selector"), "`selector` names no label", remedy);
+        }
+        let Some(tenant) = binding.tenant.as_deref().filter(|tenant| *tenant != "*") else { return };
+        if let Some(fault) = tenant_id_fault(tenant) {
+            self.report(at, fault, "write one tenant's id, or `\"*\"` for all");
+        } else if let Some(ids) = self.tenant_ids().filter(|ids| !ids.contains(tenant)) {
+            // A misspelt tenant would go without the plugin and nobody would notice.
+            let remedy = did_you_mean(tenant, ids.iter().copied());
+            let remedy =
+                remedy.unwrap_or_else(|| "add it to `tenants.list`, or name one that is there".into());
+            self.report(at, format!("there is no tenant `{tenant}` in `tenants.list`"), remedy);
+        }
+    }
+
+    fn verdict_rules(&mut self, pointer: &str, binding: &Binding) {
+        if binding.blocking.is_some() && (binding.mode.is_some() || binding.on_error.is_some()) {
+            self.report(
+                child(pointer, "blocking"),
+                "`blocking` excludes `mode` and `on_error`, which it is short for",
+                "leave `blocking` out: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`",
+            );
+        } else if binding.mode == Some(Mode::Observe) && binding.on_error.is_some() {
+            self.report(
+                child(pointer, "on_error"),
+                "`on_error` has no meaning with `mode: observe`, whose failures change nothing",
+                "leave `on_error` out",
+            );
+        }
+    }
+
+    fn writable(&mut self, pointer: &str, binding: &Binding) {
+        let points = binding.points.as_deref().unwrap_or(&Point::ALL);
+        let mut known: Vec<&str> = points.iter().flat_map(|&point| patchable(point)).copied().collect();
+        known.sort_unstable();
+        known.dedup();
+        for (index, field) in binding.writable.iter().flatten().enumerate() {
+            if !known.contains(&field.as_str()) {
+                let remedy = did_you_mean(field, known.iter().copied());
+                let remedy = remedy.unwrap_or_else(|| format!("write {}", alternatives(&known)));
+                let message = format!("`{field}` can't be patched at any point of this binding");
+                self.report(item(&child(pointer, "writable"), index), message, remedy);
+            }
+        }
+    }
+
+    fn conditions(&mut self, pointer: &str, conditions: &Match) {
+        let lists =
+            [("tools", &conditions.tools), ("agents", &conditions.agents), ("models", &conditions.models)];
+        for (key, globs) in lists {
+            self.globs(&child(pointer, key), globs.as_deref().unwrap_or_default());
+        }
+        for (key, globs) in &conditions.labels {
+            self.globs(&child(&child(pointer, "labels"), key), globs);
+        }
+        let Some(text) = &conditions.text else { return };
+        let pointer = child(pointer, "text");
+        for (index, pattern) in text.regex.iter().enumerate() {
+            if let Err(error) = regex::Regex::new(pattern) {
+                self.report(
+                    item(&child(&pointer, "regex"), index),
+                    format!("not a regular expression: {}", regex_fault(&error)),
+                    "write it in the syntax of the Rust crate regex, in single quotes",
+                );
+            }
+        }
+    }
+
+    fn globs(&mut self, pointer: &str, globs: &[String]) {
+        for (index, text) in globs.iter().enumerate() {
+            if let Err(error) = glob::to_regex(text) {
+                self.report(
+                    item(pointer, index),
+                    error,
+                    "globs know `*`, `?` and `[..]`; `[*]` is a star itself",
+                );
+            }
+        }
+    }
+}
+
+/// The last line of the crate's words; those above it repeat the pattern.
+fn regex_fault(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned()
+}

@@ -1,0 +1,94 @@
+//! Ranges of durations and sizes, and the addresses.
+
+use std::time::Duration;
+
+use super::Check;
+use crate::config::{
+    plugin::PluginLimits,
+    tree::child,
+    units::{Size, Span},
+};
+
+const fn ms(millis: u64) -> Span {
+    Span(Duration::from_millis(millis))
+}
+
+/// Range of a step's time-out and of the budget.
+pub(super) const STEP: (Span, Span) = (ms(10), ms(60_000));
+/// What nobody waits longer for.
+const HOUR: Span = ms(3_600_000);
+const MIB: u64 = 1 << 20;
+
+impl Check<'_> {
+    pub(super) fn limits(&mut self) {
+        if let Some(limits) = &self.draft.limits {
+            self.size("/limits/request", limits.request, 16 * MIB);
+            self.size("/limits/bytes_in_flight", limits.bytes_in_flight, MIB * MIB);
+            self.size("/limits/notice_bytes", limits.notice_bytes, 16 * MIB);
+            self.size("/limits/details_bytes", limits.details_bytes, 16 * MIB);
+            self.span("/limits/budget", limits.budget, STEP);
+            if limits.bytes_in_flight < limits.request {
+                self.report(
+                    "/limits/bytes_in_flight",
+                    format!(
+                        "`bytes_in_flight` is below `request` ({}), so that no request of that size fits",
+                        limits.request
+                    ),
+                    "raise it, or lower `limits.request`",
+                );
+            }
+        }
+        if let Some(drain) = &self.draft.drain {
+            self.span("/drain/grace", drain.grace, (ms(0), HOUR));
+            self.span("/drain/finish", drain.finish, (ms(0), HOUR));
+        }
+        if let Some(observers) = &self.draft.observers {
+            self.size("/observers/bytes", observers.bytes, MIB * MIB);
+        }
+        if let Some(startup) = &self.draft.startup {
+            self.span("/startup/wait", startup.wait, (ms(0), HOUR));
+        }
+        if let Some(server) = &self.draft.server
+            && server.data_addr == server.ops_addr
+            && server.data_addr.port() != 0
+        {
+            self.report(
+                "/server/ops_addr",
+                "`ops_addr` is the address of `data_addr` too",
+                "give each its own port",
+            );
+        }
+    }
+
+    pub(super) fn plugin_limits(&mut self, pointer: &str, limits: &PluginLimits) {
+        self.span(&child(pointer, "timeout"), limits.timeout, STEP);
+        self.span(&child(pointer, "connect"), limits.connect, (ms(1), ms(60_000)));
+        self.span(&child(pointer, "initialize"), limits.initialize, (ms(1), ms(120_000)));
+        self.span(&child(pointer, "shutdown"), limits.shutdown, (ms(1), ms(30_000)));
+        if let Some(wait) = limits.queue_wait {
+            self.span(&child(pointer, "queue_wait"), wait, (ms(0), ms(60_000)));
+        }
+    }
+
+    pub(super) fn span(&mut self, pointer: &str, span: Span, (least, most): (Span, Span)) {
+        if !(least..=most).contains(&span) {
+            let key = pointer.rsplit('/').next().unwrap_or_default();
+            self.report(
+                pointer,
+                format!("`{key}` is out of range"),
+                format!("write a duration from {least} to {most}"),
+            );
+        }
+    }
+
+    fn size(&mut self, pointer: &str, size: Size, most: u64) {
+        if !(1..=most).contains(&size.0) {
+            let key = pointer.rsplit('/').next().unwrap_or_default();
+            self.report(
+                pointer,
+                format!("`{key}` is out of range"),
+                format!("write a size from 1B to {}", Size(most)),
+            );
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The rules of the file that a schema can't say: names, ranges, choices, and what one entry asks of another
+//! (docs/protocol.md, sections 2 to 5 and 7). Finds all mistakes at once; what depends on an entry that can't be
+//! read is not judged. Orders of plans are routing's.
+
+mod bindings;
+mod issuers;
+mod limits;
+mod plugins;
+mod tenants;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    draft::{Draft, Item},
+    problem::Problem,
+};
+
+pub(super) use plugins::is_loopback;
+
+/// Everything that is wrong with `draft`.
+pub(super) fn check(draft: &Draft) -> Vec<Problem> {
+    let mut check = Check { draft, problems: Vec::new() };
+    check.limits();
+    check.issuers();
+    check.tenants();
+    check.plugins();
+    check.bindings();
+    check.problems.retain(|problem| !draft.placeholders.contains(&problem.pointer));
+    check.problems
+}
+
+struct Check<'d> {
+    draft: &'d Draft,
+    problems: Vec<Problem>,
+}
+
+impl<'d> Check<'d> {
+    fn report(&mut self, pointer: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Problem::new(pointer, message).remedy(remedy));
+    }
+
+    fn report_key(
+        &mut self,
+        pointer: impl Into<String>,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.problems.push(Problem::at_key(pointer, message).remedy(remedy));
+    }
+
+    /// Refuses names that stand twice. `names`: pointer and name of each entry.
+    fn unique(&mut self, what: &str, names: impl IntoIterator<Item = (String, String)>) {
+        let mut first: BTreeMap<String, String> = BTreeMap::new();
+        for (pointer, name) in names {
+            match first.get(&name) {
+                Some(other) => self.report(
+                    pointer,
+                    format!("{what} `{name}` is there already, at {other}"),
+                    "give one of the two another name, or remove it",
+                ),
+                None => {
+                    first.insert(name, pointer);
+                }
+            }
+        }
+    }
+
+    /// Refuses an entry that hasn't exactly one of `choices`.
+    fn exactly_one<T>(&mut self, item: &Item<T>, choices: &[(&str, bool)]) {
+        let given: Vec<&str> = choices.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+        let all = choices.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match given.as_slice() {
+            [_] => {}
+            [] if item.tainted => {}
+            [] => self.report(&item.pointer, format!("none of {all} is given"), "give exactly one of them"),
+            _ => {
+                let given = given.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ");
+                self.report(
+                    &item.pointer,
+                    format!("{given} exclude each other"),
+                    format!("give exactly one of {all}"),
+                );
+            }
+        }
+    }
+
+    /// Names of all plugins, or `None` where one of them can't be read.
+    fn plugin_names(&self) -> Option<BTreeSet<&'d str>> {
+        self.draft.plugins.iter().map(|item| item.id.as_deref()).collect()
+    }
+
+    /// Ids of all listed tenants, or `None` where one of them can't be read.
+    fn tenant_ids(&self) -> Option<BTreeSet<&'d str>> {
+        self.draft.tenants.iter().map(|item| item.id.as_deref()).collect()
+    }
+}
+
+/// `[A-Za-z][A-Za-z0-9_-]{0,63}`
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// What is wrong with a tenant's id.
+fn tenant_id_fault(id: &str) -> Option<&'static str> {
+    if id == "*" {
+        Some("`*` is no tenant's id")
+    } else if !(1..=256).contains(&id.len()) {
+        Some("a tenant's id has 1 to 256 bytes")
+    } else if id.chars().any(char::is_control) {
+        Some("a tenant's id holds no control characters")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

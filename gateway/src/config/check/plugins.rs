@@ -1,0 +1,169 @@
+//! Plugins: names, where they are, and the statuses of their blocks (docs/protocol.md, sections 2, 4 and 7).
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::{Check, is_name};
+use crate::{
+    config::{
+        draft::Item, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives, tree::child,
+    },
+    error::Code,
+};
+
+/// The plugins that are part of the gateway.
+const BUILTINS: &[&str] = &["content-policy", "response-sanitizer"];
+
+/// Block codes with a status of their own (section 4's table).
+pub(super) const BLOCK_CODES: &[&str] = &[
+    "UNAUTHORIZED",
+    "TOOL_NOT_ALLOWED",
+    "FORBIDDEN",
+    "BLOCKED",
+    "QUOTA_EXCEEDED",
+    "RATE_LIMITED",
+    "PAYMENT_REQUIRED",
+    "INPUT_TOO_LONG",
+    "INVALID_INPUT",
+    "CONTENT_BLOCKED",
+];
+
+/// Longest path of a Unix socket, in bytes (`sun_path` less its NUL).
+const MAX_SOCKET_PATH: usize = 107;
+
+const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
+
+impl Check<'_> {
+    pub(super) fn plugins(&mut self) {
+        self.block_status("/block_status", &self.draft.block_status);
+        let plugins = &self.draft.plugins;
+        self.unique(
+            "a plugin",
+            plugins.iter().filter_map(|item| Some((child(&item.pointer, "name"), item.id.clone()?))),
+        );
+        for item in plugins {
+            if let Some(plugin) = &item.value {
+                self.plugin(item, plugin);
+            }
+        }
+    }
+
+    fn plugin(&mut self, entry: &Item<Plugin>, plugin: &Plugin) {
+        let pointer = entry.pointer.as_str();
+        self.name(&child(pointer, "name"), &plugin.name);
+        self.exactly_one(
+            entry,
+            &[("endpoint", plugin.endpoint.is_some()), ("builtin", plugin.builtin.is_some())],
+        );
+        if let Some(builtin) = plugin.builtin.as_deref()
+            && !BUILTINS.contains(&builtin)
+        {
+            let remedy = did_you_mean(builtin, BUILTINS.iter().copied());
+            let remedy = remedy.unwrap_or_else(|| format!("write {}", alternatives(BUILTINS)));
+            self.report(child(pointer, "builtin"), format!("`{builtin}` is not built in"), remedy);
+        }
+        if let Some(endpoint) = plugin.endpoint.as_deref() {
+            self.endpoint(pointer, endpoint, plugin);
+        }
+        self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
+        self.block_status(&child(pointer, "block_status"), &plugin.block_status);
+    }
+
+    pub(super) fn name(&mut self, pointer: &str, name: &str) {
+        if !is_name(name) {
+            self.report(pointer, format!("`{name}` is not a name"), NAME_RULE);
+        }
+    }
+
+    fn endpoint(&mut self, pointer: &str, endpoint: &str, plugin: &Plugin) {
+        match Endpoint::of(endpoint) {
+            Ok(Endpoint::Remote)
+                if !plugin.allow_plaintext && reference::holds_references(&plugin.config) =>
+            {
+                self.report(
+                    child(pointer, "config"),
+                    "`config` holds references, which would go over the network in plaintext",
+                    "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+                );
+            }
+            Ok(Endpoint::Remote | Endpoint::Local) => {}
+            Err(message) => self.report(
+                child(pointer, "endpoint"),
+                message,
+                "write `unix:///path/of.sock` or `http://host:port`",
+            ),
+        }
+    }
+
+    fn block_status(&mut self, pointer: &str, statuses: &BTreeMap<String, u16>) {
+        for code in statuses.keys() {
+            let pointer = child(pointer, code);
+            if BLOCK_CODES.contains(&code.as_str()) {
+                self.report_key(
+                    pointer,
+                    format!("`{code}` has a fixed status"),
+                    "leave it out, or choose another code",
+                );
+            } else if Code::is_reserved(code) {
+                self.report_key(
+                    pointer,
+                    format!("`{code}` is an error code of the gateway"),
+                    "choose another code",
+                );
+            } else if !is_block_code(code) {
+                let rule = "a code is a letter and up to 63 letters, digits, `_`, `.`, `:` and `-`";
+                self.report_key(pointer, format!("`{code}` is not a code"), rule);
+            }
+        }
+    }
+}
+
+/// `[A-Za-z][A-Za-z0-9_.:-]{0,63}`
+fn is_block_code(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))
+}
+
+/// Where an endpoint leads, as far as secrets are concerned.
+enum Endpoint {
+    /// A Unix socket or loopback.
+    Local,
+    Remote,
+}
+
+impl Endpoint {
+    fn of(endpoint: &str) -> Result<Endpoint, String> {
+        if let Some(path) = endpoint.strip_prefix("unix://") {
+            return match path {
+                _ if !path.starts_with('/') || path.ends_with('/') => {
+                    Err("the path of a Unix socket is written from the root".into())
+                }
+                _ if path.len() > MAX_SOCKET_PATH => {
+                    Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
+                }
+                _ => Ok(Endpoint::Local),
+            };
+        }
+        if !endpoint.starts_with("http://") {
+            return Err("`endpoint` must begin with `unix:///` or `http://`".into());
+        }
+        let uri = endpoint.parse::<http::Uri>().map_err(|_| "`endpoint` is not a URL".to_owned())?;
+        let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
+            return Err("`endpoint` must name a host and a port, and nothing else".into());
+        };
+        if authority.port_u16().is_none_or(|port| port == 0) {
+            return Err("`endpoint` must name a port".into());
+        }
+        if uri.path() != "/" || uri.query().is_some() || endpoint.contains('#') {
+            return Err("`endpoint` must end behind the port".into());
+        }
+        Ok(if is_loopback(authority.host()) { Endpoint::Local } else { Endpoint::Remote })
+    }
+}
+
+/// Whether a URL's host is this machine whatever a name server says.
+pub(in crate::config) fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,90 @@
+//! Tenants, and what they change in the chains of all.
+
+use std::collections::BTreeMap;
+
+use super::{Check, tenant_id_fault};
+use crate::config::{
+    draft::Item,
+    model::Tenant,
+    plugin::Binding,
+    problem::{did_you_mean, item},
+    tree::child,
+};
+
+impl<'d> Check<'d> {
+    pub(super) fn tenants(&mut self) {
+        let tenants = &self.draft.tenants;
+        self.unique(
+            "a tenant",
+            tenants.iter().filter_map(|item| Some((child(&item.pointer, "id"), item.id.clone()?))),
+        );
+        let bindings = self.bindings_by_name();
+        for item in tenants {
+            if let Some(tenant) = &item.value {
+                self.tenant(&item.pointer, tenant, bindings.as_ref());
+            }
+        }
+    }
+
+    /// All bindings, or `None` where the name of one of them isn't certain.
+    fn bindings_by_name(&self) -> Option<BTreeMap<String, &'d Item<Binding>>> {
+        let named = |item: &'d Item<Binding>| {
+            let binding = item.value.as_ref().filter(|binding| binding.name.is_some() || !item.tainted)?;
+            Some((binding.effective_name().into_owned(), item))
+        };
+        self.draft.bindings.iter().map(named).collect()
+    }
+
+    fn tenant(
+        &mut self,
+        pointer: &str,
+        tenant: &Tenant,
+        bindings: Option<&BTreeMap<String, &Item<Binding>>>,
+    ) {
+        if let Some(fault) = tenant_id_fault(&tenant.id) {
+            self.report(child(pointer, "id"), fault, "write the id that tokens carry");
+        }
+        if let Some(plugins) = self.plugin_names() {
+            for name in tenant.config.keys().filter(|name| !plugins.contains(name.as_str())) {
+                let remedy = did_you_mean(name, plugins.iter().copied());
+                self.report_key(
+                    child(&child(pointer, "config"), name),
+                    format!("there is no plugin `{name}`"),
+                    remedy.unwrap_or_else(|| "the keys of `config` are names of plugins".into()),
+                );
+            }
+        }
+        let Some(bindings) = bindings else { return };
+        for (index, name) in tenant.disable.iter().enumerate() {
+            let pointer = item(&child(pointer, "disable"), index);
+            match bindings.get(name) {
+                None => {
+                    let remedy = did_you_mean(name, bindings.keys().map(String::as_str));
+                    self.report(
+                        pointer,
+                        format!("there is no binding `{name}`"),
+                        remedy.unwrap_or_else(|| "`disable` lists names of bindings".into()),
+                    );
+                }
+                Some(entry) => self.disabled(pointer, name, entry),
+            }
+        }
+    }
+
+    fn disabled(&mut self, pointer: String, name: &str, entry: &Item<Binding>) {
+        let Some(binding) = entry.value.as_ref().filter(|_| !entry.tainted) else { return };
+        if !binding.is_floor() {
+            self.report(
+                pointer,
+                format!("binding `{name}` stands for one tenant alone, and is not switched off by `disable`"),
+                "set `enabled: false` in the binding, or remove it",
+            );
+        } else if !binding.overridable {
+            self.report(
+                pointer,
+                format!("binding `{name}` can't be switched off by a tenant"),
+                "set `overridable: true` in the binding, or leave it on",
+            );
+        }
+    }
+}

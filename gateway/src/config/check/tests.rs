@@ -1,0 +1,410 @@
+//! What the checks refuse, mistake by mistake: where it is reported, in which words, with which remedy, and that
+//! nothing else is.
+
+use crate::config::{fixtures::*, load::from_text};
+
+const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
+const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock` or `http://host:port`";
+
+#[test]
+fn names_follow_one_rule() {
+    for name in ["1p", "p p", "p.q", "_p", "p@acme", "é", &"p".repeat(65)] {
+        plugin(
+            &format!("name: \"{name}\", endpoint: \"http://a:1\""),
+            &format!("`{name}` is not a name"),
+            NAME_RULE,
+        );
+    }
+    binding("plugin: p, name: \"p@acme\", tenant: acme, priority: 2", "`p@acme` is not a name", NAME_RULE);
+    for name in ["p", "P-1_x", &"p".repeat(64)] {
+        from_text(
+            String::new(),
+            &format!("{AUTH}plugins: [{{ name: {name}, endpoint: \"http://a:1\" }}]"),
+            [],
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn names_stand_once() {
+    let remedy = "give one of the two another name, or remove it";
+    rest(
+        "plugins:\n  - { name: p, endpoint: \"http://a:1\" }\n  - { name: p, builtin: content-policy }\n",
+        4,
+        "a plugin `p` is there already, at /plugins/0/name",
+        remedy,
+    );
+    rest(
+        "tenants:\n  list:\n    - id: acme\n    - id: acme\n",
+        5,
+        "a tenant `acme` is there already, at /tenants/list/0/id",
+        remedy,
+    );
+    let bindings =
+        "  - { plugin: p, tenant: acme, priority: 2 }\n  - { plugin: p, tenant: acme, priority: 3 }\n";
+    let rest_of = REST.replace("bindings: [", "bindings:\n  - ").replace("1 }]", "1 }");
+    rest(
+        &format!("{rest_of}{bindings}"),
+        7,
+        "a binding `p@acme` is there already, at /bindings/1/plugin",
+        remedy,
+    );
+    let named = REST.replace(
+        "bindings: [",
+        "bindings:\n  - { plugin: p, name: p, selector: { a: b }, priority: 2 }\n  - ",
+    );
+    rest(&named.replace("1 }]", "1 }"), 6, "a binding `p` is there already, at /bindings/0/name", remedy);
+    let twice = "  - { issuer: i, audience: a, jwks_url: \"https://x\", tenants: \"*\" }\n".repeat(2);
+    refused(
+        &format!("auth:\n  issuers:\n{twice}"),
+        4,
+        "issuer `i` is there already, at /auth/issuers/0/issuer",
+        remedy,
+    );
+}
+
+#[test]
+fn one_of_several_keys_is_chosen() {
+    let both = |a: &str, b: &str| format!("`{a}` and `{b}` exclude each other");
+    plugin("name: p", "none of `endpoint`, `builtin` is given", "give exactly one of them");
+    plugin(
+        "name: p, endpoint: \"http://a:1\", builtin: content-policy",
+        &both("endpoint", "builtin"),
+        "give exactly one of `endpoint`, `builtin`",
+    );
+    binding(
+        "plugin: p, name: b, priority: 2",
+        "none of `tenant`, `selector` is given",
+        "give exactly one of them",
+    );
+    binding(
+        "plugin: p, name: b, priority: 2, tenant: \"*\", selector: { a: b }",
+        &both("tenant", "selector"),
+        "give exactly one of `tenant`, `selector`",
+    );
+    issuer("tenants: \"*\"", "none of `jwks_url`, `keys` is given", "give exactly one of them");
+    issuer(
+        "jwks_url: \"https://x\", keys: [{ jwk_file: /x }]",
+        &both("jwks_url", "keys"),
+        "give exactly one of `jwks_url`, `keys`",
+    );
+    key("kid: a", "none of `secret`, `pem_file`, `jwk_file` is given", "give exactly one of them");
+    key(
+        "alg: RS256, pem_file: /x, jwk_file: /x",
+        &both("pem_file", "jwk_file"),
+        "give exactly one of `secret`, `pem_file`, `jwk_file`",
+    );
+}
+
+#[test]
+fn endpoints_are_unix_sockets_or_plain_http() {
+    let begins = "`endpoint` must begin with `unix:///` or `http://`";
+    for (endpoint, message) in [
+        ("https://a:1", begins),
+        ("dns:///a:1", begins),
+        ("a:1", begins),
+        ("http://a", "`endpoint` must name a port"),
+        ("http://a:0", "`endpoint` must name a port"),
+        ("http://a:1/path", "`endpoint` must end behind the port"),
+        ("http://a:1?q", "`endpoint` must end behind the port"),
+        ("http://u:p@a:1", "`endpoint` must name a host and a port, and nothing else"),
+        ("http://a b:1", "`endpoint` is not a URL"),
+        ("", begins),
+        ("unix://run/x.sock", "the path of a Unix socket is written from the root"),
+        ("unix:///", "the path of a Unix socket is written from the root"),
+        (&format!("unix:///{}", "x".repeat(107)), "the path of a Unix socket has at most 107 bytes"),
+    ] {
+        plugin(&format!("name: p, endpoint: \"{endpoint}\""), message, ENDPOINT_REMEDY);
+    }
+    for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x"] {
+        let text = format!("{AUTH}plugins: [{{ name: p, endpoint: \"{endpoint}\" }}]");
+        from_text(String::new(), &text, []).unwrap();
+    }
+    plugin(
+        "name: p, builtin: content-polcy",
+        "`content-polcy` is not built in",
+        "did you mean `content-policy`?",
+    );
+    plugin("name: p, builtin: x", "`x` is not built in", "write `content-policy` or `response-sanitizer`");
+}
+
+#[test]
+fn a_config_with_references_stays_off_the_network_unless_allowed() {
+    let text = |endpoint: &str, more: &str| {
+        format!("name: p, endpoint: \"{endpoint}\", config: {{ a: [\"x-${{SECRET}}\"] }}{more}")
+    };
+    plugin(
+        &text("http://plugin:1", ""),
+        "`config` holds references, which would go over the network in plaintext",
+        "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+    );
+    for (endpoint, more) in [
+        ("http://plugin:1", ", allow_plaintext: true"),
+        ("http://127.0.0.9:1", ""),
+        ("http://[::1]:1", ""),
+        ("http://localhost:1", ""),
+        ("unix:///x", ""),
+    ] {
+        from_text(String::new(), &format!("{AUTH}plugins: [{{ {} }}]", text(endpoint, more)), []).unwrap();
+    }
+}
+
+#[test]
+fn ranges_hold() {
+    let duration = |least: &str, most: &str| format!("write a duration from {least} to {most}");
+    let range = |key: &str| format!("`{key}` is out of range");
+    for (key, value, least, most) in [
+        ("timeout", "9ms", "10ms", "60s"),
+        ("timeout", "61s", "10ms", "60s"),
+        ("connect", "0s", "1ms", "60s"),
+        ("connect", "61s", "1ms", "60s"),
+        ("initialize", "121s", "1ms", "120s"),
+        ("shutdown", "31s", "1ms", "30s"),
+        ("queue_wait", "2m", "0s", "60s"),
+    ] {
+        let text = format!("name: p, endpoint: \"http://a:1\", limits: {{ {key}: {value} }}");
+        plugin(&text, &range(key), &duration(least, most));
+    }
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, timeout: 5ms",
+        &range("timeout"),
+        &duration("10ms", "60s"),
+    );
+    issuer("jwks_url: \"https://x\", leeway: 6m", &range("leeway"), &duration("0s", "300s"));
+    issuer("jwks_url: \"https://x\", jwks_ttl: 0s", &range("jwks_ttl"), &duration("1s", "3600s"));
+    for (section, key, value, most) in [
+        ("limits", "request", "17MiB", "16MiB"),
+        ("limits", "request", "0B", "16MiB"),
+        ("limits", "notice_bytes", "0B", "16MiB"),
+        ("limits", "details_bytes", "0B", "16MiB"),
+        ("observers", "bytes", "0B", "1024GiB"),
+    ] {
+        let text = format!("{section}: {{ {key}: {value} }}\n");
+        rest(&text, 2, &range(key), &format!("write a size from 1B to {most}"));
+    }
+    rest("limits: { budget: 61s }\n", 2, &range("budget"), &duration("10ms", "60s"));
+    rest("drain: { finish: 2h }\n", 2, &range("finish"), &duration("0s", "3600s"));
+    rest("startup: { wait: 2h }\n", 2, &range("wait"), &duration("0s", "3600s"));
+    rest(
+        "limits: { bytes_in_flight: 1MiB }\n",
+        2,
+        "`bytes_in_flight` is below `request` (4MiB), so that no request of that size fits",
+        "raise it, or lower `limits.request`",
+    );
+    rest(
+        "server: { ops_addr: \"127.0.0.1:8080\" }\n",
+        2,
+        "`ops_addr` is the address of `data_addr` too",
+        "give each its own port",
+    );
+}
+
+#[test]
+fn verdict_rules_are_written_one_way() {
+    let remedy = "leave `blocking` out: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`";
+    for rule in ["blocking: true, mode: enforce", "blocking: false, on_error: skip"] {
+        binding(
+            &format!("plugin: p, name: b, tenant: \"*\", priority: 2, {rule}"),
+            "`blocking` excludes `mode` and `on_error`, which it is short for",
+            remedy,
+        );
+    }
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, mode: observe, on_error: skip",
+        "`on_error` has no meaning with `mode: observe`, whose failures change nothing",
+        "leave `on_error` out",
+    );
+}
+
+#[test]
+fn bindings_name_what_exists() {
+    binding(
+        "plugin: pp, name: b, tenant: \"*\", priority: 2",
+        "there is no plugin `pp`",
+        "did you mean `p`?",
+    );
+    binding(
+        "plugin: other, name: b, tenant: \"*\", priority: 2",
+        "there is no plugin `other`",
+        "add it to `plugins`, or name one that is there",
+    );
+    binding(
+        "plugin: p, name: b, tenant: acmee, priority: 2",
+        "there is no tenant `acmee` in `tenants.list`",
+        "did you mean `acme`?",
+    );
+    binding(
+        "plugin: p, name: b, selector: {}, priority: 2",
+        "`selector` names no label",
+        "write the labels that a tenant must have, or `tenant: \"*\"` for all",
+    );
+}
+
+#[test]
+fn writable_fields_exist_at_a_point_of_the_binding() {
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, points: [before_tool_call], writable: [args, text]",
+        "`text` can't be patched at any point of this binding",
+        "write `args`, `extra` or `tool_name`",
+    );
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, writable: [contents]",
+        "`contents` can't be patched at any point of this binding",
+        "did you mean `content`?",
+    );
+    let good = "bindings: [{ plugin: p, tenant: \"*\", priority: 1, writable: [result, reasoning, images, tool_name] }]";
+    let text =
+        format!("{AUTH}{}", REST.replace("bindings: [{ plugin: p, tenant: \"*\", priority: 1 }]", good));
+    from_text(String::new(), &text, []).unwrap();
+}
+
+#[test]
+fn match_conditions_are_checked_when_read() {
+    let start = "plugin: p, name: b, tenant: \"*\", priority: 2";
+    let globs = "globs know `*`, `?` and `[..]`; `[*]` is a star itself";
+    for list in ["tools: [\"[a\"]", "agents: [\"[a\"]", "models: [\"[a\"]", "labels: { k: [\"[a\"] }"] {
+        binding(
+            &format!("{start}, match: {{ {list} }}"),
+            "`[a` has a `[` without its `]`; a literal `[` is written `[[]`",
+            globs,
+        );
+    }
+    binding(
+        &format!("{start}, match: {{ text: {{ regex: ['(a'] }} }}"),
+        "not a regular expression: unclosed group",
+        "write it in the syntax of the Rust crate regex, in single quotes",
+    );
+    binding(
+        &format!(
+            "{start}, points: [before_response, after_tool_result], match: {{ text: {{ contains: [a] }} }}"
+        ),
+        "`match.text` can't be judged at the tool points, which `points` names",
+        "make two bindings of it, one for the tool points without `text`",
+    );
+    let good = format!(
+        "{start}, match: {{ text: {{ contains: [a], regex: ['^a$'] }}, tools: [\"fs.*\", \"[*]\"] }}"
+    );
+    let text = format!("{AUTH}{}", REST.replace("plugin: p, tenant: \"*\", priority: 1", &good));
+    from_text(String::new(), &text, []).unwrap();
+}
+
+#[test]
+fn block_statuses_leave_the_tables_alone() {
+    let status = |code: &str| format!("block_status: {{ \"{code}\": 422 }}\n");
+    for code in super::plugins::BLOCK_CODES {
+        let message = format!("`{code}` has a fixed status");
+        rest(&status(code), 2, &message, "leave it out, or choose another code");
+    }
+    for code in crate::error::Code::ALL {
+        let message = format!("`{code}` is an error code of the gateway");
+        rest(&status(code.as_str()), 2, &message, "choose another code");
+    }
+    let rule = "a code is a letter and up to 63 letters, digits, `_`, `.`, `:` and `-`";
+    for code in ["1A", "A B", ""] {
+        rest(&status(code), 2, &format!("`{code}` is not a code"), rule);
+    }
+    for wrong in ["399", "500", "70000"] {
+        let text = format!("block_status: {{ MY.CODE: {wrong} }}\n");
+        rest(&text, 2, &format!("`MY.CODE` must be a whole number from 400 to 499, not `{wrong}`"), "");
+    }
+    plugin(
+        "name: p, endpoint: \"http://a:1\", block_status: { BLOCKED: 422 }",
+        "`BLOCKED` has a fixed status",
+        "leave it out, or choose another code",
+    );
+}
+
+#[test]
+fn issuers_say_for_whom_they_speak() {
+    let entry = |name: &str, more: &str| {
+        format!("    - {{ issuer: {name}, audience: a, jwks_url: \"https://x\"{more} }}\n")
+    };
+    refused(
+        &format!("auth:\n  issuers:\n{}{}", entry("a", ""), entry("b", ", tenants: [acme]")),
+        3,
+        "`tenants` is missing: with more than one issuer each says for which tenants it speaks",
+        "add `tenants: [ids]`, `tenants: {fixed: id}` or `tenants: \"*\"`",
+    );
+    issuer(
+        "jwks_url: \"https://x\", tenants: acme",
+        "`tenants` must be `\"*\"`, a list of ids, or `{fixed: id}`, not `acme`",
+        "",
+    );
+    issuer(
+        "jwks_url: \"https://x\", tenants: { fixd: a }",
+        "`fixd` is not a key here",
+        "did you mean `fixed`?",
+    );
+    let remedy = "write one tenant's id; for all tenants write `tenants: \"*\"`";
+    issuer("jwks_url: \"https://x\", tenants: [\"*\"]", "`*` is no tenant's id", remedy);
+    issuer("jwks_url: \"https://x\", tenants: { fixed: \"\" }", "a tenant's id has 1 to 256 bytes", remedy);
+    issuer(
+        "jwks_url: \"https://x\", scopes: [hookgate:invok]",
+        "an entry of `scopes` must be `hookgate:invoke`, `hookgate:read`, `hookgate:admin` or `hookgate:plugin`, not `hookgate:invok`",
+        "did you mean `hookgate:invoke`?",
+    );
+    for url in ["http://id.example.com/x", "ftp://x", "x", "https://u:p@x/"] {
+        issuer(
+            &format!("jwks_url: \"{url}\""),
+            "`jwks_url` must be an https URL, or an http one on loopback",
+            "write `https://host/path`",
+        );
+    }
+    for url in ["http://127.0.0.1:1/x", "http://[::1]/x", "http://localhost/x"] {
+        from_text(String::new(), &AUTH.replace("https://id/keys", url), []).unwrap();
+    }
+}
+
+#[test]
+fn keys_name_their_algorithm() {
+    let long = "x".repeat(32);
+    let shared = "add `alg`: `HS256`, `HS384` or `HS512`";
+    let missing = "`alg` is missing: a secret or a PEM file doesn't say for which algorithm it is";
+    key(&format!("secret: {long}"), missing, shared);
+    let public = "`RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384` or `EdDSA`";
+    key("pem_file: /x", missing, &format!("add `alg`: {public}"));
+    key(
+        &format!("alg: RS256, secret: {long}"),
+        "`RS256` is no algorithm for this key",
+        "did you mean `HS256`?",
+    );
+    key("alg: none, pem_file: /x", "`none` is no algorithm for this key", &format!("write {public}"));
+    key("alg: hs265, jwk_file: /x", "`hs265` is no algorithm for this key", "did you mean `HS256`?");
+    key(
+        "alg: HS256, secret: short",
+        "`secret` has fewer than 32 bytes",
+        "use a random secret of 32 bytes or more, such as from `openssl rand -hex 32`",
+    );
+}
+
+#[test]
+fn tenants_have_ids_and_disable_what_may_be_disabled() {
+    for (id, message) in [
+        ("*", "`*` is no tenant's id"),
+        ("", "a tenant's id has 1 to 256 bytes"),
+        (&"x".repeat(257), "a tenant's id has 1 to 256 bytes"),
+        ("a\\tb", "a tenant's id holds no control characters"),
+    ] {
+        let text = format!("tenants: {{ list: [{{ id: \"{id}\" }}] }}\n");
+        rest(&text, 2, message, "write the id that tokens carry");
+    }
+    let tenant = |more: &str| REST.replace("id: acme", &format!("id: acme, {more}"));
+    rest(&tenant("disable: [pp]"), 3, "there is no binding `pp`", "did you mean `p`?");
+    rest(&tenant("config: { pp: {} }"), 3, "there is no plugin `pp`", "did you mean `p`?");
+    rest(
+        &tenant("disable: [p]"),
+        3,
+        "binding `p` can't be switched off by a tenant",
+        "set `overridable: true` in the binding, or leave it on",
+    );
+    let own = tenant("disable: [\"p@acme\"]").replace("tenant: \"*\"", "tenant: acme, overridable: true");
+    rest(
+        &own,
+        3,
+        "binding `p@acme` stands for one tenant alone, and is not switched off by `disable`",
+        "set `enabled: false` in the binding, or remove it",
+    );
+    let good = tenant("disable: [p]").replace("priority: 1", "priority: 1, overridable: true");
+    from_text(String::new(), &format!("{AUTH}{good}"), []).unwrap();
+}

@@ -1,0 +1,105 @@
+//! The environment over the file: `HOOKGATE__SERVER__DATA_ADDR=0.0.0.0:8080` sets `server.data_addr`. Scalars
+//! outside lists alone; a variable that sets nothing is a mistake. Names are taken apart by the `config` crate, its
+//! typing, which coerces, is not used: the schema says what a value is.
+
+use std::collections::BTreeMap;
+
+use config::{Environment, Source as _};
+
+use super::{
+    problem::{Problem, nearest},
+    schema::{self, Schema},
+    tree::{self, Kind, Member, Node, Origin, Region},
+};
+
+/// Behind this, names stand for keys.
+const PREFIX: &str = "HOOKGATE__";
+
+/// Lays the `HOOKGATE__*` of `env` over `root`. Gives back what is wrong with their names.
+pub(super) fn overlay(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut ours = BTreeMap::new();
+    for (name, value) in env.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+        if name.chars().any(|c| c.is_lowercase() || c == '.') {
+            let problem =
+                Problem::in_variable(name, "names of variables are in upper case, with `__` between keys");
+            problems.push(problem.remedy("write `HOOKGATE__SERVER__DATA_ADDR` for `server.data_addr`"));
+        } else {
+            ours.insert(name.clone(), value.clone());
+        }
+    }
+    let source =
+        Environment::with_prefix("HOOKGATE").separator("__").source(Some(ours.into_iter().collect()));
+    let values = source.collect().expect("every name and value is text, and nothing is parsed");
+    let values: BTreeMap<String, config::Value> = values.into_iter().collect();
+    for (path, value) in values {
+        let name = format!("{PREFIX}{}", path.replace('.', "__").to_uppercase());
+        let text = value.into_string().expect("a variable's value is text");
+        let keys: Vec<&str> = path.split('.').collect();
+        match target(&keys, &name, schema) {
+            Ok(()) => set(root, &keys, &text, &name, schema),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    problems
+}
+
+/// Whether `keys` lead to a scalar outside lists.
+fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
+    let mut place = schema.root();
+    for (depth, key) in keys.iter().enumerate() {
+        let known = schema.keys(place);
+        let Some(next) = place["properties"].get(key) else {
+            let above = keys[..depth].join(".");
+            let message = match (schema::types(place).contains(&"array"), known.is_empty()) {
+                (true, _) => format!("`{above}` is a list, and lists are written in the file"),
+                (false, true) => format!("`{above}` has no fixed keys, and is written in the file"),
+                (false, false) if above.is_empty() => format!("there is no key `{key}`"),
+                (false, false) => format!("`{above}` has no key `{key}`"),
+            };
+            let mut problem = Problem::in_variable(name, message);
+            problem.remedy = nearest(key, known).map(|near| {
+                let path = [&keys[..depth], &[near]].concat().join("__").to_uppercase();
+                format!("did you mean `{PREFIX}{path}`?")
+            });
+            return Err(problem);
+        };
+        place = schema.resolve(next);
+    }
+    let path = keys.join(".");
+    if schema::is_scalar(place) {
+        Ok(())
+    } else {
+        Err(Problem::in_variable(
+            name,
+            format!("`{path}` is no single value; lists and mappings are written in the file"),
+        ))
+    }
+}
+
+/// Puts `text` at `keys`, with the mappings on the way there. A value of another type that stands in the way is
+/// left for the schema to report.
+fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) {
+    let origin = || Origin::Variable(name.to_owned());
+    let pointer: String = keys.iter().fold(String::new(), |pointer, key| tree::child(&pointer, key));
+    let mut node = root;
+    for key in keys {
+        if matches!(node.kind, Kind::Null) {
+            node.kind = Kind::Map(Vec::new());
+        }
+        let region = node.region;
+        let Kind::Map(members) = &mut node.kind else { return };
+        let found = members.iter().position(|member| member.key == *key);
+        let index = found.unwrap_or_else(|| {
+            members.push(Member {
+                key: (*key).to_owned(),
+                key_region: region,
+                value: Node { kind: Kind::Null, region, origin: origin() },
+            });
+            members.len() - 1
+        });
+        node = &mut members[index].value;
+    }
+    let region: Region = node.region;
+    *node = Node { kind: schema::typed(text, schema.at(&pointer)), region, origin: origin() };
+}

@@ -1,0 +1,159 @@
+//! From a path to a [`Config`], or to all its mistakes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::Read as _,
+    path::Path,
+};
+
+use super::{
+    check::check,
+    draft::Draft,
+    environment,
+    model::Config,
+    problem::{Problem, Problems, Source},
+    reference,
+    schema::{self, Schema},
+    tree::{self, Kind, Node, Origin, pointer_segments},
+    validate::validate,
+};
+
+/// Largest configuration file.
+const MAX_FILE: u64 = 16 << 20;
+
+/// A configuration, and what is needed to show further problems against its file.
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    source: Source,
+}
+
+impl Loaded {
+    /// Shows problems that others found in [`Loaded::config`] with their lines.
+    pub fn render(&self, problems: &[Problem]) -> Problems {
+        self.source.render(problems)
+    }
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Reads the file at `path`, resolves its references in `env` and lays the `HOOKGATE__*` of `env` over it.
+///
+/// # Errors
+/// All mistakes of the file and of the environment, each with its place; none shows a secret.
+pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<Loaded, Problems> {
+    let file = path.display().to_string();
+    let text = read(path).map_err(|message| Problems::nowhere(&file, message))?;
+    from_text(file, &text, env)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let file = std::fs::File::open(path).map_err(|error| format!("can't be read: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| format!("can't be read: {error}"))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err("is larger than 16 MiB".into());
+    }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
+}
+
+/// As [`load`], for the text of a file.
+pub(super) fn from_text(
+    file: String,
+    text: &str,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<Loaded, Problems> {
+    let env: BTreeMap<String, String> = env.into_iter().collect();
+    let schema = Schema::new();
+    let parsed = tree::parse(text);
+    let mut source = Source::new(file, text, &parsed, &schema);
+    let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
+    let Some(mut root) = parsed.root else {
+        if problems.is_empty() {
+            problems.push(Problem::new("", "the file is empty").remedy("`auth` at least must be there"));
+        }
+        return Err(source.render(&problems));
+    };
+    let (unresolved, known) = resolve(&mut root, &env, &schema);
+    problems.extend(unresolved);
+    problems.extend(environment::overlay(&mut root, &env, &schema));
+    source.resolved(&root);
+
+    let value = root.to_json();
+    let mut misfits = validate(&value, &schema, &known);
+    problems.append(&mut misfits.problems);
+    misfits.pointers.extend(known);
+    problems.extend(check(&Draft::new(&value, &misfits.pointers, &schema)));
+    if !problems.is_empty() {
+        return Err(source.render(&problems));
+    }
+    match serde_json::from_value(value) {
+        Ok(config) => Ok(Loaded { config, source }),
+        // The error would quote the value; the schema lets nothing pass that the types refuse.
+        Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")])),
+    }
+}
+
+/// Resolves the references of `root`. Gives back what is wrong with them, and the pointers of those values.
+fn resolve(
+    root: &mut Node,
+    env: &BTreeMap<String, String>,
+    schema: &Schema,
+) -> (Vec<Problem>, BTreeSet<String>) {
+    let mut problems = Vec::new();
+    let mut known = BTreeSet::new();
+    root.scalars_mut("", &mut |pointer, node| {
+        let Kind::Text(text) = &node.kind else { return };
+        let result = match kept(pointer) {
+            Some(Kept::AsReference) => reference::check(text).map(|()| None),
+            Some(Kept::AsText) if reference::is_reference(text) => {
+                Err("references are resolved in `plugins[].config` and in the gateway's own keys alone"
+                    .into())
+            }
+            Some(Kept::AsText) | None => reference::resolve(text, env).map(Some),
+        };
+        match result {
+            Ok(None) => {}
+            Ok(Some(resolved)) if reference::is_reference(text) => {
+                *node = Node {
+                    kind: schema::typed(&resolved, schema.at(pointer)),
+                    region: node.region,
+                    origin: Origin::Reference,
+                };
+            }
+            Ok(Some(resolved)) => node.kind = Kind::Text(resolved),
+            Err(message) => {
+                known.insert(pointer.to_owned());
+                problems.push(Problem::new(pointer, message));
+            }
+        }
+    });
+    (problems, known)
+}
+
+/// What becomes of references in config that is handed to plugins.
+enum Kept {
+    /// Plugin-level config: resolved at Initialize.
+    AsReference,
+    /// Tenant-level config: holds none.
+    AsText,
+}
+
+fn kept(pointer: &str) -> Option<Kept> {
+    let segments: Vec<String> = pointer_segments(pointer).take(4).collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        ["plugins", _, "config", ..] => Some(Kept::AsReference),
+        ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(Kept::AsText),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

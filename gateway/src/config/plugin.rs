@@ -1,0 +1,238 @@
+//! Plugins and bindings: what runs, and for whom, where and how (docs/protocol.md, sections 2 and 3). Plain data
+//! and the defaults that depend on other keys; routing makes plans of it.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    model::{Object, span, yes},
+    units::Span,
+};
+use crate::{
+    point::Point,
+    step::{Mode, OnError},
+};
+
+/// One plugin. Exactly one of `endpoint`, `builtin`.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Plugin {
+    /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; equals the name in the plugin's manifest.
+    pub name: String,
+    /// false: not dialled, and no binding of it stands in any plan.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Runs in the gateway's process.
+    pub builtin: Option<String>,
+    /// `unix:///path` or `http://host:port`.
+    pub endpoint: Option<String>,
+    /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
+    #[schemars(with = "Option<String>", extend("format" = "version-range"))]
+    pub version: Option<semver::VersionReq>,
+    /// Capabilities the plugin may ask for.
+    #[serde(default)]
+    pub grants: Vec<Capability>,
+    /// Plugin-level config; references in it are resolved when it is handed over.
+    #[serde(default)]
+    pub config: Object,
+    /// Whether a start fails without it; absent: true where an enabled binding with `on_error: fail` names it.
+    pub required: Option<bool>,
+    /// Sends a config that holds references over plaintext TCP beyond loopback too.
+    #[serde(default)]
+    pub allow_plaintext: bool,
+    /// Times and numbers of calls.
+    #[serde(default)]
+    pub limits: PluginLimits,
+    /// HTTP status (400 to 499) of further block codes of this plugin.
+    #[serde(default)]
+    #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
+    pub block_status: BTreeMap<String, u16>,
+}
+
+impl fmt::Debug for Plugin {
+    // By hand for `config`, which may hold a secret that someone wrote into the file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plugin")
+            .field("name", &self.name)
+            .field("enabled", &self.enabled)
+            .field("builtin", &self.builtin)
+            .field("endpoint", &self.endpoint)
+            .field("version", &self.version)
+            .field("grants", &self.grants)
+            .field("config", &format_args!("***"))
+            .field("required", &self.required)
+            .field("allow_plaintext", &self.allow_plaintext)
+            .field("limits", &self.limits)
+            .field("block_status", &self.block_status)
+            .finish()
+    }
+}
+
+/// What a plugin may ask of the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Capability {
+    /// Read the plugin's storage.
+    #[serde(rename = "storage:read")]
+    StorageRead,
+    /// Write the plugin's storage.
+    #[serde(rename = "storage:write")]
+    StorageWrite,
+    /// Write to the gateway's log.
+    #[serde(rename = "log")]
+    Log,
+    /// Emit events.
+    #[serde(rename = "emit")]
+    Emit,
+}
+
+impl Capability {
+    /// The name in manifests.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Capability::StorageRead => "storage:read",
+            Capability::StorageWrite => "storage:write",
+            Capability::Log => "log",
+            Capability::Emit => "emit",
+        }
+    }
+}
+
+/// Times and numbers of calls of one plugin.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PluginLimits {
+    /// Time-out of a step, queue and connect included; 10ms to 60s.
+    pub timeout: Span,
+    /// Time-out of a dial, inside the step's; at most 60s.
+    pub connect: Span,
+    /// Time-out of Initialize; at most 120s.
+    pub initialize: Span,
+    /// Time-out of Shutdown; at most 30s.
+    pub shutdown: Span,
+    /// Most calls under way; 1 serialises the plugin.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub in_flight: usize,
+    /// Most calls waiting for a place.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub queue: usize,
+    /// Longest wait for a place; absent: a tenth of the step's time-out.
+    pub queue_wait: Option<Span>,
+}
+
+impl Default for PluginLimits {
+    fn default() -> Self {
+        PluginLimits {
+            timeout: span(5_000),
+            connect: span(2_000),
+            initialize: span(10_000),
+            shutdown: span(5_000),
+            in_flight: 64,
+            queue: 64,
+            queue_wait: None,
+        }
+    }
+}
+
+/// One binding: for whom, where and how a plugin runs. Exactly one of `tenant`, `selector`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// Absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.
+    pub name: Option<String>,
+    /// Name of the plugin.
+    pub plugin: String,
+    /// One tenant's id, or `*` for all.
+    pub tenant: Option<String>,
+    /// Labels that a tenant must have, all of them.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// false: stands in no plan.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Ascending order of the chain; unique within a tenant's plan; negative allowed.
+    pub priority: i64,
+    /// The points; absent: those of the plugin's manifest.
+    pub points: Option<Vec<Point>>,
+    /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Excludes both.
+    pub blocking: Option<bool>,
+    /// What the plugin may do.
+    pub mode: Option<Mode>,
+    /// What a failure does; absent: fail for enforce, skip for advise; not for observe.
+    pub on_error: Option<OnError>,
+    /// Time-out of the step, 10ms to 60s; absent: the plugin's.
+    pub timeout: Option<Span>,
+    /// Tenant-level config of the step, for every tenant.
+    #[serde(default)]
+    pub config: Object,
+    /// The only payload fields the plugin may patch; absent: all that the point allows.
+    pub writable: Option<Vec<String>>,
+    /// When the step runs; absent: always.
+    #[serde(rename = "match", default)]
+    pub conditions: Match,
+    /// Whether a tenant may switch it off.
+    #[serde(default)]
+    pub overridable: bool,
+}
+
+impl Binding {
+    /// What the plugin may do: as `mode` says, else as `blocking` says, else [`Mode::Enforce`].
+    pub fn mode(&self) -> Mode {
+        match (self.mode, self.blocking) {
+            (Some(mode), _) => mode,
+            (None, Some(false)) => Mode::Advise,
+            (None, Some(true) | None) => Mode::Enforce,
+        }
+    }
+
+    /// What a failure does: as `on_error` says, else fail for enforce and skip for the others. A step that
+    /// observes never fails its chain.
+    pub fn on_error(&self) -> OnError {
+        match (self.mode(), self.on_error) {
+            (Mode::Observe, _) | (Mode::Advise, None) => OnError::Skip,
+            (Mode::Enforce | Mode::Advise, Some(on_error)) => on_error,
+            (Mode::Enforce, None) => OnError::Fail,
+        }
+    }
+
+    /// The name: the written one, else the plugin's for all tenants and selectors, `<plugin>@<tenant>` for one
+    /// tenant. Unique among bindings.
+    pub fn effective_name(&self) -> Cow<'_, str> {
+        match (&self.name, self.tenant.as_deref()) {
+            (Some(name), _) => name.into(),
+            (None, None | Some("*")) => (&self.plugin).into(),
+            (None, Some(tenant)) => format!("{}@{tenant}", self.plugin).into(),
+        }
+    }
+
+    /// Whether it stands for more than one tenant (`*` or a selector), so that a tenant can only add to it.
+    pub fn is_floor(&self) -> bool {
+        matches!(self.tenant.as_deref(), None | Some("*"))
+    }
+}
+
+/// Match conditions: keys are joined by AND, entries of a list by OR; globs know `*`, `?` and `[..]`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// Globs on the tool's name, original or current.
+    pub tools: Option<Vec<String>>,
+    /// Globs on the context's `agent_id`.
+    pub agents: Option<Vec<String>>,
+    /// Globs on the payload's `model`, else the context's.
+    pub models: Option<Vec<String>>,
+    /// Globs on the request's labels, `claim.*` included, by key.
+    pub labels: BTreeMap<String, Vec<String>>,
+    /// On `text` or `content`, original or current; not at the tool points.
+    pub text: Option<TextMatch>,
+}
+
+/// A condition on text: met when any entry of either list matches.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextMatch {
+    /// Parts of the text, case-sensitive.
+    pub contains: Vec<String>,
+    /// Regular expressions found in the text.
+    pub regex: Vec<String>,
+}

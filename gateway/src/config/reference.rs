@@ -1,0 +1,204 @@
+//! References in text: `${NAME}`, `${NAME:-default}`, `${file:/path}`, and `$$` for a `$`
+//! (docs/protocol.md, section 7). Not recursive: what a reference resolves to is taken as it is.
+
+use std::{collections::BTreeMap, fmt, io::Read, path::Path};
+
+use serde_json::Value;
+
+use super::model::Object;
+
+/// Largest file that a reference may name.
+const MAX_FILE: u64 = 64 << 10;
+
+/// A part of a text.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'t> {
+    Literal(&'t str),
+    Variable { name: &'t str, default: Option<&'t str> },
+    File(&'t str),
+}
+
+/// Splits `text`; a `$` before anything but `{` and `$` stands for itself.
+///
+/// # Errors
+/// One sentence for a reference that is not closed or names nothing.
+fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        let (literal, behind) = rest.split_at(dollar);
+        parts.push(Part::Literal(literal));
+        rest = if let Some(behind) = behind.strip_prefix("$$") {
+            parts.push(Part::Literal("$"));
+            behind
+        } else if let Some(inner) = behind.strip_prefix("${") {
+            let (inner, behind) = inner
+                .split_once('}')
+                .ok_or("a reference is not closed: write `${NAME}`, or `$$` for a `$`")?;
+            parts.push(reference(inner)?);
+            behind
+        } else {
+            parts.push(Part::Literal("$"));
+            &behind[1..]
+        };
+    }
+    parts.push(Part::Literal(rest));
+    Ok(parts)
+}
+
+fn reference(inner: &str) -> Result<Part<'_>, String> {
+    if let Some(path) = inner.strip_prefix("file:") {
+        return if path.starts_with('/') {
+            Ok(Part::File(path))
+        } else {
+            Err("a reference to a file names it from the root: write `${file:/path}`".into())
+        };
+    }
+    let (name, default) = match inner.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inner, None),
+    };
+    let mut characters = name.chars();
+    let first = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    if first && characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        Ok(Part::Variable { name, default })
+    } else {
+        Err("a reference names a variable or a file: write `${NAME}`, `${NAME:-default}` or `${file:/path}`, \
+             and `$$` for a `$`"
+            .into())
+    }
+}
+
+/// Whether `text` holds a reference, well formed or not.
+pub(super) fn is_reference(text: &str) -> bool {
+    parts(text).map_or(true, |parts| parts.iter().any(|part| !matches!(part, Part::Literal(_))))
+}
+
+/// Whether `text` holds a default, which may be a secret in plain sight.
+pub(super) fn has_default(text: &str) -> bool {
+    parts(text)
+        .is_ok_and(|parts| parts.iter().any(|part| matches!(part, Part::Variable { default: Some(_), .. })))
+}
+
+/// Checks the form of the references in `text` and resolves none.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    parts(text).map(drop)
+}
+
+/// `text` with its references resolved.
+///
+/// # Errors
+/// One sentence that names the variable or file, never a value.
+pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
+    let mut resolved = String::with_capacity(text.len());
+    for part in parts(text)? {
+        match part {
+            Part::Literal(literal) => resolved.push_str(literal),
+            Part::File(path) => resolved.push_str(&read(Path::new(path))?),
+            Part::Variable { name, default } => match (env.get(name), default) {
+                // As in a shell, an empty variable takes the default too.
+                (Some(value), None) => resolved.push_str(value),
+                (Some(value), Some(_)) if !value.is_empty() => resolved.push_str(value),
+                (_, Some(default)) => resolved.push_str(default),
+                (None, None) => {
+                    return Err(format!(
+                        "the environment variable {name} is not set: set it, or write `${{{name}:-default}}`"
+                    ));
+                }
+            },
+        }
+    }
+    Ok(resolved)
+}
+
+/// A file's text without the line end that editors and `kubectl` leave.
+fn read(path: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("{} can't be read: {error}", path.display());
+    // A pipe or a device would hold the start up.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("{} is larger than 64 KiB", path.display()));
+    }
+    let mut text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// A plugin's config with its references resolved: handed to the plugin at Initialize and kept nowhere else.
+/// Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq)]
+pub struct Resolved(Object);
+
+impl Resolved {
+    /// The values. Never log them.
+    pub fn expose(&self) -> &Object {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Resolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resolved(***)")
+    }
+}
+
+/// Resolves the references in a plugin's `config`, for Initialize.
+///
+/// # Errors
+/// One sentence that names the key and the variable or file, never a value.
+pub fn resolve_references(
+    config: &Object,
+    env: impl IntoIterator<Item = (String, String)>,
+) -> Result<Resolved, String> {
+    let env = env.into_iter().collect();
+    let mut resolved = Value::Object(config.clone());
+    resolve_value(&mut resolved, "", &env)?;
+    match resolved {
+        Value::Object(object) => Ok(Resolved(object)),
+        _ => Err("a plugin's config is a mapping".into()),
+    }
+}
+
+fn resolve_value(value: &mut Value, pointer: &str, env: &BTreeMap<String, String>) -> Result<(), String> {
+    match value {
+        Value::String(text) => {
+            *text = resolve(text, env).map_err(|problem| format!("{pointer}: {problem}"))?;
+            Ok(())
+        }
+        Value::Array(items) => items
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), env)),
+        Value::Object(members) => members
+            .iter_mut()
+            .try_for_each(|(key, member)| resolve_value(member, &super::tree::child(pointer, key), env)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+/// Whether any text in `config` holds a reference.
+pub(super) fn holds_references(config: &Object) -> bool {
+    fn any(value: &Value) -> bool {
+        match value {
+            Value::String(text) => is_reference(text),
+            Value::Array(items) => items.iter().any(any),
+            Value::Object(members) => members.values().any(any),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    config.values().any(any)
+}
+
+#[cfg(test)]
+#[path = "reference_tests.rs"]
+mod tests;

@@ -1,0 +1,232 @@
+//! The JSON Schema of the configuration, and the ways through it: which keys a place knows, of which type a value
+//! is, how to say what would be right. Generated from the types; says nothing about any file.
+
+use schemars::schema_for;
+use serde_json::{Number, Value};
+
+use super::{
+    model::Config,
+    tree::{self, Kind},
+    units::{Rate, Size, Span},
+};
+
+/// A form of text that a field takes.
+struct Format {
+    /// As the schema's `format` names it.
+    name: &'static str,
+    /// As a sentence names it.
+    words: &'static str,
+    fits: fn(&str) -> bool,
+}
+
+/// The forms of text that JSON Schema has no word for.
+const FORMATS: &[Format] = &[
+    Format {
+        name: "duration-text",
+        words: "a duration: a whole number and `ms`, `s`, `m` or `h`, such as `500ms`",
+        fits: |text| text.parse::<Span>().is_ok(),
+    },
+    Format {
+        name: "size-text",
+        words: "a size: a whole number and `B`, `KiB`, `MiB` or `GiB`, such as `4MiB`",
+        fits: |text| text.parse::<Size>().is_ok(),
+    },
+    Format {
+        name: "rate",
+        words: "a rate: a whole number above 0, `/` and `s`, `m` or `h`, such as `100/s`",
+        fits: |text| text.parse::<Rate>().is_ok(),
+    },
+    Format {
+        name: "socket-address",
+        words: "an address and a port, such as `127.0.0.1:8080` or `[::1]:8080`",
+        fits: |text| text.parse::<std::net::SocketAddr>().is_ok(),
+    },
+    Format {
+        name: "version-range",
+        words: "a range of versions, such as `>=1.2, <2`",
+        fits: |text| semver::VersionReq::parse(text).is_ok(),
+    },
+];
+
+/// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
+/// `socket-address` and `version-range` are ours.
+pub fn schema() -> Value {
+    schema_for!(Config).to_value()
+}
+
+/// The schema with its way of being asked.
+pub(super) struct Schema {
+    root: Value,
+}
+
+impl Schema {
+    pub(super) fn new() -> Self {
+        Schema { root: schema() }
+    }
+
+    pub(super) fn root(&self) -> &Value {
+        &self.root
+    }
+
+    /// The compiled form; our formats are checked.
+    pub(super) fn validator(&self) -> jsonschema::Validator {
+        let mut options = jsonschema::options().should_validate_formats(true);
+        for format in FORMATS {
+            options = options.with_format(format.name, format.fits);
+        }
+        options.build(&self.root).expect("the schema comes from our own types")
+    }
+
+    /// Follows `$ref`, and the one branch beside null of an optional value.
+    pub(super) fn resolve<'s>(&'s self, mut schema: &'s Value) -> &'s Value {
+        loop {
+            schema = if let Some(target) = schema["$ref"].as_str() {
+                self.root.pointer(target.trim_start_matches('#')).expect("the schema refers to itself alone")
+            } else if let Some([one, null]) = schema["anyOf"].as_array().map(Vec::as_slice)
+                && null["type"] == "null"
+            {
+                one
+            } else {
+                return schema;
+            };
+        }
+    }
+
+    /// The schema of the value at a JSON pointer; `None` where the configuration knows no such place, or takes
+    /// any value.
+    pub(super) fn at(&self, pointer: &str) -> Option<&Value> {
+        let mut found = self.resolve(&self.root);
+        for segment in tree::pointer_segments(pointer) {
+            found = self.step(found, &segment)?;
+        }
+        Some(found)
+    }
+
+    fn step<'s>(&'s self, schema: &'s Value, segment: &str) -> Option<&'s Value> {
+        if let Some(branches) = schema["oneOf"].as_array() {
+            return branches.iter().find_map(|branch| self.step(self.resolve(branch), segment));
+        }
+        let next = schema["properties"].get(segment).or_else(|| {
+            let index = segment.bytes().all(|b| b.is_ascii_digit());
+            let members = schema.get("additionalProperties").filter(|members| members.is_object());
+            if index { schema.get("items").or(members) } else { members }
+        })?;
+        Some(self.resolve(next))
+    }
+
+    /// The keys of a mapping.
+    pub(super) fn keys<'s>(&'s self, schema: &'s Value) -> Vec<&'s str> {
+        let branches = schema["oneOf"].as_array().map(Vec::as_slice).unwrap_or_default();
+        std::iter::once(schema)
+            .chain(branches.iter().map(|branch| self.resolve(branch)))
+            .filter_map(|schema| schema["properties"].as_object())
+            .flat_map(|properties| properties.keys().map(String::as_str))
+            .collect()
+    }
+
+    /// Whether the value at `pointer` may be shown: a scalar that the configuration knows and that is no secret.
+    /// Everything else may be a secret in the wrong place.
+    pub(super) fn shows(&self, pointer: &str) -> bool {
+        self.at(pointer).is_some_and(|schema| schema["writeOnly"] != true && is_scalar(schema))
+    }
+}
+
+/// The types that a resolved schema names.
+pub(super) fn types(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a resolved schema takes text, numbers or booleans.
+pub(super) fn is_scalar(schema: &Value) -> bool {
+    let scalar = ["string", "integer", "number", "boolean"];
+    types(schema).iter().any(|name| scalar.contains(name))
+        || schema.get("const").is_some()
+        || schema["oneOf"].as_array().is_some_and(|branches| branches.iter().any(is_scalar))
+}
+
+/// The words that a resolved schema allows, where it lists them.
+pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
+    let listed = match (&schema["enum"], &schema["oneOf"]) {
+        (Value::Array(listed), _) => listed.iter().map(Value::as_str).collect(),
+        (_, Value::Array(branches)) => {
+            let mut listed = Some(Vec::new());
+            for branch in branches {
+                let inner = match branch["const"].as_str() {
+                    Some(word) => Some(vec![word]),
+                    None if branch["enum"].is_array() => words(branch),
+                    None => None,
+                };
+                listed = listed.zip(inner).map(|(listed, inner)| [listed, inner].concat());
+            }
+            listed
+        }
+        _ => None,
+    };
+    listed.filter(|listed: &Vec<&str>| !listed.is_empty())
+}
+
+/// What a value of this resolved schema must be, as a sentence goes on behind "must be".
+pub(super) fn expected(schema: &Value) -> String {
+    if let Some(title) = schema["title"].as_str().filter(|_| schema.get("oneOf").is_some()) {
+        return title.into();
+    }
+    if let Some(words) = words(schema) {
+        return alternatives(&words);
+    }
+    if let Some(format) = schema["format"].as_str().and_then(|name| FORMATS.iter().find(|f| f.name == name)) {
+        return format.words.into();
+    }
+    match types(schema).first() {
+        Some(&"object") => "a mapping".into(),
+        Some(&"array") => "a list".into(),
+        Some(&"boolean") => "`true` or `false`".into(),
+        Some(&"integer") => whole_number(schema),
+        Some(&"string") if schema["minLength"].as_u64().is_some_and(|least| least > 0) => {
+            "text that is not empty".into()
+        }
+        Some(&"string") => "text".into(),
+        _ => "something else".into(),
+    }
+}
+
+fn whole_number(schema: &Value) -> String {
+    match (&schema["minimum"], &schema["maximum"]) {
+        (Value::Number(least), Value::Number(most)) => format!("a whole number from {least} to {most}"),
+        (Value::Number(least), _) => format!("a whole number, at least {least}"),
+        _ => "a whole number".into(),
+    }
+}
+
+/// `a`, `b` or `c`.
+pub(super) fn alternatives(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        Some((last, _)) => last.clone(),
+        None => String::new(),
+    }
+}
+
+/// What text from outside YAML is as a value of this schema: a number or a boolean where it asks for one and the
+/// text is one, else text.
+pub(super) fn typed(text: &str, schema: Option<&Value>) -> Kind {
+    let types = schema.map(types).unwrap_or_default();
+    if types.contains(&"boolean")
+        && let Ok(value) = text.parse::<bool>()
+    {
+        return Kind::Bool(value);
+    }
+    if types.contains(&"integer") {
+        if let Ok(value) = text.parse::<u64>() {
+            return Kind::Number(Number::from(value));
+        }
+        if let Ok(value) = text.parse::<i64>() {
+            return Kind::Number(Number::from(value));
+        }
+    }
+    Kind::Text(text.into())
+}

@@ -1,0 +1,461 @@
+//! The file as a tree in which every key and value knows its place. Read once, from the parser's events; what
+//! YAML leaves open is closed here: duplicate keys, tags, merge keys and further documents are refused, and
+//! aliases are bounded. Knows nothing of the configuration's keys.
+
+use std::collections::HashMap;
+
+use serde_json::{Number, Value};
+use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span as Scanned};
+
+/// Nesting of mappings and lists.
+const MAX_DEPTH: usize = 64;
+
+/// Keys and values, aliases written out. Ten thousand tenants with twenty settings each are 400,000.
+const MAX_NODES: usize = 500_000;
+
+/// A place in the file: line from 1, column from 0, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// From the first character to the one behind the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) start: Mark,
+    pub(super) end: Mark,
+}
+
+impl From<Scanned> for Region {
+    fn from(span: Scanned) -> Self {
+        Region {
+            start: Mark { line: span.start.line(), column: span.start.col() },
+            end: Mark { line: span.end.line(), column: span.end.col() },
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Written in the file.
+    File,
+    /// Written in the file as a reference, and resolved.
+    Reference,
+    /// The environment variable of this name.
+    Variable(String),
+}
+
+/// A value and its place. No `Debug`: it holds resolved secrets.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) region: Region,
+    pub(super) origin: Origin,
+}
+
+/// What YAML 1.2's core schema makes of a node.
+#[derive(Clone)]
+pub(super) enum Kind {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Member>),
+}
+
+/// A key and its value.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) key: String,
+    pub(super) key_region: Region,
+    pub(super) value: Node,
+}
+
+impl Node {
+    fn member(&self, key: &str) -> Option<&Member> {
+        match &self.kind {
+            Kind::Map(members) => members.iter().find(|member| member.key == key),
+            _ => None,
+        }
+    }
+
+    /// The node at a JSON pointer, and the place of its key where it has one.
+    pub(super) fn find(&self, pointer: &str) -> Option<(&Node, Option<Region>)> {
+        let mut found = (self, None);
+        for segment in pointer_segments(pointer) {
+            found = match &found.0.kind {
+                Kind::Map(_) => {
+                    let member = found.0.member(&segment)?;
+                    (&member.value, Some(member.key_region))
+                }
+                Kind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
+                _ => return None,
+            };
+        }
+        Some(found)
+    }
+
+    /// The tree without its places.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.kind {
+            Kind::Null => Value::Null,
+            Kind::Bool(value) => Value::Bool(*value),
+            Kind::Number(number) => Value::Number(number.clone()),
+            Kind::Text(text) => Value::String(text.clone()),
+            Kind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            Kind::Map(members) => Value::Object(
+                members.iter().map(|member| (member.key.clone(), member.value.to_json())).collect(),
+            ),
+        }
+    }
+
+    /// Calls `visit` with every scalar and its JSON pointer.
+    pub(super) fn scalars<'t>(&'t self, pointer: &str, visit: &mut impl FnMut(&str, &'t Node)) {
+        match &self.kind {
+            Kind::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    item.scalars(&child(pointer, &index.to_string()), visit);
+                }
+            }
+            Kind::Map(members) => {
+                for member in members {
+                    member.value.scalars(&child(pointer, &member.key), visit);
+                }
+            }
+            _ => visit(pointer, self),
+        }
+    }
+
+    /// As [`Node::scalars`], to change them.
+    pub(super) fn scalars_mut(&mut self, pointer: &str, visit: &mut impl FnMut(&str, &mut Node)) {
+        match &mut self.kind {
+            Kind::List(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    item.scalars_mut(&child(pointer, &index.to_string()), visit);
+                }
+            }
+            Kind::Map(members) => {
+                for member in members {
+                    member.value.scalars_mut(&child(pointer, &member.key), visit);
+                }
+            }
+            _ => visit(pointer, self),
+        }
+    }
+}
+
+/// `pointer` and one segment more, escaped (RFC 6901).
+pub(super) fn child(pointer: &str, segment: &str) -> String {
+    format!("{pointer}/{}", segment.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The segments of a JSON pointer, unescaped.
+pub(super) fn pointer_segments(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
+}
+
+/// What is wrong with the file as YAML, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) at: Region,
+    pub(super) message: String,
+    pub(super) remedy: Option<String>,
+}
+
+/// What the parser makes of the file.
+pub(super) struct Parsed {
+    /// Absent for a file that is not YAML, or is empty.
+    pub(super) root: Option<Node>,
+    /// The places of comments, which no rendering shows.
+    pub(super) comments: Vec<Region>,
+    /// The places of values that are not in the tree, as their key stood there twice.
+    pub(super) dropped: Vec<Region>,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// Reads `text`, which holds one YAML 1.2 document. Goes on behind faults of ours, not behind the parser's.
+pub(super) fn parse(text: &str) -> Parsed {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let stop = match event {
+            Ok((event, span)) => builder.take(event, span.into()).err(),
+            Err(error) => Some(syntax_fault(&error)),
+        };
+        if let Some(fault) = stop {
+            builder.faults.push(fault);
+            builder.root = None;
+            break;
+        }
+    }
+    let Builder { root, comments, dropped, faults, .. } = builder;
+    Parsed { root, comments, dropped, faults }
+}
+
+/// The parser's own words never quote the file.
+fn syntax_fault(error: &ScanError) -> Fault {
+    let at = Mark { line: error.marker().line(), column: error.marker().col() };
+    let remedy = match error.kind() {
+        ErrorKind::MissingAnchorOrAliasName | ErrorKind::UnknownAnchor => {
+            Some("a `*` that is meant as text is written in quotes: \"*\"")
+        }
+        ErrorKind::ExpectedFlowMappingSeparator | ErrorKind::ExpectedFlowSequenceSeparator => {
+            Some("inside { } and [ ] a reference is written in quotes: \"${NAME}\"")
+        }
+        ErrorKind::UnexpectedCharacter { .. } => Some("write the text in quotes"),
+        ErrorKind::MappingValueNotAllowed => {
+            Some("check the indentation, and write text that holds `: ` in quotes")
+        }
+        _ => None,
+    };
+    Fault {
+        at: Region { start: at, end: at },
+        message: format!("not YAML: {}", error.kind()),
+        remedy: remedy.map(Into::into),
+    }
+}
+
+/// A mapping or list that is still open.
+struct Open {
+    anchor: usize,
+    start: Mark,
+    content: Content,
+    /// Where each key was written first.
+    keys: HashMap<String, usize>,
+}
+
+enum Content {
+    List(Vec<Node>),
+    Map { members: Vec<Member>, key: Option<(String, Region)> },
+}
+
+/// An anchored node, with its number of nodes and its depth.
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    depth: usize,
+}
+
+#[derive(Default)]
+struct Builder {
+    root: Option<Node>,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Anchored>,
+    nodes: usize,
+    comments: Vec<Region>,
+    dropped: Vec<Region>,
+    faults: Vec<Fault>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, region: Region) -> Result<(), Fault> {
+        match event {
+            Event::Comment(..) => self.comments.push(region),
+            Event::DocumentStart(..) if self.root.is_some() => {
+                return Err(fault(region, "a second document begins here", "keep one document in the file"));
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse_tag(tag.is_some(), region)?;
+                if self.awaits_key() {
+                    return self.key(text.into_owned(), style, region);
+                }
+                let kind = if style == ScalarStyle::Plain {
+                    plain_scalar(&text).map_err(|message| Fault { at: region, message, remedy: None })?
+                } else {
+                    Kind::Text(text.into_owned())
+                };
+                self.place(Node { kind, region, origin: Origin::File }, anchor)?;
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.begin(anchor, region, tag.is_some(), Content::List(Vec::new()))?;
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                let content = Content::Map { members: Vec::new(), key: None };
+                self.begin(anchor, region, tag.is_some(), content)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(region)?,
+            Event::Alias(id) => self.alias(id, region)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn refuse_tag(&self, tagged: bool, region: Region) -> Result<(), Fault> {
+        if tagged {
+            return Err(fault(region, "a tag stands here", "leave tags out; quotes make any value text"));
+        }
+        Ok(())
+    }
+
+    fn awaits_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open { content: Content::Map { key: None, .. }, .. }))
+    }
+
+    fn key(&mut self, text: String, style: ScalarStyle, region: Region) -> Result<(), Fault> {
+        if text == "<<" && style == ScalarStyle::Plain {
+            return Err(fault(
+                region,
+                "`<<` merges no mapping here (it is not YAML 1.2)",
+                "write the keys out",
+            ));
+        }
+        self.count(1, region)?;
+        if let Some(Open { content: Content::Map { key, .. }, .. }) = self.open.last_mut() {
+            *key = Some((text, region));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, anchor: usize, region: Region, tagged: bool, content: Content) -> Result<(), Fault> {
+        self.refuse_tag(tagged, region)?;
+        if self.awaits_key() {
+            return Err(fault(region, "a key is text, not a mapping or a list", "write the key as text"));
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(too_deep(region));
+        }
+        self.open.push(Open { anchor, start: region.start, content, keys: HashMap::new() });
+        Ok(())
+    }
+
+    fn end(&mut self, region: Region) -> Result<(), Fault> {
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        let kind = match open.content {
+            Content::List(items) => Kind::List(items),
+            Content::Map { members, .. } => Kind::Map(members),
+        };
+        let region = Region { start: open.start, end: region.end };
+        self.place(Node { kind, region, origin: Origin::File }, open.anchor)
+    }
+
+    fn alias(&mut self, id: usize, region: Region) -> Result<(), Fault> {
+        if self.awaits_key() {
+            return Err(fault(region, "a key is text, not an alias", "write the key out"));
+        }
+        // An anchor that is still open would hold itself.
+        let Some(anchored) = self.anchors.get(&id) else {
+            return Err(fault(region, "this alias stands inside what it names", "write the value out"));
+        };
+        if self.open.len() + anchored.depth > MAX_DEPTH {
+            return Err(too_deep(region));
+        }
+        let nodes = anchored.nodes;
+        self.count(nodes, region)?;
+        let node = self.anchors[&id].node.clone();
+        self.insert(node)
+    }
+
+    fn count(&mut self, nodes: usize, region: Region) -> Result<(), Fault> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > MAX_NODES {
+            let message = format!("more than {MAX_NODES} keys and values, aliases written out");
+            return Err(Fault { at: region, message, remedy: None });
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
+        self.count(1, node.region)?;
+        if anchor != 0 {
+            let (nodes, depth) = extent(&node);
+            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, depth });
+        }
+        self.insert(node)
+    }
+
+    fn insert(&mut self, node: Node) -> Result<(), Fault> {
+        let Some(Open { content, keys, .. }) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        match content {
+            Content::List(items) => items.push(node),
+            Content::Map { members, key } => {
+                let Some((key, key_region)) = key.take() else { return Ok(()) };
+                if let Some(first) = keys.get(&key) {
+                    self.dropped.push(node.region);
+                    self.faults.push(Fault {
+                        at: key_region,
+                        message: format!("`{key}` is written twice; the first is in line {first}"),
+                        remedy: Some("keep one of the two".into()),
+                    });
+                    return Ok(());
+                }
+                keys.insert(key.clone(), key_region.start.line);
+                members.push(Member { key, key_region, value: node });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fault(at: Region, message: &str, remedy: &str) -> Fault {
+    Fault { at, message: message.into(), remedy: Some(remedy.into()) }
+}
+
+fn too_deep(at: Region) -> Fault {
+    Fault { at, message: format!("mappings and lists are nested more than {MAX_DEPTH} deep"), remedy: None }
+}
+
+/// Nodes and depth of a tree.
+fn extent(node: &Node) -> (usize, usize) {
+    let inner = |extents: &mut dyn Iterator<Item = (usize, usize)>| {
+        extents.fold((1, 1), |(nodes, depth), (n, d)| (nodes + n, depth.max(d + 1)))
+    };
+    match &node.kind {
+        Kind::List(items) => inner(&mut items.iter().map(extent)),
+        Kind::Map(members) => inner(&mut members.iter().map(|member| {
+            let (nodes, depth) = extent(&member.value);
+            (nodes + 1, depth)
+        })),
+        _ => (1, 0),
+    }
+}
+
+/// The core schema of YAML 1.2 (section 10.3.2). `yes`, `on` and the like are text.
+fn plain_scalar(text: &str) -> Result<Kind, String> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
+        "true" | "True" | "TRUE" => Kind::Bool(true),
+        "false" | "False" | "FALSE" => Kind::Bool(false),
+        _ => match number(text) {
+            Some(number) => Kind::Number(number?),
+            None => Kind::Text(text.into()),
+        },
+    })
+}
+
+/// `None`: not a number at all.
+fn number(text: &str) -> Option<Result<Number, String>> {
+    let out_of_range = || Err("this number can't be kept exactly; in quotes it is text".to_owned());
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Some(out_of_range());
+    }
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        if let Some(digits) = text.strip_prefix(prefix)
+            && !digits.is_empty()
+            && digits.chars().all(|c| c.is_digit(radix))
+        {
+            return Some(u64::from_str_radix(digits, radix).map(Number::from).or_else(|_| out_of_range()));
+        }
+    }
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    if unsigned.bytes().all(|b| b.is_ascii_digit()) {
+        let positive = text.strip_prefix('+').unwrap_or(text);
+        let integer =
+            positive.parse::<u64>().map(Number::from).or_else(|_| positive.parse::<i64>().map(Number::from));
+        return Some(integer.or_else(|_| out_of_range()));
+    }
+    // Of what `f64` reads, only what begins with a digit or a point gets here: no `inf`, no `nan`.
+    let float: f64 = text.parse().ok()?;
+    Some(Number::from_f64(float).map_or_else(out_of_range, Ok))
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+//! The file against the JSON Schema: every mistake found at once, each as one sentence. The validator's own
+//! words, which quote values and unfold alternatives, are not used; what would be right is read from the schema.
+
+use std::collections::BTreeSet;
+
+use jsonschema::{ValidationError, error::ValidationErrorKind};
+use serde_json::Value;
+
+use super::{
+    problem::{Problem, did_you_mean, nearest},
+    schema::{self, Schema},
+    tree::child,
+};
+
+/// What does not fit the schema.
+#[derive(Default)]
+pub(super) struct Misfits {
+    pub(super) problems: Vec<Problem>,
+    /// Pointers to the values and keys in question; for a missing key, to the mapping that lacks it.
+    pub(super) pointers: BTreeSet<String>,
+}
+
+/// Checks `value`; what stands at one of `known` has been reported already.
+pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>) -> Misfits {
+    let mut validation =
+        Validation { schema, root: value, known, misfits: Misfits::default(), missing: Vec::new() };
+    for error in schema.validator().iter_errors(value) {
+        validation.take(&error);
+    }
+    validation.finish()
+}
+
+struct Validation<'v> {
+    schema: &'v Schema,
+    root: &'v Value,
+    known: &'v BTreeSet<String>,
+    misfits: Misfits,
+    /// Mappings and the keys that they lack.
+    missing: Vec<(String, String)>,
+}
+
+impl Validation<'_> {
+    fn take(&mut self, error: &ValidationError<'_>) {
+        let pointer = error.instance_path().to_string();
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                for key in unexpected {
+                    self.unknown_key(&pointer, key);
+                }
+            }
+            ValidationErrorKind::Required { property } => {
+                self.missing.push((pointer, property.as_str().unwrap_or_default().to_owned()));
+            }
+            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+                // The branch that is of the value's type is the one that was meant.
+                let mut meant = context.iter().filter(|errors| {
+                    !errors
+                        .iter()
+                        .any(|inner| inner.instance_path() == error.instance_path() && is_other_type(inner))
+                });
+                match (meant.next(), meant.next()) {
+                    (Some(errors), None) => errors.iter().for_each(|inner| self.take(inner)),
+                    _ => self.wrong_value(&pointer),
+                }
+            }
+            ValidationErrorKind::MinItems { .. } => {
+                self.report(Problem::new(
+                    &pointer,
+                    format!("{} must have an entry at least", name(&pointer)),
+                ));
+            }
+            _ => self.wrong_value(&pointer),
+        }
+    }
+
+    fn unknown_key(&mut self, pointer: &str, key: &str) {
+        let place = self.schema.at(pointer).unwrap_or(&Value::Null);
+        let keys = self.schema.keys(place);
+        let mut problem = Problem::at_key(child(pointer, key), format!("`{key}` is not a key here"));
+        problem.remedy = did_you_mean(key, keys.iter().copied())
+            .or_else(|| self.deeper(place, key).map(|inner| format!("write it under `{inner}`")))
+            .or_else(|| {
+                Some(format!("the keys are {}", schema::alternatives(&keys).replace(" or ", " and ")))
+            });
+        self.report(problem);
+    }
+
+    /// The mapping right below `place` that has `key`.
+    fn deeper<'s>(&'s self, place: &'s Value, key: &str) -> Option<&'s str> {
+        let below = place["properties"].as_object()?;
+        let found =
+            below.iter().find(|(_, inner)| self.schema.resolve(inner)["properties"].get(key).is_some())?;
+        Some(found.0)
+    }
+
+    fn wrong_value(&mut self, pointer: &str) {
+        let null = Value::Null;
+        let place = self.schema.at(pointer).unwrap_or(&null);
+        let value = self.root.pointer(pointer).unwrap_or(&null);
+        let right = schema::expected(place);
+        let found = match value {
+            Value::Null => ", not empty".to_owned(),
+            Value::Array(_) => ", not a list".to_owned(),
+            Value::Object(_) => ", not a mapping".to_owned(),
+            _ if !self.schema.shows(pointer) => String::new(),
+            Value::String(text) => format!(", not `{text}`"),
+            scalar => format!(", not `{scalar}`"),
+        };
+        let mut problem = Problem::new(pointer, format!("{} must be {right}{found}", name(pointer)));
+        if let (Some(words), Some(text)) = (schema::words(place), value.as_str()) {
+            problem.remedy = did_you_mean(text, words);
+        } else if schema::types(place).contains(&"string") && (value.is_number() || value.is_boolean()) {
+            problem.remedy = Some("write it in quotes".into());
+        } else if schema::types(place).contains(&"array") && !value.is_array() && !value.is_null() {
+            problem.remedy = Some("a list has one entry per line, each behind `- `, or stands in [ ]".into());
+        }
+        self.report(problem);
+    }
+
+    fn report(&mut self, problem: Problem) {
+        if !self.known.contains(&problem.pointer) && self.misfits.pointers.insert(problem.pointer.clone()) {
+            self.misfits.problems.push(problem);
+        }
+    }
+
+    /// Reports missing keys, but for those that stand there misspelt.
+    fn finish(mut self) -> Misfits {
+        for (pointer, key) in std::mem::take(&mut self.missing) {
+            let place = self.schema.at(&pointer).unwrap_or(&Value::Null);
+            let keys = self.schema.keys(place);
+            let mut written = self.root.pointer(&pointer).and_then(Value::as_object).into_iter().flatten();
+            let misspelt = written.any(|(written, _)| {
+                !keys.contains(&written.as_str())
+                    && nearest(written, keys.iter().copied()) == Some(key.as_str())
+            });
+            self.misfits.pointers.insert(pointer.clone());
+            if misspelt {
+                continue;
+            }
+            let right = self.schema.at(&child(&pointer, &key)).map(schema::expected).unwrap_or_default();
+            let problem = Problem::new(&pointer, format!("`{key}` is missing here"))
+                .remedy(format!("add `{key}`: {right}"));
+            self.misfits.problems.push(problem);
+        }
+        self.misfits
+    }
+}
+
+fn is_other_type(error: &ValidationError<'_>) -> bool {
+    matches!(
+        error.kind(),
+        ValidationErrorKind::Type { .. }
+            | ValidationErrorKind::Constant { .. }
+            | ValidationErrorKind::Enum { .. }
+    )
+}
+
+/// What a sentence calls the value at `pointer`.
+fn name(pointer: &str) -> String {
+    let mut segments: Vec<String> = super::tree::pointer_segments(pointer).collect();
+    let last = segments.pop().unwrap_or_default();
+    if last.is_empty() {
+        return "the configuration".into();
+    }
+    match segments.last() {
+        Some(list) if last.bytes().all(|b| b.is_ascii_digit()) => format!("an entry of `{list}`"),
+        _ => format!("`{last}`"),
+    }
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;
