@@ -25,4 +25,5 @@ pub mod glob;
 pub mod json;
 pub mod payload;
 pub mod point;
+pub mod routing;
 pub mod step;

@@ -1,0 +1,57 @@
+//! What an accepted plugin says it is (docs/protocol.md, section 2). Read from a `DescribeResponse` by
+//! [`crate::upstream`]; knows nothing of the wire.
+
+use std::sync::Arc;
+
+use crate::point::Point;
+
+/// What a plugin may do to the payload of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Looks and may cancel; a patch is forbidden.
+    Read,
+    /// May patch too.
+    Modify,
+}
+
+/// Whether a call of a plugin has effects beyond its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SideEffects {
+    /// None.
+    None,
+    /// Some.
+    Some,
+}
+
+/// What a plugin offers at one point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// What it may do to the payload.
+    pub access: Access,
+    /// Whether a call has effects beyond its reply.
+    pub side_effects: SideEffects,
+}
+
+/// An accepted manifest.
+#[derive(Debug, Clone)]
+pub struct Manifest {
+    /// Equals the registered name.
+    pub name: Arc<str>,
+    /// The plugin's own version.
+    pub version: semver::Version,
+    /// What it offers, by [`Point::index`].
+    pub offers: [Option<Offer>; 4],
+    /// What it asks of the gateway, within what is granted.
+    pub capabilities: Vec<String>,
+    /// Schema of the plugin-level config.
+    pub config_schema: Option<Arc<jsonschema::Validator>>,
+    /// Schema of the tenant-level config.
+    pub tenant_config_schema: Option<Arc<jsonschema::Validator>>,
+}
+
+impl Manifest {
+    /// What the plugin offers at `point`; none: it is not called there.
+    pub fn offers(&self, point: Point) -> Option<Offer> {
+        self.offers[point.index()]
+    }
+}

@@ -1,0 +1,25 @@
+//! Which plugins run for whom, where and in which order: from the configuration and the manifests accepted so
+//! far to an immutable [`RouteTable`] (docs/protocol.md, sections 3 and 7).
+//!
+//! Pure: no clock, no connection, no lock. A table is built anew on every change and published whole; a call
+//! takes one and keeps it. Whether a plugin can be reached is none of this module's business, so that no
+//! binding leaves a plan because its plugin is down.
+
+mod binding;
+mod conditions;
+pub mod manifest;
+mod plan;
+mod table;
+mod tenant;
+#[cfg(test)]
+mod tests;
+
+pub use conditions::{Conditions, Subject};
+pub use manifest::{Access, Manifest, Offer, SideEffects};
+pub use plan::{Plan, Step};
+pub use table::{RouteTable, TenantPlans, TenantRoute};
+
+/// `key` as one part of a JSON pointer.
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,122 @@
+//! Which bindings stand for a tenant: the floor (`*` and selectors), its own, less the overridable ones that it
+//! switches off; in ascending priority, no two equal (docs/protocol.md, sections 3 and 7).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{
+    binding::{Binding, Scope},
+    escape,
+};
+use crate::config::{Config, Problem, Tenant, UnknownTenant};
+
+/// How many tenants a problem names before it only counts them.
+const NAMED: usize = 10;
+
+/// The enabled bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings
+/// of all others.
+pub(super) struct Chains<'b, 'c> {
+    floor: Vec<&'b Binding<'c>>,
+    own: HashMap<&'c str, Vec<&'b Binding<'c>>>,
+}
+
+impl<'b, 'c> Chains<'b, 'c> {
+    pub(super) fn new(bindings: &'b [Binding<'c>]) -> Self {
+        let mut chains = Chains { floor: Vec::new(), own: HashMap::new() };
+        for binding in bindings.iter().filter(|binding| binding.enabled) {
+            match binding.scope {
+                Scope::All | Scope::Labels(_) => chains.floor.push(binding),
+                Scope::Tenant(id) => chains.own.entry(id).or_default().push(binding),
+            }
+        }
+        chains
+    }
+
+    /// The bindings in effect for `tenant` in the order in which they run, equal priorities in the order of the
+    /// configuration. None: a tenant that is not listed, which has no labels and no bindings of its own.
+    pub(super) fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b Binding<'c>> {
+        let selected = |binding: &Binding<'_>| match (binding.scope, tenant) {
+            (Scope::Labels(wanted), Some(tenant)) => {
+                wanted.iter().all(|(key, value)| tenant.labels.get(key) == Some(value))
+            }
+            (Scope::Labels(_), None) => false,
+            (Scope::All | Scope::Tenant(_), _) => true,
+        };
+        let disabled = |binding: &Binding<'_>| {
+            binding.written.overridable
+                && tenant.is_some_and(|tenant| tenant.disable.iter().any(|name| **name == *binding.name))
+        };
+        let own = tenant.and_then(|tenant| self.own.get(tenant.id.as_str()));
+        let mut chain: Vec<_> = self
+            .floor
+            .iter()
+            .chain(own.into_iter().flatten())
+            .copied()
+            .filter(|binding| selected(binding) && !disabled(binding))
+            .collect();
+        chain.sort_by_key(|binding| (binding.written.priority, binding.index));
+        chain
+    }
+}
+
+/// Reports tenant-level config for plugins that don't exist.
+pub(super) fn check_config(config: &Config, problems: &mut Vec<Problem>) {
+    let plugins: HashSet<_> = config.plugins.iter().map(|plugin| &plugin.name).collect();
+    for (at, tenant) in config.tenants.list.iter().enumerate() {
+        for name in tenant.config.keys().filter(|name| !plugins.contains(name)) {
+            let pointer = format!("/tenants/list/{at}/config/{}", escape(name));
+            problems
+                .push(Problem::new(pointer, format!("there is no plugin `{name}`; name one of `plugins`")));
+        }
+    }
+}
+
+/// Reports each name under `disable` that would switch nothing off.
+pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
+    let bindings: HashMap<_, _> =
+        config.bindings.iter().map(|binding| (binding.effective_name(), binding)).collect();
+    for (at, tenant) in config.tenants.list.iter().enumerate() {
+        for (place, name) in tenant.disable.iter().enumerate() {
+            let message = match bindings.get(name.as_str()) {
+                None => format!("there is no binding `{name}`; `disable` lists names of bindings"),
+                Some(binding) if binding.tenant.as_ref().is_some_and(|id| id != "*" && *id != tenant.id) => {
+                    format!("binding `{name}` belongs to another tenant; take it off the list")
+                }
+                Some(binding) if !binding.overridable => {
+                    format!("binding `{name}` is not `overridable`, so no tenant can switch it off")
+                }
+                Some(_) => continue,
+            };
+            problems.push(Problem::new(format!("/tenants/list/{at}/disable/{place}"), message));
+        }
+    }
+}
+
+/// Reports every two bindings of equal priority that would stand in one chain, whatever their points and
+/// conditions, with the tenants concerned. A disabled tenant has no chain.
+pub(super) fn check_priorities(config: &Config, chains: &Chains<'_, '_>, problems: &mut Vec<Problem>) {
+    let enabled = config.tenants.list.iter().filter(|tenant| tenant.enabled);
+    let mut tenants: Vec<_> = enabled.map(|tenant| (Some(tenant), format!("`{}`", tenant.id))).collect();
+    if config.tenants.unknown == UnknownTenant::Accept {
+        tenants.push((None, "any other tenant".to_owned()));
+    }
+    let mut clashes = BTreeMap::new();
+    for (tenant, name) in &tenants {
+        for pair in chains.of(*tenant).windows(2) {
+            if pair[0].written.priority == pair[1].written.priority {
+                let clash = clashes.entry((pair[0].index, pair[1].index));
+                clash.or_insert_with(|| (pair[0], pair[1], Vec::new())).2.push(name.as_str());
+            }
+        }
+    }
+    for (first, second, tenants) in clashes.into_values() {
+        let mut named = tenants[..tenants.len().min(NAMED)].join(", ");
+        if tenants.len() > NAMED {
+            named.push_str(&format!(" and {} more", tenants.len() - NAMED));
+        }
+        problems.push(Problem::new(format!("/bindings/{}/priority", second.index), format!(
+                "bindings `{}` and `{}` both have priority {} for {named}; within a tenant's chain each priority \
+                 stands once",
+                first.name, second.name, first.written.priority
+            )));
+    }
+}
