@@ -17,6 +17,7 @@
 //! Arrows point one way: `ingress` -> `invoke` -> {`routing`, `upstream`} -> the contract. [`app`] wires it all.
 //! The vocabularies that everybody shares stand at the root: [`point`], [`step`], [`error`], [`context`].
 
+pub mod auth;
 pub mod config;
 pub mod context;
 pub mod digest;

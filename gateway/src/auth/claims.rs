@@ -1,0 +1,169 @@
+//! Verified claims -> who calls. The only place that knows where an issuer writes what, and what it may say.
+//! Nothing here looks at signatures or keys.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    refusal::{Reason, Refusal},
+    verified::{Scopes, Validity, Verified, scope_named},
+};
+use crate::{
+    config::{self, IssuerTenants, Scope},
+    context::Identity,
+};
+
+/// Longest tenant, operator, user id or label value, in bytes (docs/protocol.md, sections 1 and 5).
+const MAX_TEXT: usize = 256;
+/// Latest `exp` or `nbf`: the last second of the year 9999.
+const MAX_TIME: u64 = 253_402_300_799;
+/// What `claim` asks of a name.
+const ID_SHAPE: &str = "a string of 1 to 256 bytes without control characters";
+
+/// What one issuer's claims mean, and what it may grant.
+#[derive(Debug)]
+pub(super) struct ClaimRules {
+    issuer: Arc<str>,
+    audience: String,
+    names: config::Claims,
+    tenants: IssuerTenants,
+    scopes: Scopes,
+    leeway: Duration,
+}
+
+impl ClaimRules {
+    /// The rules of `issuer`, which may speak for `tenants`.
+    pub(super) fn new(issuer: &config::Issuer, tenants: IssuerTenants) -> Self {
+        ClaimRules {
+            issuer: issuer.issuer.as_str().into(),
+            audience: issuer.audience.clone(),
+            names: issuer.claims.clone(),
+            tenants,
+            scopes: issuer.scopes.iter().copied().collect(),
+            leeway: issuer.leeway.0,
+        }
+    }
+
+    /// Reads the claims of a token that `issuer` signed; says nothing about the time.
+    pub(super) fn read(&self, claims: &Value) -> Result<Verified, Refusal> {
+        self.check_audience(claims)?;
+        let validity = self.validity(claims)?;
+        let scopes = self.scopes(claims)?.and(self.scopes);
+        let operator: Arc<str> = match find(claims, &self.names.operator) {
+            Some(Value::String(text)) if is_id(text) => text.as_str().into(),
+            _ => return Err(Refusal::claim(&self.names.operator, ID_SHAPE)),
+        };
+        let tenant = self.tenant(claims)?;
+        if tenant.is_none() && !scopes.contains(Scope::Read) && !scopes.contains(Scope::Admin) {
+            return Err(Refusal::claim(&self.names.tenant, ID_SHAPE));
+        }
+        let user_id = self.user_id(claims)?;
+        let labels = self.labels(claims);
+        let identity = tenant.map(|tenant| {
+            Arc::new(Identity { tenant, operator: Arc::clone(&operator), user_id, claims: labels })
+        });
+        Ok(Verified { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
+    }
+
+    /// `aud` is a string or an array of strings, and ours is among them (RFC 7519, section 4.1.3).
+    fn check_audience(&self, claims: &Value) -> Result<(), Refusal> {
+        let shape = || Refusal::claim("aud", "a string or an array of strings");
+        let ours = match claims.get("aud") {
+            Some(Value::String(audience)) => *audience == self.audience,
+            Some(Value::Array(audiences)) if audiences.iter().all(Value::is_string) => {
+                audiences.iter().any(|audience| audience.as_str() == Some(self.audience.as_str()))
+            }
+            _ => return Err(shape()),
+        };
+        if ours {
+            return Ok(());
+        }
+        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{}`.", self.audience)))
+    }
+
+    fn validity(&self, claims: &Value) -> Result<Validity, Refusal> {
+        let shape = "whole seconds since 1970";
+        let time = |name| match claims.get(name).map(Value::as_u64) {
+            None => Ok(None),
+            Some(Some(seconds)) if seconds <= MAX_TIME => Ok(Some(seconds)),
+            Some(_) => Err(Refusal::claim(name, shape)),
+        };
+        let expires = time("exp")?.ok_or_else(|| Refusal::claim("exp", shape))?;
+        Ok(Validity { not_before: time("nbf")?, expires, leeway: self.leeway })
+    }
+
+    /// Scopes that are not ours are somebody else's business.
+    fn scopes(&self, claims: &Value) -> Result<Scopes, Refusal> {
+        let name = &self.names.scopes;
+        let shape = || Refusal::claim(name, "a string of scopes separated by spaces, or an array of strings");
+        match find(claims, name) {
+            None => Ok(Scopes::default()),
+            Some(Value::String(text)) => Ok(text.split(' ').filter_map(scope_named).collect()),
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+                Ok(items.iter().filter_map(Value::as_str).filter_map(scope_named).collect())
+            }
+            Some(_) => Err(shape()),
+        }
+    }
+
+    /// The tenant that the token names, if it does, checked against those the issuer may speak for.
+    fn tenant(&self, claims: &Value) -> Result<Option<Arc<str>>, Refusal> {
+        if let IssuerTenants::Fixed(id) = &self.tenants {
+            return Ok(Some(id.as_str().into()));
+        }
+        let id = match find(claims, &self.names.tenant) {
+            None => return Ok(None),
+            Some(Value::String(id)) if is_id(id) && id != "*" => id,
+            Some(_) => return Err(Refusal::claim(&self.names.tenant, ID_SHAPE)),
+        };
+        match &self.tenants {
+            IssuerTenants::List(ids) if !ids.contains(id) => {
+                let detail = "The token's issuer may not speak for the token's tenant.";
+                Err(Refusal::new(Reason::Tenant, detail))
+            }
+            _ => Ok(Some(id.as_str().into())),
+        }
+    }
+
+    /// Where the user is mapped from a claim and the token names none, it is empty: still not the agent's to say.
+    fn user_id(&self, claims: &Value) -> Result<Option<String>, Refusal> {
+        let Some(name) = &self.names.user_id else { return Ok(None) };
+        match find(claims, name) {
+            None => Ok(Some(String::new())),
+            Some(Value::String(id)) if is_id(id) => Ok(Some(id.clone())),
+            Some(Value::Number(id)) => Ok(Some(id.to_string())),
+            Some(_) => Err(Refusal::claim(name, ID_SHAPE)),
+        }
+    }
+
+    /// `claim.NAME`, with the name as configured; what is no short text, number or boolean is left out.
+    fn labels(&self, claims: &Value) -> BTreeMap<String, String> {
+        let text = |name: &String| match find(claims, name)? {
+            Value::String(text) if is_text(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(value) => Some(value.to_string()),
+            _ => None,
+        };
+        let label = |name: &String| Some((format!("claim.{name}"), text(name)?));
+        self.names.labels.iter().filter_map(label).collect()
+    }
+}
+
+/// A claim by its name, or by a JSON pointer when that starts with `/`.
+fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+    if name.starts_with('/') { claims.pointer(name) } else { claims.get(name) }
+}
+
+fn is_text(text: &str) -> bool {
+    text.len() <= MAX_TEXT && !text.chars().any(char::is_control)
+}
+
+/// Whether `text` can name a tenant, an operator or a user.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && is_text(text)
+}
+
+#[cfg(test)]
+#[path = "claims_tests.rs"]
+mod tests;

@@ -1,0 +1,227 @@
+//! One issuer, compiled from the configuration: its keys and what its claims mean. Every mistake in it is
+//! reported at once, with a JSON pointer into the configuration.
+
+use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
+
+use super::{
+    claims::{ClaimRules, is_id},
+    json,
+    jwks::Published,
+    key::{self, KeySet, Misfit, VerificationKey},
+    public_key,
+    refusal::{Reason, Refusal},
+    token::Unverified,
+};
+use crate::{
+    config::{self, IssuerTenants},
+    error::Violation,
+};
+
+/// Largest file with a key, in bytes.
+const MAX_FILE: u64 = 64 << 10;
+/// Shortest `jwks_ttl`: keys are fetched this often.
+const MIN_TTL: Duration = Duration::from_secs(1);
+
+/// One issuer of tokens.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    /// Its `iss`.
+    pub(super) name: String,
+    pub(super) rules: ClaimRules,
+    keys: Keys,
+}
+
+/// Where an issuer's keys come from.
+#[derive(Debug)]
+enum Keys {
+    Configured(Arc<KeySet>),
+    Published(Arc<Published>),
+}
+
+impl Issuer {
+    /// The keys that verify now.
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        match &self.keys {
+            Keys::Configured(keys) => Some(Arc::clone(keys)),
+            Keys::Published(published) => published.keys(),
+        }
+    }
+
+    /// The keys, where they are fetched and not configured.
+    pub(super) fn published(&self) -> Option<&Arc<Published>> {
+        match &self.keys {
+            Keys::Configured(_) => None,
+            Keys::Published(published) => Some(published),
+        }
+    }
+
+    /// Whether the key set of `generation` still stands.
+    pub(super) fn stands(&self, generation: u64) -> bool {
+        self.keys().is_some_and(|keys| keys.generation == generation)
+    }
+
+    /// Checks the token's signature; the generation of the key set that verified it.
+    pub(super) async fn verify(&self, token: &Unverified<'_>) -> Result<u64, Refusal> {
+        let mut keys = self.keys().ok_or_else(unavailable)?;
+        if let (Some(published), Err(Misfit::UnknownKid)) = (self.published(), keys.choose(token)) {
+            published.refetch().await;
+            keys = self.keys().ok_or_else(unavailable)?;
+        }
+        let key = keys.choose(token).map_err(refuse)?;
+        if !key.verifies(token) {
+            return Err(Refusal::new(Reason::Signature, "The token's signature does not verify."));
+        }
+        Ok(keys.generation)
+    }
+
+    /// Whether a token could be verified now.
+    pub(super) fn ready(&self) -> bool {
+        self.keys().is_some_and(|keys| !keys.keys.is_empty())
+    }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(
+        Reason::KeysUnavailable,
+        "The keys of the token's issuer are not available: try again later.",
+    )
+}
+
+fn refuse(misfit: Misfit) -> Refusal {
+    match misfit {
+        Misfit::UnknownKid => Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer."),
+        Misfit::Algorithm => {
+            Refusal::new(Reason::Algorithm, "The token's `alg` is not that of its issuer's key.")
+        }
+        Misfit::Ambiguous => {
+            Refusal::new(Reason::Kid, "Several keys of the token's issuer fit: the token needs a `kid`.")
+        }
+    }
+}
+
+/// Compiles all issuers; Err lists every mistake.
+pub(super) fn compile(auth: &config::Auth) -> Result<Vec<Issuer>, Vec<Violation>> {
+    let mut problems = Vec::new();
+    let several = auth.issuers.len() > 1;
+    let mut issuers = Vec::with_capacity(auth.issuers.len());
+    for (index, issuer) in auth.issuers.iter().enumerate() {
+        let mut found = Problems { base: format!("/auth/issuers/{index}"), list: &mut problems };
+        if auth.issuers[..index].iter().any(|earlier| earlier.issuer == issuer.issuer) {
+            found.add("/issuer", "an issuer is listed once; this one is listed before");
+        }
+        let tenants = tenants(issuer, several, &mut found);
+        if let Some(keys) = key_source(issuer, &mut found) {
+            issuers.push(Issuer {
+                name: issuer.issuer.clone(),
+                rules: ClaimRules::new(issuer, tenants),
+                keys,
+            });
+        }
+    }
+    if auth.issuers.is_empty() {
+        problems.push(Violation::new("/auth/issuers", "at least one issuer is needed"));
+    }
+    if problems.is_empty() { Ok(issuers) } else { Err(problems) }
+}
+
+/// Mistakes found under one pointer.
+struct Problems<'a> {
+    base: String,
+    list: &'a mut Vec<Violation>,
+}
+
+impl Problems<'_> {
+    fn add(&mut self, pointer: &str, message: impl Into<String>) {
+        self.list.push(Violation::new(format!("{}{pointer}", self.base), message));
+    }
+}
+
+fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> IssuerTenants {
+    let ids: &[String] = match &issuer.tenants {
+        None if several => {
+            found.add("/tenants", "with several issuers each says for which tenants it may speak");
+            &[]
+        }
+        None | Some(IssuerTenants::Any) => &[],
+        Some(IssuerTenants::List(ids)) => ids,
+        Some(IssuerTenants::Fixed(id)) => std::slice::from_ref(id),
+    };
+    if ids.iter().any(|id| !is_id(id) || id == "*") {
+        found.add("/tenants", "a tenant id has 1 to 256 bytes, no control characters, and is not `*`");
+    }
+    issuer.tenants.clone().unwrap_or(IssuerTenants::Any)
+}
+
+/// None: what was wrong is in `found`.
+fn key_source(issuer: &config::Issuer, found: &mut Problems<'_>) -> Option<Keys> {
+    let Some(url) = &issuer.jwks_url else {
+        if issuer.keys.is_empty() {
+            found.add("/keys", "an issuer needs `keys` or a `jwks_url`");
+        }
+        return Some(Keys::Configured(Arc::new(KeySet { generation: 0, keys: keys(issuer, found) })));
+    };
+    if !issuer.keys.is_empty() {
+        found.add("/keys", "an issuer has `keys` or a `jwks_url`, not both");
+    }
+    let ttl = issuer.jwks_ttl.0;
+    if ttl < MIN_TTL {
+        found.add("/jwks_ttl", "keys are fresh for at least 1s");
+    }
+    match Published::new(&issuer.issuer, url, ttl) {
+        Ok(published) => Some(Keys::Published(published)),
+        Err(message) => {
+            found.add("/jwks_url", message);
+            None
+        }
+    }
+}
+
+fn keys(issuer: &config::Issuer, found: &mut Problems<'_>) -> Vec<VerificationKey> {
+    let mut keys: Vec<VerificationKey> = Vec::with_capacity(issuer.keys.len());
+    for (index, key) in issuer.keys.iter().enumerate() {
+        match read_key(key) {
+            Ok(key) if keys.iter().any(|other| other.kid == key.kid && other.algorithm == key.algorithm) => {
+                found.add(&format!("/keys/{index}/kid"), "two keys of one algorithm need different `kid`s");
+            }
+            Ok(key) => keys.push(key),
+            Err((field, message)) => found.add(&format!("/keys/{index}{field}"), message),
+        }
+    }
+    keys
+}
+
+/// Err: the key's field, and what is wrong with it.
+fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)> {
+    let algorithm =
+        key.alg.as_deref().map(key::algorithm).transpose().map_err(|message| ("/alg", message))?;
+    let needed = || ("/alg", "a secret or a PEM file needs its algorithm".to_owned());
+    match (&key.secret, &key.pem_file, &key.jwk_file) {
+        (Some(secret), None, None) => {
+            VerificationKey::shared(key.kid.clone(), algorithm.ok_or_else(needed)?, secret)
+                .map_err(|message| ("/secret", message))
+        }
+        (None, Some(path), None) => {
+            let algorithm = algorithm.ok_or_else(needed)?;
+            read_file(path)
+                .and_then(|pem| public_key::from_pem(key.kid.clone(), algorithm, &pem))
+                .map_err(|message| ("/pem_file", message))
+        }
+        (None, None, Some(path)) => read_file(path)
+            .and_then(|text| json::object(&text).ok_or_else(|| "the file holds no JSON object".to_owned()))
+            .and_then(|jwk| public_key::from_jwk(key.kid.clone(), algorithm, &jwk))
+            .map_err(|message| ("/jwk_file", message)),
+        _ => Err(("", "a key has one of `secret`, `pem_file` and `jwk_file`".to_owned())),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content));
+    match read {
+        Err(error) => Err(format!("`{}` can't be read: {error}", path.display())),
+        Ok(_) if content.len() as u64 > MAX_FILE => {
+            Err(format!("`{}` is larger than 64 KiB", path.display()))
+        }
+        Ok(_) => Ok(content),
+    }
+}

@@ -1,0 +1,86 @@
+//! Fetches a JWK set over HTTP, within bounds: https (http on loopback only), no redirects, no proxy, 256 KiB, and
+//! one time limit over everything (docs/protocol.md, section 5).
+
+use std::{net::IpAddr, time::Duration};
+
+use futures::future::BoxFuture;
+use http::{StatusCode, header};
+use reqwest::{Client, Url, redirect::Policy};
+
+use super::{Fetch, FetchError};
+
+/// Largest set, in bytes.
+const MAX_BYTES: usize = 256 << 10;
+/// Time for one fetch, dial and body included.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where one issuer publishes its keys.
+#[derive(Debug)]
+pub(super) struct Http {
+    client: Client,
+    url: Url,
+}
+
+impl Http {
+    /// Checks `url`; Err says what would be right.
+    pub(super) fn new(url: &str, limit: Duration) -> Result<Self, String> {
+        let url = Url::parse(url).map_err(|error| format!("this is no URL: {error}"))?;
+        match url.scheme() {
+            "https" => {}
+            "http" if is_loopback(&url) => {}
+            _ => return Err("keys are fetched over https (over http from loopback only)".to_owned()),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("the URL of keys holds no user name and no password".to_owned());
+        }
+        let client = Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            .timeout(limit)
+            .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| format!("no HTTP client could be set up: {}", chain(&error)))?;
+        Ok(Http { client, url })
+    }
+
+    async fn get(&self) -> Result<Vec<u8>, FetchError> {
+        let transport = |error: reqwest::Error| FetchError::Transport(chain(&error.without_url()));
+        let accepted = "application/jwk-set+json, application/json";
+        let request = self.client.get(self.url.clone()).header(header::ACCEPT, accepted);
+        let mut answer = request.send().await.map_err(transport)?;
+        if answer.status() != StatusCode::OK {
+            return Err(FetchError::Status(answer.status().as_u16()));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(transport)? {
+            if body.len() + chunk.len() > MAX_BYTES {
+                return Err(FetchError::TooLarge);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+}
+
+impl Fetch for Http {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, FetchError>> {
+        Box::pin(self.get())
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The error with its causes; reqwest's own text is only the outermost.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

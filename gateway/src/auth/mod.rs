@@ -1,0 +1,157 @@
+//! Who calls: bearer tokens (JWT, docs/protocol.md section 5) -> [`Verified`]. Tenant and operator come from here
+//! and from nowhere else. Knows the issuers, their keys and claims; knows nothing of HTTP answers, of the tenants'
+//! own settings (unknown, disabled) and of what a token is used for.
+//!
+//! A token that verified is remembered by its SHA-256 until the issuer's keys change, at most five minutes; its
+//! times and scopes are checked on every call. Reading what is remembered takes no lock and never waits.
+
+mod claims;
+mod issuer;
+mod json;
+mod jwks;
+mod key;
+mod public_key;
+mod refusal;
+mod token;
+mod verified;
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures::future::join_all;
+use http::{HeaderMap, header::AUTHORIZATION};
+use moka::sync::Cache;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use self::{issuer::Issuer, token::Unverified};
+pub use self::{
+    refusal::{Reason, Refusal},
+    verified::{Scopes, Verified},
+};
+use crate::{config, error::Violation};
+
+/// Most verified tokens that are remembered.
+const REMEMBERED: u64 = 10_000;
+/// Longest time a verification is remembered.
+const REMEMBERED_FOR: Duration = Duration::from_secs(300);
+
+/// The time of day, by which tokens are judged.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// Verifies bearer tokens.
+pub struct Authenticator {
+    issuers: Vec<Issuer>,
+    /// By the token's SHA-256.
+    remembered: Cache<[u8; 32], Remembered>,
+    clock: Clock,
+}
+
+/// A token that verified.
+#[derive(Clone)]
+struct Remembered {
+    issuer: usize,
+    /// Of the key set that verified it.
+    generation: u64,
+    verified: Arc<Verified>,
+}
+
+impl Authenticator {
+    /// Reads the issuers' keys; Err lists every mistake, with JSON pointers into the configuration.
+    pub fn new(auth: &config::Auth) -> Result<Self, Vec<Violation>> {
+        Self::with_clock(auth, Arc::new(SystemTime::now))
+    }
+
+    /// The same with another clock, for tests of `exp` and `nbf`.
+    pub fn with_clock(auth: &config::Auth, clock: Clock) -> Result<Self, Vec<Violation>> {
+        let remembered = Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
+        Ok(Authenticator { issuers: issuer::compile(auth)?, remembered, clock })
+    }
+
+    /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC).
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
+        let token = bearer(headers)?;
+        if token.len() > token::MAX_BYTES {
+            return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB."));
+        }
+        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        if let Some(verified) = self.recall(&digest) {
+            verified.validity.check((self.clock)())?;
+            return Ok(verified);
+        }
+        self.verify(token, digest).await
+    }
+
+    /// Whether every issuer has keys (for /readyz).
+    pub fn ready(&self) -> bool {
+        self.issuers.iter().all(Issuer::ready)
+    }
+
+    /// Fetches the keys that issuers publish, at once and whenever they are no longer fresh, until `stop`.
+    /// Nothing else does: run it as a task. Ends at once where all keys are configured.
+    pub async fn refresh(&self, stop: CancellationToken) {
+        let published = self.issuers.iter().filter_map(Issuer::published);
+        join_all(published.map(|keys| keys.keep_fresh(&stop))).await;
+    }
+
+    /// For each issuer that publishes its keys, and whose keys were fetched: its `iss`, and the time since.
+    pub fn key_ages(&self) -> impl Iterator<Item = (&str, Duration)> {
+        self.issuers.iter().filter_map(|issuer| Some((issuer.name.as_str(), issuer.published()?.age()?)))
+    }
+
+    fn recall(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
+        let known = self.remembered.get(digest)?;
+        self.issuers[known.issuer].stands(known.generation).then_some(known.verified)
+    }
+
+    async fn verify(&self, token: &str, digest: [u8; 32]) -> Result<Arc<Verified>, Refusal> {
+        let token = Unverified::parse(token)?;
+        let index = self.issuer_of(&token)?;
+        let issuer = &self.issuers[index];
+        let generation = issuer.verify(&token).await?;
+        let verified = Arc::new(issuer.rules.read(&token.claims)?);
+        verified.validity.check((self.clock)())?;
+        let known = Remembered { issuer: index, generation, verified: Arc::clone(&verified) };
+        self.remembered.insert(digest, known);
+        Ok(verified)
+    }
+
+    /// The issuer that the token claims to be from; only its keys may verify the token.
+    fn issuer_of(&self, token: &Unverified<'_>) -> Result<usize, Refusal> {
+        let name = token.claims.get("iss").and_then(serde_json::Value::as_str);
+        let name = name.ok_or_else(|| Refusal::claim("iss", "a string"))?;
+        self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {
+            Refusal::new(Reason::Issuer, "The token's `iss` is not an issuer that is accepted here.")
+        })
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator").field("issuers", &self.issuers).finish_non_exhaustive()
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let missing = || Refusal::new(Reason::Missing, "Send `Authorization: Bearer` and a token.");
+    let value = values.next().ok_or_else(missing)?;
+    if values.next().is_some() {
+        return Err(Refusal::new(Reason::Malformed, "Send one `Authorization` header, not several."));
+    }
+    let malformed = || Refusal::new(Reason::Malformed, "The `Authorization` header must be ASCII text.");
+    let value = value.to_str().map_err(|_| malformed())?;
+    match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {
+            Ok(token.trim_matches(' '))
+        }
+        _ => Err(missing()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

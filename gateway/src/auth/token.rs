@@ -1,0 +1,77 @@
+//! The compact form of a signed JWT (RFC 7515, section 7.1), read but not yet believed. Knows no keys and no
+//! issuers.
+
+use std::str::FromStr;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::Algorithm;
+use serde_json::Value;
+
+use super::{
+    json,
+    refusal::{Reason, Refusal},
+};
+
+/// Longest token, in bytes (docs/protocol.md, section 5).
+pub(super) const MAX_BYTES: usize = 8 << 10;
+
+/// Header members by which a token would bring its own key.
+const BRINGS_A_KEY: [&str; 4] = ["jwk", "jku", "x5u", "x5c"];
+
+/// A token whose signature nobody has checked.
+#[derive(Debug)]
+pub(super) struct Unverified<'a> {
+    /// What is signed: the first two parts.
+    pub(super) signed: &'a [u8],
+    /// The third part, in base64url.
+    pub(super) signature: &'a str,
+    /// What the header says; narrows the choice of key and never decides how to verify.
+    pub(super) algorithm: Algorithm,
+    /// The key that the header names.
+    pub(super) kid: Option<String>,
+    /// A JSON object.
+    pub(super) claims: Value,
+}
+
+impl<'a> Unverified<'a> {
+    /// Takes `token` apart.
+    pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
+        let malformed =
+            || Refusal::new(Reason::Malformed, "The token is not a signed JWT of three base64url parts.");
+        let mut parts = token.split('.');
+        let (Some(header), Some(claims), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(malformed());
+        };
+        let object = |part: &str| json::object(&URL_SAFE_NO_PAD.decode(part).ok()?);
+        let signed = &token.as_bytes()[..header.len() + 1 + claims.len()];
+        let header = object(header).ok_or_else(malformed)?;
+        let (algorithm, kid) = read_header(&header)?;
+        let claims = object(claims).ok_or_else(malformed)?;
+        Ok(Unverified { signed, signature, algorithm, kid, claims })
+    }
+}
+
+fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), Refusal> {
+    if let Some(name) = BRINGS_A_KEY.iter().find(|name| header.get(**name).is_some()) {
+        let detail = format!("The token's header must not bring a key of its own in `{name}`.");
+        return Err(Refusal::new(Reason::Header, detail));
+    }
+    // We understand no extension, so every `crit` names one that we don't (RFC 7515, section 4.1.11).
+    if header.get("crit").is_some() {
+        let detail = "The token's header has `crit`, and no extension is supported.";
+        return Err(Refusal::new(Reason::Header, detail));
+    }
+    let algorithm = header
+        .get("alg")
+        .and_then(Value::as_str)
+        .and_then(|name| Algorithm::from_str(name).ok())
+        .ok_or_else(|| Refusal::new(Reason::Algorithm, "The token's `alg` is missing or not supported."))?;
+    let kid = match header.get("kid") {
+        None => None,
+        Some(Value::String(kid)) => Some(kid.clone()),
+        Some(_) => return Err(Refusal::new(Reason::Header, "The token's `kid` must be a string.")),
+    };
+    Ok((algorithm, kid))
+}

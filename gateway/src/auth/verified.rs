@@ -1,0 +1,121 @@
+//! What a verified token says: who, with which scopes, until when. Scopes and times are checked on every call,
+//! also when the verification itself is remembered.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::refusal::{Reason, Refusal};
+use crate::{config::Scope, context::Identity};
+
+/// A set of scopes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Whether `scope` is among them.
+    pub const fn contains(self, scope: Scope) -> bool {
+        self.0 & bit(scope) != 0
+    }
+
+    /// Those that are in `other` too.
+    #[must_use]
+    pub const fn and(self, other: Scopes) -> Scopes {
+        Scopes(self.0 & other.0)
+    }
+
+    /// Whether none is left.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | bit(scope)))
+    }
+}
+
+const fn bit(scope: Scope) -> u8 {
+    match scope {
+        Scope::Invoke => 1,
+        Scope::Read => 2,
+        Scope::Admin => 4,
+        Scope::Plugin => 8,
+    }
+}
+
+/// The scope's name in tokens.
+const fn name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Invoke => "hookgate:invoke",
+        Scope::Read => "hookgate:read",
+        Scope::Admin => "hookgate:admin",
+        Scope::Plugin => "hookgate:plugin",
+    }
+}
+
+/// The scope that a token calls `text`, if it is one of ours.
+pub(super) fn scope_named(text: &str) -> Option<Scope> {
+    [Scope::Invoke, Scope::Read, Scope::Admin, Scope::Plugin].into_iter().find(|scope| name(*scope) == text)
+}
+
+/// When a token is valid. `exp` and `nbf` are whole seconds since 1970 (RFC 7519, sections 4.1.4 and 4.1.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    pub(super) not_before: Option<u64>,
+    pub(super) expires: u64,
+    /// Tolerance for clocks that differ, on both ends.
+    pub(super) leeway: Duration,
+}
+
+impl Validity {
+    /// Refuses before `nbf` less the leeway, and from `exp` plus the leeway on.
+    pub(super) fn check(&self, now: SystemTime) -> Result<(), Refusal> {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        if now >= Duration::from_secs(self.expires).saturating_add(self.leeway) {
+            let detail = "The token has expired: get a new one from its issuer.";
+            return Err(Refusal::new(Reason::Expired, detail));
+        }
+        match self.not_before {
+            Some(from) if now.saturating_add(self.leeway) < Duration::from_secs(from) => {
+                let detail = "The token is not valid yet: check `nbf` and the clocks.";
+                Err(Refusal::new(Reason::NotYetValid, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a verified token says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Its `iss`, as configured.
+    pub issuer: Arc<str>,
+    /// Who acts.
+    pub operator: Arc<str>,
+    /// For whom; None: the token names no tenant, which only a read or admin token may.
+    pub identity: Option<Arc<Identity>>,
+    /// What it may be used for: what it says, less what its issuer may not grant.
+    pub scopes: Scopes,
+    pub(super) validity: Validity,
+}
+
+impl Verified {
+    /// Refuses with SCOPE_MISSING unless the token has `scope`.
+    pub fn require(&self, scope: Scope) -> Result<(), Refusal> {
+        if self.scopes.contains(scope) {
+            return Ok(());
+        }
+        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`.", name(scope))))
+    }
+
+    /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
+    pub fn invoker(&self) -> Result<&Arc<Identity>, Refusal> {
+        self.require(Scope::Invoke)?;
+        self.identity.as_ref().ok_or_else(|| {
+            Refusal::new(Reason::Claims, "The token must name a tenant to call an extension point.")
+        })
+    }
+}
