@@ -28,3 +28,4 @@ pub mod payload;
 pub mod point;
 pub mod routing;
 pub mod step;
+pub mod upstream;

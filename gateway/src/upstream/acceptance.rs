@@ -1,0 +1,298 @@
+//! Describe, and whether its answer is accepted: the checks of docs/protocol.md, section 2, in its order,
+//! each refusal with a sentence that says what to change.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use hookgate_proto::{
+    plugin::v1::{self as plugin, DescribeRequest, DescribeResponse},
+    types::v1::ExtensionPoint,
+};
+use http::HeaderMap;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    codec::{self, ExchangeError},
+    connection::{Connection, Rpc},
+    refusal::{Refusal, Refused},
+    state::Why,
+};
+use crate::{
+    config,
+    point::Point,
+    routing::{Access, Manifest, Offer, SideEffects},
+};
+
+/// Time for Describe.
+const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
+/// Largest schema.
+const MAX_SCHEMA: usize = 64 << 10;
+/// Largest manifest: two schemas and room for the rest.
+const MAX_MANIFEST: usize = 256 << 10;
+/// Majors of the protocol that we speak.
+const PROTOCOL_VERSIONS: [u32; 1] = [1];
+
+/// A manifest that was accepted, with what a later one is compared with.
+pub(super) struct Accepted {
+    pub(super) manifest: Arc<Manifest>,
+    shape: Shape,
+}
+
+/// All of a manifest that may not change from one connection to the next.
+#[derive(PartialEq)]
+struct Shape {
+    offers: [Option<Offer>; 4],
+    capabilities: BTreeSet<String>,
+    config_schema: Option<Value>,
+    tenant_config_schema: Option<Value>,
+}
+
+/// Why a connection is not used after Describe.
+#[derive(Debug)]
+pub(super) enum Unaccepted {
+    /// Tried again soon.
+    Away(Why, String),
+    /// Tried again on a new connection, and now and then.
+    Out(Why, String),
+}
+
+impl From<Refused> for Unaccepted {
+    fn from(refused: Refused) -> Self {
+        Unaccepted::Out(Why::Refused(refused.refusal), refused.advice)
+    }
+}
+
+fn bad_manifest(advice: impl Into<String>) -> Refused {
+    Refused::new(Refusal::BadManifest, advice)
+}
+
+/// Asks what is at the other end of `connection`.
+pub(super) async fn describe(connection: &Connection) -> Result<DescribeResponse, Unaccepted> {
+    let request = DescribeRequest {
+        gateway_version: env!("CARGO_PKG_VERSION").into(),
+        protocol_versions: PROTOCOL_VERSIONS.into(),
+    };
+    let frame = codec::message(&request);
+    let deadline = Instant::now() + DESCRIBE_LIMIT;
+    let reply = connection.unary(Rpc::Describe, frame, HeaderMap::new(), deadline, MAX_MANIFEST).await;
+    let described = DescribeResponse::decode(reply.map_err(undescribed)?).map_err(|error| {
+        bad_manifest(format!(
+            "the answer to Describe can't be decoded ({error}): generate the plugin's code from our .proto"
+        ))
+    })?;
+    Ok(described)
+}
+
+/// What it means that Describe brought no answer.
+fn undescribed(error: ExchangeError) -> Unaccepted {
+    match error {
+        ExchangeError::Status(status) if status.code() == tonic::Code::Unimplemented => bad_manifest(
+            "there is no hookgate.plugin.v1.PluginService/Describe: implement it, or correct `endpoint`",
+        )
+        .into(),
+        ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail) => bad_manifest(format!(
+            "the answer to Describe is unusable ({detail}): serve gRPC over HTTP/2, or correct `endpoint`"
+        ))
+        .into(),
+        ExchangeError::TimedOut => {
+            Unaccepted::Away(Why::DescribeTimeout, "Describe was not answered within 5 s".into())
+        }
+        ExchangeError::Status(status) => {
+            let detail = format!("Describe was answered with {}", codec::shown_status(&status));
+            Unaccepted::Away(Why::DescribeFailed, detail)
+        }
+        ExchangeError::Lost(_) | ExchangeError::Unsent(_) | ExchangeError::StreamRefused => {
+            Unaccepted::Away(Why::Unreachable, format!("Describe: {error}"))
+        }
+    }
+}
+
+/// Judges a manifest by the plugin's registration and by the manifest accepted `before`.
+pub(super) fn accept(
+    registered: &config::Plugin,
+    described: DescribeResponse,
+    before: Option<&Accepted>,
+) -> Result<Accepted, Unaccepted> {
+    let version = identity(registered, &described)?;
+    let offers = offers(&described.points)?;
+    let capabilities: BTreeSet<String> = described.capabilities.into_iter().collect();
+    let granted = |wanted: &&String| registered.grants.iter().any(|grant| grant.as_str() == **wanted);
+    let surplus: Vec<_> = capabilities.iter().filter(|wanted| !granted(wanted)).collect();
+    if !surplus.is_empty() {
+        let surplus = codec::shown(&format!("{surplus:?}"));
+        let advice = format!(
+            "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
+        );
+        return Err(match before {
+            Some(_) => Unaccepted::Out(Why::UpgradePending, advice),
+            None => Refused::new(Refusal::CapabilityOverreach, advice).into(),
+        });
+    }
+    let shape = Shape {
+        offers,
+        capabilities,
+        config_schema: schema("config_schema", &described.config_schema)?,
+        tenant_config_schema: schema("tenant_config_schema", &described.tenant_config_schema)?,
+    };
+    let name = registered.name.as_str().into();
+    let capabilities = shape.capabilities.iter().cloned().collect();
+    let (config_schema, tenant_config_schema) = match before {
+        Some(before) if before.shape != shape => {
+            return Err(Unaccepted::Out(Why::ManifestMismatch, difference(&before.shape, &shape)));
+        }
+        // The very same, so that nothing is made anew for it.
+        Some(before) if before.manifest.version == version => {
+            return Ok(Accepted { manifest: Arc::clone(&before.manifest), shape });
+        }
+        // Compiled already.
+        Some(before) => (before.manifest.config_schema.clone(), before.manifest.tenant_config_schema.clone()),
+        None => {
+            disjoint(shape.config_schema.as_ref(), shape.tenant_config_schema.as_ref())?;
+            (
+                compile("config_schema", shape.config_schema.as_ref())?,
+                compile("tenant_config_schema", shape.tenant_config_schema.as_ref())?,
+            )
+        }
+    };
+    let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
+    Ok(Accepted { manifest: Arc::new(manifest), shape })
+}
+
+/// Name, version and protocol.
+fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result<semver::Version, Refused> {
+    if described.name != registered.name {
+        let (named, name) = (codec::shown(&described.name), &registered.name);
+        return Err(Refused::new(
+            Refusal::NameMismatch,
+            format!(
+                "the plugin calls itself `{named}` and is registered as `{name}`: register it under its own \
+                 name, or correct `endpoint`"
+            ),
+        ));
+    }
+    let version: semver::Version = described.version.parse().map_err(|_| {
+        let version = codec::shown(&described.version);
+        bad_manifest(format!("`version` is `{version}`: make it a semantic version, such as 1.2.0"))
+    })?;
+    if let Some(range) = registered.version.as_ref().filter(|range| !range.matches(&version)) {
+        return Err(Refused::new(
+            Refusal::VersionMismatch,
+            format!(
+                "the plugin has version {version} and is registered with `version: {range}`: run a version \
+                 within the range, or change the range"
+            ),
+        ));
+    }
+    if !described.protocol_versions.iter().any(|version| PROTOCOL_VERSIONS.contains(version)) {
+        let spoken = codec::shown(&format!("{:?}", described.protocol_versions));
+        return Err(Refused::new(
+            Refusal::ProtocolMismatch,
+            format!(
+                "the plugin speaks protocol versions {spoken} and the gateway {PROTOCOL_VERSIONS:?}: update \
+                 whichever is older"
+            ),
+        ));
+    }
+    Ok(version)
+}
+
+fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], Refused> {
+    if points.is_empty() {
+        return Err(Refused::new(
+            Refusal::NoExtensionPoint,
+            "the plugin offers no extension point: name at least one in `points` of the answer to Describe",
+        ));
+    }
+    let mut offers = [None; 4];
+    for offer in points {
+        let point = match offer.point() {
+            ExtensionPoint::Unspecified => {
+                return Err(bad_manifest("an entry of `points` has no known `point`: name one of the four"));
+            }
+            ExtensionPoint::BeforeLlmRequest => Point::BeforeLlmRequest,
+            ExtensionPoint::BeforeToolCall => Point::BeforeToolCall,
+            ExtensionPoint::AfterToolResult => Point::AfterToolResult,
+            ExtensionPoint::BeforeResponse => Point::BeforeResponse,
+        };
+        let access = match offer.access() {
+            plugin::Access::Unspecified => {
+                return Err(bad_manifest(format!(
+                    "`points` gives no `access` for {point}: set READ or MODIFY"
+                )));
+            }
+            plugin::Access::Read => Access::Read,
+            plugin::Access::Modify => Access::Modify,
+        };
+        let side_effects = match offer.side_effects() {
+            plugin::SideEffects::Unspecified => {
+                return Err(bad_manifest(format!(
+                    "`points` gives no `side_effects` for {point}: set NONE or SOME"
+                )));
+            }
+            plugin::SideEffects::None => SideEffects::None,
+            plugin::SideEffects::Some => SideEffects::Some,
+        };
+        if offers[point.index()].replace(Offer { access, side_effects }).is_some() {
+            return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
+        }
+    }
+    Ok(offers)
+}
+
+fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, Refused> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    if json.len() > MAX_SCHEMA {
+        let bytes = json.len();
+        return Err(bad_manifest(format!("`{member}` has {bytes} bytes: keep it within 64 KiB")));
+    }
+    let schema = serde_json::from_slice(json)
+        .map_err(|error| bad_manifest(format!("`{member}` is not JSON ({error}): send a JSON Schema")))?;
+    Ok(Some(schema))
+}
+
+fn compile(member: &str, schema: Option<&Value>) -> Result<Option<Arc<jsonschema::Validator>>, Refused> {
+    let Some(schema) = schema else { return Ok(None) };
+    // No resolver is compiled in: a reference to another document is an error here, never a request.
+    let validator = jsonschema::validator_for(schema).map_err(|error| {
+        let error = codec::shown(&error.to_string());
+        bad_manifest(format!(
+            "`{member}` does not compile ({error}): send a JSON Schema that refers to itself alone"
+        ))
+    })?;
+    Ok(Some(Arc::new(validator)))
+}
+
+/// Plugin-level and tenant-level config may not name the same property: nobody could say which one counts.
+fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refused> {
+    let names = |schema: Option<&Value>| -> BTreeSet<String> {
+        let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+        properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()
+    };
+    match names(config).intersection(&names(tenant)).next() {
+        Some(shared) => {
+            let shared = codec::shown(shared);
+            Err(bad_manifest(format!(
+                "`config_schema` and `tenant_config_schema` both name `{shared}`: keep it in one of them"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
+fn difference(before: &Shape, now: &Shape) -> String {
+    let parts = [
+        ("points", before.offers != now.offers),
+        ("capabilities", before.capabilities != now.capabilities),
+        ("config_schema", before.config_schema != now.config_schema),
+        ("tenant_config_schema", before.tenant_config_schema != now.tenant_config_schema),
+    ];
+    let parts: Vec<_> = parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+    format!(
+        "the manifest differs from the accepted one in {}: run the accepted version, or restart the gateway \
+         to accept this one",
+        parts.join(", ")
+    )
+}

@@ -1,0 +1,374 @@
+//! A unary gRPC exchange on the wire: the frame that is sent, the reply that is read, and the status that
+//! ends it.
+//!
+//! Our own instead of `tonic::client::Grpc` for three reasons: what a plugin said must be told apart from
+//! what went wrong with its reply (tonic answers both with a status of the same codes); an encoded request
+//! can be sent again as it is; and a `grpc-status-details-bin` that isn't base64 must not panic, as it does
+//! in tonic 0.14.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// Compressed flag and length before every message.
+const PREFIX: usize = 5;
+
+/// Why an exchange brought no message. Shown to operators; a plugin's own words are cut and cleaned.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    /// The request never left: it may be sent again.
+    #[error("the connection ended before the call was sent: {0}")]
+    Unsent(String),
+    /// The plugin refused the stream before looking at it (REFUSED_STREAM): it may be sent again.
+    #[error("the plugin refused the stream")]
+    StreamRefused,
+    /// The plugin answered with a status other than OK.
+    #[error("the plugin answered with {}", shown_status(.0))]
+    Status(Box<Status>),
+    /// The connection ended before the reply began; whether the request was processed is not known.
+    #[error("the connection ended before the reply: {0}")]
+    Lost(String),
+    /// The reply is no gRPC reply, was cut short, or holds other than one message.
+    #[error("{0}")]
+    BadReply(String),
+    /// The reply is over the limit.
+    #[error("{0}")]
+    TooLarge(String),
+    /// No reply in time.
+    #[error("no reply in time")]
+    TimedOut,
+}
+
+/// One uncompressed message, written by `write` into room for `size` bytes, with its prefix.
+pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut buffer = BytesMut::with_capacity(PREFIX + size);
+    buffer.put_bytes(0, PREFIX);
+    write(&mut buffer);
+    let length = u32::try_from(buffer.len() - PREFIX).expect("requests are limited to 16 MiB at the edge");
+    buffer[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    buffer.freeze()
+}
+
+/// A small message of our own as one frame.
+pub(super) fn message(message: &impl prost::Message) -> Bytes {
+    frame(message.encoded_len(), |buffer| message.encode(buffer).expect("a BytesMut grows as needed"))
+}
+
+/// Text from a plugin as shown to people: at most 1 KiB, without control characters.
+pub(super) fn shown(text: &str) -> String {
+    let end = text.floor_char_boundary(1 << 10);
+    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A plugin's status as shown to people.
+pub(super) fn shown_status(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), shown(status.message()))
+}
+
+/// The body of a request: one frame. Unlike `http_body_util::Full` it names no exact size, so that no
+/// `content-length` is sent: gRPC servers don't expect one.
+#[derive(Debug)]
+pub(super) struct Single(Option<Bytes>);
+
+impl Single {
+    pub(super) fn new(frame: Bytes) -> Self {
+        Single(Some(frame))
+    }
+}
+
+impl Body for Single {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2), rounded down.
+pub(super) fn grpc_timeout(left: Duration) -> HeaderValue {
+    const MOST: u128 = 99_999_999;
+    let text = match (left.as_micros(), left.as_millis()) {
+        (micros, _) if micros <= MOST => format!("{micros}u"),
+        (_, millis) if millis <= MOST => format!("{millis}m"),
+        _ => format!("{}S", left.as_secs().min(99_999_999)),
+    };
+    HeaderValue::try_from(text).expect("digits and a letter")
+}
+
+/// Reads a reply: one message of at most `limit` bytes, followed by status OK.
+pub(super) async fn read<B>(response: Response<B>, limit: usize) -> Result<Bytes, ExchangeError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let (head, body) = response.into_parts();
+    check_head(head.status, head.headers)?;
+    let mut body = std::pin::pin!(body);
+    let mut message = Message::new(limit);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| bad(format!("the reply was cut short: {error}")))?;
+        match frame.into_data() {
+            Ok(data) => message.push(data)?,
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                return match status(trailers) {
+                    Some(status) if status.code() == Code::Ok => message.finish(),
+                    Some(status) => Err(ExchangeError::Status(Box::new(status))),
+                    None => Err(bad("the reply ended without grpc-status")),
+                };
+            }
+        }
+    }
+    Err(bad("the reply was cut short: it ended without trailers"))
+}
+
+fn bad(detail: impl Into<String>) -> ExchangeError {
+    ExchangeError::BadReply(detail.into())
+}
+
+/// Refuses what is no gRPC reply, and takes the status of a reply without a body.
+fn check_head(http: StatusCode, headers: HeaderMap) -> Result<(), ExchangeError> {
+    let is_grpc = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.starts_with("application/grpc"));
+    match status(headers) {
+        Some(status) if status.code() == Code::Ok => Err(bad("the reply has status OK and no message")),
+        Some(status) => Err(ExchangeError::Status(Box::new(status))),
+        None if http != StatusCode::OK => Err(ExchangeError::Status(Box::new(of_http(http)))),
+        None if !is_grpc => Err(bad("the reply's content-type is not application/grpc")),
+        None => Ok(()),
+    }
+}
+
+/// The gRPC status of an HTTP status without one (gRPC's http-grpc-status-mapping).
+fn of_http(http: StatusCode) -> Status {
+    let code = match http.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502..=504 => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(code, format!("answered with HTTP status {http} and no grpc-status"))
+}
+
+/// As tonic decodes it: with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The status in headers or trailers. Details that are not base64 are dropped: tonic panics on them.
+fn status(mut headers: HeaderMap) -> Option<Status> {
+    const DETAILS: &str = "grpc-status-details-bin";
+    if headers.get(DETAILS).is_some_and(|details| BASE64.decode(details).is_err()) {
+        headers.remove(DETAILS);
+    }
+    Status::from_header_map(&headers)
+}
+
+/// Whether a status says that the plugin doesn't know the configuration: FAILED_PRECONDITION with trailing
+/// metadata, or with an `ErrorInfo` of that reason (docs/protocol.md, section 2).
+pub(super) fn says_not_initialized(status: &Status) -> bool {
+    const NOT_INITIALIZED: &str = "NOT_INITIALIZED";
+    status.code() == Code::FailedPrecondition
+        && (status.metadata().get("hookgate-reason").is_some_and(|reason| reason == NOT_INITIALIZED)
+            || status.get_details_error_info().is_some_and(|info| info.reason == NOT_INITIALIZED))
+}
+
+/// The one message of a reply as it arrives. Never holds more than the limit, whatever length is announced.
+struct Message {
+    limit: usize,
+    buffer: Buffer,
+}
+
+/// Mostly a reply is one DATA frame: that one isn't copied.
+enum Buffer {
+    Whole(Bytes),
+    Parts(BytesMut),
+}
+
+impl Message {
+    fn new(limit: usize) -> Self {
+        Message { limit, buffer: Buffer::Whole(Bytes::new()) }
+    }
+
+    fn push(&mut self, data: Bytes) -> Result<(), ExchangeError> {
+        match &mut self.buffer {
+            Buffer::Whole(whole) if whole.is_empty() => *whole = data,
+            Buffer::Whole(whole) => {
+                let mut parts = BytesMut::from(std::mem::take(whole));
+                parts.extend_from_slice(&data);
+                self.buffer = Buffer::Parts(parts);
+            }
+            Buffer::Parts(parts) => parts.extend_from_slice(&data),
+        }
+        self.check()
+    }
+
+    fn so_far(&self) -> &[u8] {
+        match &self.buffer {
+            Buffer::Whole(whole) => whole,
+            Buffer::Parts(parts) => parts,
+        }
+    }
+
+    fn check(&self) -> Result<(), ExchangeError> {
+        let Some((prefix, rest)) = self.so_far().split_first_chunk::<PREFIX>() else { return Ok(()) };
+        let [flag, length @ ..] = *prefix;
+        let length = u32::from_be_bytes(length) as usize;
+        if flag != 0 {
+            Err(bad("the reply is compressed, or no gRPC message"))
+        } else if length > self.limit {
+            let limit = self.limit;
+            Err(ExchangeError::TooLarge(format!("the reply has {length} bytes; the limit is {limit}")))
+        } else if rest.len() > length {
+            Err(bad("the reply holds more than one message"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn finish(self) -> Result<Bytes, ExchangeError> {
+        let bytes = match self.buffer {
+            Buffer::Whole(whole) => whole,
+            Buffer::Parts(parts) => parts.freeze(),
+        };
+        match bytes.split_first_chunk::<PREFIX>() {
+            Some(([_, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
+                Ok(bytes.slice(PREFIX..))
+            }
+            Some(_) => Err(bad("the reply was cut short: fewer bytes than announced")),
+            None if bytes.is_empty() => Err(bad("the reply has status OK and no message")),
+            None => Err(bad("the reply was cut short: half a message prefix")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, stream};
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn trailers(entries: &[(&'static str, &'static str)]) -> Frame<Bytes> {
+        let headers = entries
+            .iter()
+            .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
+        Frame::trailers(headers.collect())
+    }
+
+    fn read_now(frames: Vec<Frame<Bytes>>, limit: usize) -> Result<Bytes, ExchangeError> {
+        let body = StreamBody::new(stream::iter(frames.into_iter().map(Ok::<_, Infallible>)));
+        let response = Response::builder().header(CONTENT_TYPE, "application/grpc").body(body);
+        read(response.expect("valid response"), limit).now_or_never().expect("everything is there")
+    }
+
+    fn message(payload: &[u8]) -> Bytes {
+        frame(payload.len(), |buffer| buffer.put_slice(payload))
+    }
+
+    #[test]
+    fn details_that_are_not_base64_are_dropped() {
+        let ended = trailers(&[("grpc-status", "7"), ("grpc-status-details-bin", "!!!")]);
+        match read_now(vec![ended], 9) {
+            Err(ExchangeError::Status(status)) => {
+                assert_eq!((status.code(), status.details()), (Code::PermissionDenied, &b""[..]));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn reply_followed_by_another_status_was_never_received() {
+        let ended = trailers(&[("grpc-status", "13")]);
+        let reply = read_now(vec![Frame::data(message(b"cancel")), ended], 9);
+        assert!(matches!(reply, Err(ExchangeError::Status(status)) if status.code() == Code::Internal));
+    }
+
+    #[test]
+    fn announced_length_over_the_limit_is_too_large_before_it_arrives() {
+        let reply = read_now(vec![Frame::data(Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]))], 9);
+        assert!(matches!(reply, Err(ExchangeError::TooLarge(_))), "{reply:?}");
+    }
+
+    #[test]
+    fn replies_that_break_the_framing_are_bad() {
+        let ok = || trailers(&[("grpc-status", "0")]);
+        let two = [message(b"a"), message(b"b")].concat();
+        for frames in [
+            vec![ok()],
+            vec![Frame::data(message(b"whole"))],
+            vec![Frame::data(message(b"whole")), trailers(&[])],
+            vec![Frame::data(message(b"whole").slice(..8)), ok()],
+            vec![Frame::data(Bytes::from_static(&[0, 0])), ok()],
+            vec![Frame::data(Bytes::from(two)), ok()],
+            vec![Frame::data(Bytes::from_static(&[1, 0, 0, 0, 0])), ok()],
+        ] {
+            let shown = format!("{frames:?}");
+            assert!(matches!(read_now(frames, 99), Err(ExchangeError::BadReply(_))), "{shown}");
+        }
+    }
+
+    #[test]
+    fn timeout_header_keeps_to_eight_digits() {
+        for (left, header) in [
+            (Duration::ZERO, "0u"),
+            (Duration::from_millis(1500), "1500000u"),
+            (Duration::from_micros(99_999_999), "99999999u"),
+            (Duration::from_secs(120), "120000m"),
+            (Duration::from_secs(86_400_000), "86400000S"),
+            (Duration::MAX, "99999999S"),
+        ] {
+            assert_eq!(grpc_timeout(left), header);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn message_survives_any_cut_into_frames(
+            payload in prop::collection::vec(any::<u8>(), 0..200),
+            cuts in prop::collection::vec(0usize..210, 0..5),
+        ) {
+            let whole = message(&payload);
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(whole.len())).collect();
+            cuts.extend([0, whole.len()]);
+            cuts.sort_unstable();
+            let parts = cuts.windows(2).map(|ends| Frame::data(whole.slice(ends[0]..ends[1])));
+            let frames = parts.chain([trailers(&[("grpc-status", "0")])]).collect();
+            let reply = read_now(frames, 200);
+            prop_assert_eq!(reply.expect("a whole message"), payload);
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read_now(vec![Frame::data(bytes.into()), trailers(&[("grpc-status", "0")])], 32);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! One connection to a plugin: sends a request, tells whether it provably never left, and knows when it
+//! ended. Knows the wire alone; what is sent and what follows from an answer is others' matter.
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::{
+    HeaderMap, HeaderValue, Method, Uri, Version,
+    header::{CONTENT_TYPE, TE, USER_AGENT},
+    uri::{Authority, PathAndQuery, Scheme},
+};
+use hyper::client::conn::{TrySendError, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::{
+    codec::{self, ExchangeError, Single},
+    transport::InProcess,
+};
+use crate::point::Point;
+
+/// Largest header list of a reply; a plugin that sends more breaks the protocol.
+const MAX_HEADER_LIST: u32 = 16 << 10;
+/// With calls under way and silence for so long, a ping finds out whether anybody is there. Never while idle:
+/// some gRPC servers close a connection for that.
+const PING_AFTER: Duration = Duration::from_secs(10);
+const PING_LIMIT: Duration = Duration::from_secs(5);
+/// A status CANCELLED or DEADLINE_EXCEEDED this close to our deadline is that deadline, kept by the plugin's
+/// server: both timers run out at the same moment and either may win.
+const SAME_MOMENT: Duration = Duration::from_millis(10);
+
+/// What is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rpc {
+    Describe,
+    Initialize,
+    Shutdown,
+    At(Point),
+}
+
+impl Rpc {
+    fn path(self) -> &'static str {
+        match self {
+            Rpc::Describe => "/hookgate.plugin.v1.PluginService/Describe",
+            Rpc::Initialize => "/hookgate.plugin.v1.PluginService/Initialize",
+            Rpc::Shutdown => "/hookgate.plugin.v1.PluginService/Shutdown",
+            Rpc::At(Point::BeforeLlmRequest) => "/hookgate.plugin.v1.PluginService/BeforeLlmRequest",
+            Rpc::At(Point::BeforeToolCall) => "/hookgate.plugin.v1.PluginService/BeforeToolCall",
+            Rpc::At(Point::AfterToolResult) => "/hookgate.plugin.v1.PluginService/AfterToolResult",
+            Rpc::At(Point::BeforeResponse) => "/hookgate.plugin.v1.PluginService/BeforeResponse",
+        }
+    }
+}
+
+/// One connection; several calls at once.
+pub(super) struct Connection {
+    sender: Sender,
+    authority: Authority,
+    closed: CancellationToken,
+    /// Whether nobody else can listen in: a Unix socket, loopback, or this process.
+    pub(super) private: bool,
+}
+
+enum Sender {
+    Http2(http2::SendRequest<Single>),
+    InProcess(InProcess),
+}
+
+impl Connection {
+    /// HTTP/2 over `stream`, by prior knowledge.
+    pub(super) async fn http2<S>(stream: S, authority: Authority, private: bool) -> hyper::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_header_list_size(MAX_HEADER_LIST)
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_LIMIT)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        let closed = CancellationToken::new();
+        let ended = closed.clone().drop_guard();
+        tokio::spawn(async move {
+            // How it ended shows in the calls that it broke off.
+            let _ = driver.await;
+            drop(ended);
+        });
+        Ok(Connection { sender: Sender::Http2(sender), authority, closed, private })
+    }
+
+    /// Calls `service` in this process.
+    pub(super) fn in_process(service: InProcess) -> Self {
+        Connection {
+            sender: Sender::InProcess(service),
+            authority: Authority::from_static("in-process"),
+            closed: CancellationToken::new(),
+            private: true,
+        }
+    }
+
+    /// Whether it is known to have ended.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http2(sender) => sender.is_closed() || self.closed.is_cancelled(),
+            Sender::InProcess(_) => false,
+        }
+    }
+
+    /// Returns when it has ended.
+    pub(super) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// One unary call: sends `frame` with `headers` and the time left, reads a reply of at most `max_reply`
+    /// bytes. Dropping the future resets the stream, which cancels the plugin's call.
+    pub(super) async fn unary(
+        &self,
+        rpc: Rpc,
+        frame: Bytes,
+        headers: HeaderMap,
+        deadline: Instant,
+        max_reply: usize,
+    ) -> Result<Bytes, ExchangeError> {
+        if Instant::now() >= deadline {
+            return Err(ExchangeError::TimedOut);
+        }
+        let request = self.request(rpc, frame, headers, deadline);
+        match tokio::time::timeout_at(deadline, self.exchange(request, max_reply)).await {
+            Err(_) => Err(ExchangeError::TimedOut),
+            Ok(Err(ExchangeError::Status(status)))
+                if matches!(status.code(), tonic::Code::Cancelled | tonic::Code::DeadlineExceeded)
+                    && Instant::now() + SAME_MOMENT >= deadline =>
+            {
+                Err(ExchangeError::TimedOut)
+            }
+            Ok(result) => result,
+        }
+    }
+
+    fn request(
+        &self,
+        rpc: Rpc,
+        frame: Bytes,
+        headers: HeaderMap,
+        deadline: Instant,
+    ) -> http::Request<Single> {
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(Scheme::HTTP);
+        uri.authority = Some(self.authority.clone());
+        uri.path_and_query = Some(PathAndQuery::from_static(rpc.path()));
+        let mut request = http::Request::new(Single::new(frame));
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path make a URI");
+        *request.headers_mut() = headers;
+        let headers = request.headers_mut();
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("hookgate/", env!("CARGO_PKG_VERSION"))));
+        let left = deadline.saturating_duration_since(Instant::now());
+        headers.insert("grpc-timeout", codec::grpc_timeout(left));
+        request
+    }
+
+    async fn exchange(
+        &self,
+        request: http::Request<Single>,
+        max_reply: usize,
+    ) -> Result<Bytes, ExchangeError> {
+        match &self.sender {
+            Sender::Http2(sender) => {
+                let response = sender.clone().try_send_request(request).await.map_err(classify)?;
+                codec::read(response, max_reply).await
+            }
+            Sender::InProcess(service) => {
+                let answer = async {
+                    let response = service.0.clone().oneshot(request.map(tonic::body::Body::new)).await;
+                    codec::read(response.map_err(|error| ExchangeError::Lost(error.to_string()))?, max_reply)
+                        .await
+                };
+                // A panic of a plugin is that plugin's failure, here as behind a socket.
+                let answer = AssertUnwindSafe(answer).catch_unwind().await;
+                answer.unwrap_or_else(|_| Err(ExchangeError::Lost("the built-in panicked".into())))
+            }
+        }
+    }
+}
+
+/// What a failed send means: whether the plugin can have seen the request, and who broke it off.
+fn classify<T>(error: TrySendError<T>) -> ExchangeError {
+    let handed_back = error.message().is_some();
+    let error = error.into_error();
+    let h2 = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<h2::Error>());
+    let reset = h2.filter(|h2| h2.is_remote() && h2.is_reset()).and_then(h2::Error::reason);
+    // Found by our own side: what came is not HTTP/2, or over its limits.
+    let broken = h2.is_some_and(h2::Error::is_library);
+    match reset {
+        _ if handed_back => ExchangeError::Unsent(chain(&error)),
+        Some(h2::Reason::REFUSED_STREAM) => ExchangeError::StreamRefused,
+        Some(_) => ExchangeError::Status(Box::new(tonic::Status::from_error(Box::new(error)))),
+        None if broken => ExchangeError::BadReply(chain(&error)),
+        None => ExchangeError::Lost(chain(&error)),
+    }
+}
+
+/// An error with its causes, which hyper doesn't show by itself.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,267 @@
+//! Initialize: the plugin-level configuration as it is handed over, its digest, and what the plugin's answer
+//! means (docs/protocol.md, section 2). Holds secrets; prints none.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use hookgate_proto::plugin::v1::{InitializeRequest, InitializeResponse, Limits};
+use http::HeaderMap;
+use jsonschema::error::ValidationErrorKind;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    client::Shared,
+    codec::{self, ExchangeError},
+    connection::{Connection, Rpc},
+    refusal::{Refusal, Refused},
+};
+use crate::{config, digest::digest, routing::Manifest};
+
+/// Most violations of a schema that one refusal lists.
+const MAX_LISTED: usize = 5;
+
+/// A plugin-level configuration with its references resolved.
+pub(super) struct Prepared {
+    json: Bytes,
+    /// Names it in every call; shown to the plugin alone.
+    pub(super) digest: Arc<str>,
+    /// What references resolved to.
+    secrets: Vec<String>,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prepared(***)")
+    }
+}
+
+impl Prepared {
+    /// Resolves and checks a plugin's configuration for a connection that is `private` or not.
+    pub(super) fn new(
+        plugin: &config::Plugin,
+        shared: &Shared,
+        manifest: &Manifest,
+        private: bool,
+    ) -> Result<Self, Refused> {
+        let refused = |advice: String| Refused::new(Refusal::ConfigRefused, advice);
+        let raw = Value::Object(plugin.config.clone());
+        if holds_reference(&raw) && !private && !plugin.allow_plaintext {
+            let advice = "`config` holds references and the endpoint is plaintext beyond loopback: use a \
+                          Unix socket or loopback, or set `allow_plaintext: true`";
+            return Err(refused(advice.into()));
+        }
+        let resolved = (shared.resolve)(&plugin.config).map(Value::Object).map_err(refused)?;
+        if let Some(schema) = &manifest.config_schema {
+            let listed: Vec<_> =
+                schema.iter_errors(&resolved).take(MAX_LISTED).map(|error| violation(&error)).collect();
+            if !listed.is_empty() {
+                let listed = listed.join("; ");
+                return Err(refused(format!("`config` does not fit the plugin's schema: {listed}")));
+            }
+        }
+        let mut secrets = Vec::new();
+        collect_secrets(&raw, &resolved, &mut secrets);
+        let json = serde_json::to_vec(&resolved).expect("a JSON value has text keys").into();
+        Ok(Prepared { json, digest: digest(&resolved).into(), secrets })
+    }
+
+    /// A plugin's words without what references resolved to.
+    pub(super) fn redact(&self, text: String) -> String {
+        self.secrets.iter().fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+/// Names the member and the rule, never the value.
+fn violation(error: &jsonschema::ValidationError<'_>) -> String {
+    let at = match error.instance_path().as_str() {
+        "" => "/",
+        path => path,
+    };
+    match error.kind() {
+        ValidationErrorKind::Required { property } => format!("`{at}` lacks {property}"),
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            format!("`{at}` has unknown members {}", codec::shown(&format!("{unexpected:?}")))
+        }
+        kind => format!("`{at}` breaks `{}`", kind.keyword()),
+    }
+}
+
+/// Whether any scalar holds `${...}`; `$$` is an escaped dollar.
+fn holds_reference(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.replace("$$", "").contains("${"),
+        Value::Array(items) => items.iter().any(holds_reference),
+        Value::Object(members) => members.values().any(holds_reference),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn collect_secrets(raw: &Value, resolved: &Value, secrets: &mut Vec<String>) {
+    match (raw, resolved) {
+        (Value::Array(raw), Value::Array(resolved)) => {
+            raw.iter().zip(resolved).for_each(|(raw, resolved)| collect_secrets(raw, resolved, secrets));
+        }
+        (Value::Object(raw), Value::Object(resolved)) => {
+            for (name, raw) in raw {
+                collect_secrets(raw, resolved.get(name).unwrap_or(&Value::Null), secrets);
+            }
+        }
+        // Very short ones would turn every message into stars and are no secrets.
+        (Value::String(_), Value::String(text)) if holds_reference(raw) && text.len() >= 4 => {
+            secrets.push(text.clone());
+        }
+        _ => {}
+    }
+}
+
+/// Why a plugin is not initialised.
+#[derive(Debug)]
+pub(super) enum Uninitialised {
+    Refused(Refused),
+    /// May pass: UNAVAILABLE, or a lost connection.
+    Unavailable(String),
+}
+
+/// Hands the configuration over and waits for the answer, within the plugin's `limits.initialize`.
+pub(super) async fn initialize(
+    connection: &Connection,
+    prepared: &Prepared,
+    plugin: &config::Plugin,
+    shared: &Shared,
+) -> Result<(), Uninitialised> {
+    let request = InitializeRequest {
+        config: prepared.json.clone(),
+        config_digest: prepared.digest.as_ref().into(),
+        capabilities: plugin.grants.iter().map(|grant| grant.as_str().into()).collect(),
+        gateway_instance_id: shared.instance_id.as_ref().into(),
+        host_endpoint: String::new(),
+        limits: Some(limits(shared)),
+    };
+    let limit = plugin.limits.initialize.0;
+    let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
+    let reply =
+        connection.unary(Rpc::Initialize, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
+    let refused = |refusal, advice| Err(Uninitialised::Refused(Refused::new(refusal, advice)));
+    match reply {
+        Ok(reply) => match InitializeResponse::decode(reply) {
+            Ok(InitializeResponse {}) => Ok(()),
+            Err(error) => refused(
+                Refusal::InitializeFailed,
+                format!(
+                    "the answer to Initialize can't be decoded ({error}): generate the plugin's code from \
+                     the gateway's .proto files"
+                ),
+            ),
+        },
+        Err(ExchangeError::TimedOut) => refused(
+            Refusal::InitializeTimeout,
+            format!(
+                "Initialize was not answered within {limit:?}: have the plugin answer sooner, or raise \
+                 `limits.initialize`"
+            ),
+        ),
+        Err(ExchangeError::Status(status)) => {
+            let shown = prepared.redact(codec::shown_status(&status));
+            match status.code() {
+                tonic::Code::InvalidArgument => refused(
+                    Refusal::ConfigRefused,
+                    format!("the plugin refused `config` with {shown}: correct `config`"),
+                ),
+                tonic::Code::Unavailable => {
+                    Err(Uninitialised::Unavailable(format!("Initialize was answered with {shown}")))
+                }
+                _ => refused(
+                    Refusal::InitializeFailed,
+                    format!("Initialize was answered with {shown}: see the plugin's own log"),
+                ),
+            }
+        }
+        Err(ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail)) => refused(
+            Refusal::InitializeFailed,
+            format!("the answer to Initialize is unusable ({detail}): answer with one InitializeResponse"),
+        ),
+        Err(ExchangeError::Lost(detail) | ExchangeError::Unsent(detail)) => {
+            Err(Uninitialised::Unavailable(format!("the connection ended during Initialize: {detail}")))
+        }
+        Err(ExchangeError::StreamRefused) => {
+            Err(Uninitialised::Unavailable("the plugin refused the stream of Initialize".into()))
+        }
+    }
+}
+
+fn limits(shared: &Shared) -> Limits {
+    Limits {
+        max_call_bytes: shared.max_call() as u64,
+        max_reply_bytes: shared.max_reply() as u64,
+        max_notices: u32::try_from(shared.limits.notices).unwrap_or(u32::MAX),
+        max_notice_bytes: shared.limits.notice_bytes.0,
+        max_details_bytes: shared.limits.details_bytes.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn escaped_dollars_are_no_references() {
+        for (value, expected) in [
+            (json!({"a": ["x", {"b": "pre ${KEY}"}]}), true),
+            (json!("$${KEY}"), false),
+            (json!("$$${KEY}"), true),
+            (json!({"a": 1, "b": null, "c": "$KEY {}"}), false),
+        ] {
+            assert_eq!(holds_reference(&value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn references_do_not_travel_over_plaintext_beyond_loopback() {
+        let mut plugin: config::Plugin =
+            serde_json::from_value(json!({"name": "guard", "config": {"key": "${KEY}"}})).expect("a plugin");
+        let shared = Shared::new("g", config::Limits::default(), config::Observers::default(), |config| {
+            Ok(config.clone())
+        });
+        let manifest = Manifest {
+            name: "guard".into(),
+            version: semver::Version::new(1, 0, 0),
+            offers: [None; 4],
+            capabilities: Vec::new(),
+            config_schema: None,
+            tenant_config_schema: None,
+        };
+        let refused = Prepared::new(&plugin, &shared, &manifest, false).expect_err("plaintext");
+        assert_eq!(refused.refusal, Refusal::ConfigRefused);
+        assert!(refused.advice.contains("allow_plaintext"));
+        assert!(Prepared::new(&plugin, &shared, &manifest, true).is_ok());
+        plugin.allow_plaintext = true;
+        assert!(Prepared::new(&plugin, &shared, &manifest, false).is_ok());
+        plugin.allow_plaintext = false;
+        plugin.config.clear();
+        assert!(Prepared::new(&plugin, &shared, &manifest, false).is_ok(), "no references, no secrets");
+    }
+
+    #[test]
+    fn violations_name_the_member_and_never_the_value() {
+        let schema = json!({"type": "object", "required": ["url"], "additionalProperties": false,
+            "properties": {"url": {}, "key": {"type": "string", "maxLength": 3}, "n": {"enum": [1]}}});
+        let validator = jsonschema::validator_for(&schema).expect("compiles");
+        let config = json!({"key": "s3cr3t", "n": "s3cr3t", "surplus": "s3cr3t"});
+        let mut listed: Vec<_> = validator.iter_errors(&config).map(|error| violation(&error)).collect();
+        listed.sort();
+        assert_eq!(
+            listed,
+            [
+                "`/` has unknown members [\"surplus\"]",
+                "`/` lacks \"url\"",
+                "`/key` breaks `maxLength`",
+                "`/n` breaks `enum`",
+            ]
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! Plugins as this process calls them: transports, the handshake, connection states, and one call at a point
+//! (docs/protocol.md, sections 2 and 6).
+//!
+//! ```text
+//! invoke -> PluginClient::call -> Bulkhead -> Endpoint (finds, dials, describes, initialises) -> Connection
+//!                 observe -> Observers (bounded queue, oldest dropped) ---^
+//! ```
+//!
+//! Untyped: a call is a point, a `Call` and a message; the reply is bytes, which `invoke` decodes and judges.
+//! Knows nothing of verdicts, tenants, plans or metrics.
+
+mod acceptance;
+mod bulkhead;
+mod client;
+mod codec;
+mod connection;
+mod endpoint;
+mod flight;
+mod initialize;
+mod observers;
+mod refusal;
+mod request;
+mod state;
+mod supervisor;
+mod transport;
+
+#[cfg(test)]
+mod tests;
+
+pub use client::{PluginClient, Shared};
+pub use refusal::Refusal;
+pub use request::{CallMeta, Failure, Replied};
+pub use state::{State, Status, Why};
+pub use transport::InProcess;

@@ -1,0 +1,128 @@
+//! One call as the invoker asks for it, and what came of it. Untyped: the payload is whatever message the
+//! point has, shared and never copied.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use hookgate_proto::plugin::v1 as plugin;
+use http::HeaderMap;
+use prost::Message;
+
+use super::codec;
+use crate::{point::Point, step::Reason};
+
+/// What travels beside a call's message.
+#[derive(Debug, Clone, Default)]
+pub struct CallMeta {
+    /// `hookgate-depth` to send: what was received, plus one.
+    pub depth: u32,
+    /// Further headers, such as `traceparent`.
+    pub headers: HeaderMap,
+}
+
+/// A reply that came whole and with status OK.
+#[derive(Debug, Clone)]
+pub struct Replied {
+    /// The encoded reply message; not looked into yet.
+    pub bytes: Bytes,
+    /// How long the call waited for a place.
+    pub queue: Duration,
+}
+
+/// Why a call brought no reply.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{reason}: {detail}")]
+pub struct Failure {
+    /// The step's reason. An expired limit is `timeout`; whether it was the step's own or the budget's is
+    /// known to the invoker.
+    pub reason: Reason,
+    /// The plugin's own status, for `rpc_error`; `UNAVAILABLE` too where the connection was lost.
+    pub status: Option<tonic::Code>,
+    /// One sentence for the operator.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure that no status of the plugin belongs to.
+    pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Failure { reason, status: None, detail: detail.into() }
+    }
+}
+
+/// A message that can be written without knowing its type.
+pub(super) trait Payload: Send + Sync {
+    /// Encoded length in bytes, without a length prefix.
+    fn len(&self) -> usize;
+    /// Appends the length prefix and the message.
+    fn write(&self, buffer: &mut BytesMut);
+}
+
+impl<M: Message> Payload for M {
+    fn len(&self) -> usize {
+        self.encoded_len()
+    }
+
+    fn write(&self, buffer: &mut BytesMut) {
+        self.encode_length_delimited(buffer).expect("a BytesMut grows as needed");
+    }
+}
+
+/// One call.
+pub(super) struct Request {
+    pub(super) point: Point,
+    pub(super) call: plugin::Call,
+    pub(super) payload: Arc<dyn Payload>,
+    pub(super) meta: CallMeta,
+    /// Time for everything: place, connection, handshake and the call itself.
+    pub(super) limit: Duration,
+}
+
+/// Keys of the fields `call = 1` and `payload = 2`, length-delimited, that all four request messages have.
+const CALL: u8 = 1 << 3 | 2;
+const PAYLOAD: u8 = 2 << 3 | 2;
+
+impl Request {
+    /// Bytes that the request occupies, about: what a queue counts.
+    pub(super) fn size(&self) -> usize {
+        self.call.encoded_len() + self.payload.len()
+    }
+
+    /// The request as one gRPC frame, with the digest of the configuration to use.
+    pub(super) fn frame(&mut self, config_digest: &str) -> Bytes {
+        if self.call.config_digest != config_digest {
+            self.call.config_digest = config_digest.to_owned();
+        }
+        codec::frame(self.size() + 12, |buffer| {
+            buffer.put_u8(CALL);
+            Payload::write(&self.call, buffer);
+            buffer.put_u8(PAYLOAD);
+            self.payload.write(buffer);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hookgate_proto::types::v1::BeforeToolCallPayload;
+
+    use super::*;
+
+    #[test]
+    fn frame_is_the_request_message_of_the_contract() {
+        let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
+        let call = plugin::Call { config_digest: "stale".into(), ..Default::default() };
+        let mut request = Request {
+            point: Point::BeforeToolCall,
+            call: call.clone(),
+            payload: Arc::new(payload.clone()),
+            meta: CallMeta::default(),
+            limit: Duration::ZERO,
+        };
+        let frame = request.frame("abc");
+        let sent = plugin::BeforeToolCallRequest::decode(frame.slice(5..)).expect("the contract's message");
+        let call = plugin::Call { config_digest: "abc".into(), ..call };
+        assert_eq!(sent, plugin::BeforeToolCallRequest { call: Some(call), payload: Some(payload) });
+        assert_eq!(frame[0], 0);
+        assert_eq!(u32::from_be_bytes(frame[1..5].try_into().expect("4 bytes")) as usize, frame.len() - 5);
+    }
+}

@@ -1,0 +1,248 @@
+//! The state of a plugin, why it is in it, and the manifest it was accepted with (docs/protocol.md, section
+//! 2). Published as immutable snapshots: reading takes no lock. Logs what is worth a person's look, once per
+//! change.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::refusal::Refusal;
+use crate::routing::Manifest;
+
+/// Where a plugin stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Switched off: never dialled.
+    Disabled,
+    /// Waits for a person's approval.
+    Pending,
+    /// The first connection and handshake are under way.
+    Connecting,
+    /// Calls are sent.
+    Ready,
+    /// Was or should be ready and is not reachable or not usable now; retried.
+    Unhealthy,
+    /// The handshake was refused for a stable reason.
+    Refused,
+    /// The gateway lets go of it.
+    Draining,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: &'static [State] = &[
+        State::Disabled,
+        State::Pending,
+        State::Connecting,
+        State::Ready,
+        State::Unhealthy,
+        State::Refused,
+        State::Draining,
+    ];
+
+    /// The name used in status, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Disabled => "disabled",
+            State::Pending => "pending",
+            State::Connecting => "connecting",
+            State::Ready => "ready",
+            State::Unhealthy => "unhealthy",
+            State::Refused => "refused",
+            State::Draining => "draining",
+        }
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a plugin is in its [`State`]; the state follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// `enabled: false`.
+    SwitchedOff,
+    /// Not dialled yet.
+    NotDialled,
+    /// Described and accepted; the first Initialize is under way.
+    Initializing,
+    /// Described, accepted and initialised.
+    Serving,
+    /// Can't be connected to.
+    Unreachable,
+    /// The connection ended.
+    Disconnected,
+    /// Describe was not answered within 5 s.
+    DescribeTimeout,
+    /// Describe was answered with an error that may pass.
+    DescribeFailed,
+    /// Initialize was answered UNAVAILABLE, or the connection ended meanwhile.
+    InitializeUnavailable,
+    /// The manifest differs from the accepted one in more than its version.
+    ManifestMismatch,
+    /// The manifest asks for more capabilities than are granted, and an earlier one was accepted.
+    UpgradePending,
+    /// Refused.
+    Refused(Refusal),
+    /// The gateway shuts down.
+    ShuttingDown,
+}
+
+impl Why {
+    /// The state that follows.
+    pub const fn state(self) -> State {
+        match self {
+            Why::SwitchedOff => State::Disabled,
+            Why::NotDialled | Why::Initializing => State::Connecting,
+            Why::Serving => State::Ready,
+            Why::Unreachable
+            | Why::Disconnected
+            | Why::DescribeTimeout
+            | Why::DescribeFailed
+            | Why::InitializeUnavailable
+            | Why::ManifestMismatch
+            | Why::UpgradePending => State::Unhealthy,
+            Why::Refused(_) => State::Refused,
+            Why::ShuttingDown => State::Draining,
+        }
+    }
+
+    /// The name used in status and logs; a refusal's is its own.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Why::SwitchedOff => "switched_off",
+            Why::NotDialled => "not_dialled",
+            Why::Initializing => "initializing",
+            Why::Serving => "serving",
+            Why::Unreachable => "unreachable",
+            Why::Disconnected => "disconnected",
+            Why::DescribeTimeout => "describe_timeout",
+            Why::DescribeFailed => "describe_failed",
+            Why::InitializeUnavailable => "initialize_unavailable",
+            Why::ManifestMismatch => "manifest_mismatch",
+            Why::UpgradePending => "upgrade_pending",
+            Why::Refused(refusal) => refusal.as_str(),
+            Why::ShuttingDown => "shutting_down",
+        }
+    }
+
+    /// Whether a call that finds no connection may dial: nothing but the connection is missing.
+    pub(super) const fn may_dial(self) -> bool {
+        match self {
+            Why::Initializing
+            | Why::Serving
+            | Why::Unreachable
+            | Why::Disconnected
+            | Why::DescribeTimeout
+            | Why::DescribeFailed
+            | Why::InitializeUnavailable => true,
+            Why::SwitchedOff
+            | Why::NotDialled
+            | Why::ManifestMismatch
+            | Why::UpgradePending
+            | Why::Refused(_)
+            | Why::ShuttingDown => false,
+        }
+    }
+
+    /// The event (docs/protocol.md, section 8) that entering it is logged as. What goes well is logged where
+    /// it happens, with its own fields.
+    const fn event(self) -> Option<&'static str> {
+        match self {
+            Why::Disconnected => Some("plugin.disconnected"),
+            Why::Unreachable
+            | Why::DescribeTimeout
+            | Why::DescribeFailed
+            | Why::InitializeUnavailable
+            | Why::ManifestMismatch => Some("plugin.health_fail"),
+            Why::UpgradePending => Some("plugin.capability_overreach"),
+            Why::Refused(_) => Some("plugin.refused"),
+            Why::SwitchedOff | Why::NotDialled | Why::Initializing | Why::Serving | Why::ShuttingDown => None,
+        }
+    }
+}
+
+/// A plugin's state at one moment.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Where it stands.
+    pub state: State,
+    /// Why.
+    pub why: Why,
+    /// One sentence for the operator: what happened and, for a refusal, what to change. Holds no secret.
+    pub detail: String,
+    /// The accepted manifest; stays while the plugin is away.
+    pub manifest: Option<Arc<Manifest>>,
+    /// The trouble that was logged last and is not over: a plugin that is tried again and again is no news.
+    told: Option<Why>,
+}
+
+/// Holds the [`Status`] and tells of changes.
+pub(super) struct StatusCell {
+    plugin: Arc<str>,
+    now: ArcSwap<Status>,
+    changes: watch::Sender<u64>,
+}
+
+impl StatusCell {
+    pub(super) fn new(plugin: Arc<str>, why: Why, changes: watch::Sender<u64>) -> Self {
+        let status = Status { state: why.state(), why, detail: String::new(), manifest: None, told: None };
+        StatusCell { plugin, now: ArcSwap::from_pointee(status), changes }
+    }
+
+    pub(super) fn now(&self) -> Arc<Status> {
+        self.now.load_full()
+    }
+
+    /// The current reason without touching the reference count.
+    pub(super) fn why(&self) -> Why {
+        self.now.load().why
+    }
+
+    /// A change of state that keeps the manifest. Nothing leaves `draining`.
+    pub(super) fn set(&self, why: Why, detail: impl Into<String>) {
+        let detail = detail.into();
+        let before = self.change(why, &detail, None);
+        if let Some(event) = why.event()
+            && before.told != Some(why)
+            && before.why != Why::ShuttingDown
+        {
+            let (plugin, state) = (&*self.plugin, why.state().as_str());
+            tracing::warn!(event, plugin, state, reason = why.as_str(), "{detail}");
+        }
+    }
+
+    /// A change of state with a manifest that was just accepted at `address`.
+    pub(super) fn accept(&self, why: Why, manifest: Arc<Manifest>, address: &str) {
+        let version = manifest.version.clone();
+        let before = self.change(why, "", Some(manifest));
+        if !matches!(before.told, Some(Why::Refused(_) | Why::InitializeUnavailable)) {
+            let plugin = &*self.plugin;
+            tracing::info!(event = "plugin.connected", plugin, %version, address, "described and accepted");
+        }
+    }
+
+    /// Gives back what was before.
+    fn change(&self, why: Why, detail: &str, manifest: Option<Arc<Manifest>>) -> Arc<Status> {
+        let before = self.now.rcu(|now| {
+            if now.why == Why::ShuttingDown {
+                return Arc::clone(now);
+            }
+            let manifest = manifest.clone().or_else(|| now.manifest.clone());
+            let told = match why {
+                Why::Serving => None,
+                _ => why.event().map(|_| why).or(now.told),
+            };
+            Arc::new(Status { state: why.state(), why, detail: detail.to_owned(), manifest, told })
+        });
+        let changed = before.why != why || before.detail != detail || manifest.is_some();
+        if changed && before.why != Why::ShuttingDown {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        before
+    }
+}

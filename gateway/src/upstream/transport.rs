@@ -1,0 +1,194 @@
+//! How a plugin is reached: a Unix socket, `http://`, or this process. Makes connections; knows nothing of
+//! what is said over them.
+
+use std::{fmt, io, path::PathBuf};
+
+use futures::future::BoxFuture;
+use http::uri::Authority;
+use tokio::net::{TcpStream, UnixStream};
+use tower::{
+    BoxError, Service,
+    util::{BoxCloneSyncService, MapErrLayer},
+};
+
+use super::connection::Connection;
+use crate::config;
+
+/// Makes connections to one address.
+pub(super) trait Transport: Send + Sync + 'static {
+    /// A new connection. The caller sets the time limit.
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>>;
+
+    /// The address, for people and logs.
+    fn address(&self) -> &str;
+}
+
+type BoxedService =
+    BoxCloneSyncService<http::Request<tonic::body::Body>, http::Response<tonic::body::Body>, BoxError>;
+
+/// A plugin in this process: the service that a server would serve over a socket.
+#[derive(Clone)]
+pub struct InProcess(pub(super) BoxedService);
+
+impl InProcess {
+    /// `service`, such as a generated `PluginServiceServer` or tonic's `Routes`.
+    pub fn new<S>(service: S) -> Self
+    where
+        S: Service<http::Request<tonic::body::Body>, Response = http::Response<tonic::body::Body>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+    {
+        let layer = MapErrLayer::new(Into::into as fn(S::Error) -> BoxError);
+        InProcess(BoxCloneSyncService::new(tower::Layer::layer(&layer, service)))
+    }
+}
+
+impl fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InProcess")
+    }
+}
+
+/// The transport of a registered plugin; `builtin` is its service, if it is built in.
+///
+/// # Errors
+/// One sentence that names the member and what would be right.
+pub(super) fn of_plugin(
+    plugin: &config::Plugin,
+    builtin: Option<InProcess>,
+) -> Result<Box<dyn Transport>, String> {
+    let name = &plugin.name;
+    match (&plugin.endpoint, &plugin.builtin, builtin) {
+        (Some(endpoint), None, None) => parse(endpoint).map_err(|error| {
+            format!("plugin `{name}`: `endpoint` is {error}: write `unix:///path` or `http://host:port`")
+        }),
+        (None, Some(builtin), Some(service)) => {
+            Ok(Box::new(BuiltIn { address: format!("builtin:{builtin}"), service }))
+        }
+        (None, Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
+        _ => Err(format!("plugin `{name}`: set exactly one of `endpoint` and `builtin`")),
+    }
+}
+
+fn parse(endpoint: &str) -> Result<Box<dyn Transport>, &'static str> {
+    if let Some(path) = endpoint.strip_prefix("unix://") {
+        if !path.starts_with('/') {
+            return Err("not an absolute path");
+        }
+        return Ok(Box::new(Unix { address: endpoint.to_owned(), path: path.into() }));
+    }
+    let uri: http::Uri = endpoint.parse().map_err(|_| "not a URL")?;
+    let authority = match (uri.scheme_str(), uri.authority()) {
+        (Some("http"), Some(authority)) if matches!(uri.path(), "" | "/") && uri.query().is_none() => {
+            authority
+        }
+        (Some("http"), Some(_)) => return Err("a URL with a path"),
+        _ => return Err("not of a known scheme"),
+    };
+    let port = authority.port_u16().ok_or("without a port")?;
+    if authority.as_str().contains('@') {
+        return Err("a URL with a user");
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Box::new(Tcp { address: endpoint.to_owned(), authority: authority.clone(), host, port }))
+}
+
+struct Tcp {
+    address: String,
+    authority: Authority,
+    host: String,
+    port: u16,
+}
+
+impl Tcp {
+    /// Connects with small writes sent at once: waiting to fill packets costs 40 ms a call.
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((&*self.host, self.port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+impl Transport for Tcp {
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+        Box::pin(async {
+            let stream = self.dial().await?;
+            let private = stream.peer_addr()?.ip().to_canonical().is_loopback();
+            Connection::http2(stream, self.authority.clone(), private).await.map_err(io::Error::other)
+        })
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+struct Unix {
+    address: String,
+    path: PathBuf,
+}
+
+impl Transport for Unix {
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+        Box::pin(async {
+            let stream = UnixStream::connect(&self.path).await?;
+            let authority = Authority::from_static("localhost");
+            Connection::http2(stream, authority, true).await.map_err(io::Error::other)
+        })
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+struct BuiltIn {
+    address: String,
+    service: InProcess,
+}
+
+impl Transport for BuiltIn {
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+        Box::pin(std::future::ready(Ok(Connection::in_process(self.service.clone()))))
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn dialled_socket_sends_small_writes_at_once() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let authority = Authority::from_static("plugin");
+        let tcp = Tcp { address: String::new(), authority, host: "127.0.0.1".into(), port };
+        assert!(tcp.dial().await.expect("listening").nodelay().expect("a socket"));
+    }
+
+    #[test]
+    fn endpoints_that_cannot_be_dialled_are_refused() {
+        for (endpoint, what) in [
+            ("unix://relative.sock", "not an absolute path"),
+            ("http://plugin", "without a port"),
+            ("http://plugin:70000", "without a port"),
+            ("http://plugin:7000/path", "a URL with a path"),
+            ("http://user@plugin:7000", "a URL with a user"),
+            ("https://plugin:7000", "not of a known scheme"),
+            ("plugin:7000", "not of a known scheme"),
+        ] {
+            assert_eq!(parse(endpoint).err(), Some(what), "{endpoint}");
+        }
+        for endpoint in ["unix:///run/a.sock", "http://plugin:7000", "http://[::1]:7000/"] {
+            assert_eq!(parse(endpoint).map(|transport| transport.address().to_owned()), Ok(endpoint.into()));
+        }
+    }
+}
