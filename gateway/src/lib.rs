@@ -23,6 +23,7 @@ pub mod context;
 pub mod digest;
 pub mod error;
 pub mod glob;
+pub mod invoke;
 pub mod json;
 pub mod payload;
 pub mod point;

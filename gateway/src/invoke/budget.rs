@@ -1,0 +1,78 @@
+//! How much time an invocation and each of its steps have (docs/protocol.md, section 3, Budget). Arithmetic only:
+//! what a step does when its time is over is [`super::chain`]'s.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{routing::Step, step::OnError};
+
+/// A step that may be skipped isn't started with less than this.
+const WORTH_STARTING: Duration = Duration::from_millis(10);
+/// What is kept back of the caller's time, so that our answer still reaches it; at most a tenth.
+const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+
+/// The time of one invocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// All of it at the start.
+    total: Duration,
+    /// When it is over.
+    end: Instant,
+}
+
+/// How long a step may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowance {
+    /// Its own time-out.
+    Whole(Duration),
+    /// Less than its own time-out: running out of it is the budget's doing, not the plugin's.
+    Cut(Duration),
+    /// Nothing is left, or too little for a step that may be skipped.
+    Short,
+}
+
+impl Budget {
+    /// The budget of a call received at `received` whose caller waits until `deadline`, if it said so.
+    pub fn new(limit: Duration, received: Instant, deadline: Option<Instant>) -> Self {
+        let total = match deadline {
+            None => limit,
+            Some(deadline) => {
+                let remaining = deadline.saturating_duration_since(received);
+                limit.min(remaining - ANSWER_MARGIN.min(remaining / 10))
+            }
+        };
+        Budget { total, end: received + total }
+    }
+
+    /// When it is over.
+    pub fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// What is left.
+    pub fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// How long `step` may take now.
+    pub fn allowance(&self, step: &Step) -> Allowance {
+        let left = self.left();
+        let usable = match step.on_error {
+            OnError::Fail => left,
+            // Steps that may be skipped leave later steps that must succeed their time.
+            OnError::Skip => left.saturating_sub(step.reserve.min(self.total / 2)),
+        };
+        let least = match step.on_error {
+            OnError::Fail => Duration::from_nanos(1),
+            OnError::Skip => WORTH_STARTING,
+        };
+        if usable < least {
+            Allowance::Short
+        } else if usable < step.timeout {
+            Allowance::Cut(usable)
+        } else {
+            Allowance::Whole(step.timeout)
+        }
+    }
+}

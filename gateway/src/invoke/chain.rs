@@ -1,0 +1,351 @@
+//! Runs one plan over one payload: each step in order, its reply checked and folded, until the plan ends or a
+//! step decides. Observers are handed their copy when the chain is over, however it ended, the caller's going
+//! away included.
+
+use std::{sync::Arc, time::Duration};
+
+use hookgate_proto::{
+    plugin::v1 as wire,
+    types::v1::{Decision, Notice, NoticeKind},
+};
+use tokio::time::Instant;
+
+use super::{
+    Block, Decided, Ended, ExtensionPoint, Remark, StepReport,
+    budget::{Allowance, Budget},
+    decide::{Event, Next, Ruling, decide},
+    reply::{self, Grant, ReplyLimits, Said},
+};
+use crate::{
+    context::CallContext,
+    error::{Code, Error},
+    routing::{Plan, Step, Subject},
+    step::{Mode, OnError, Reason},
+    upstream::{Failure, Replied},
+};
+
+/// The plugins behind a plan's steps. The gateway's are [`super::Invoker`]'s; tests of the chain bring their own.
+pub trait Plugins: Send + Sync {
+    /// Calls the plugin of `step` and gives back its undecoded reply.
+    fn call<P: ExtensionPoint>(
+        &self,
+        step: &Step,
+        call: wire::Call,
+        payload: Arc<P::Payload>,
+        depth: u32,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Replied, Failure>> + Send;
+
+    /// Hands the call to the queue of a plugin that observes; never waits.
+    fn observe<P: ExtensionPoint>(&self, step: &Step, call: wire::Call, payload: Arc<P::Payload>, depth: u32);
+}
+
+/// One run of a plan.
+pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
+    ctx: &'a CallContext,
+    plan: &'a Plan,
+    plugins: &'a C,
+    limits: &'a ReplyLimits,
+    budget: Budget,
+    caller: wire::CallContext,
+    original: Arc<P::Payload>,
+    payload: Arc<P::Payload>,
+    notices: Vec<Remark>,
+    steps: Vec<StepReport>,
+    /// Observers met so far, with the payload as it stood at their place.
+    observers: Vec<(&'a Step, Arc<P::Payload>)>,
+    /// How the chain ended; none while it runs.
+    end: Option<wire::ChainResult>,
+}
+
+/// How one step went.
+struct Went<P: ExtensionPoint> {
+    event: Event,
+    said: Option<Said<P>>,
+    failure: Option<Failure>,
+    duration: Duration,
+    queue: Duration,
+}
+
+impl<P: ExtensionPoint> Went<P> {
+    fn uncalled(event: Event) -> Self {
+        Went { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
+    }
+
+    fn failed(failure: Failure) -> Self {
+        Went {
+            event: Event::Failed(failure.reason),
+            failure: Some(failure),
+            ..Self::uncalled(Event::CallerGone)
+        }
+    }
+
+    fn said(said: Said<P>) -> Self {
+        let event = match said.cancel {
+            Some(_) => Event::Cancelled,
+            None => Event::Continued { patched: said.payload.is_some() },
+        };
+        Went { said: Some(said), ..Self::uncalled(event) }
+    }
+}
+
+impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
+    /// A chain that has not started.
+    pub fn new(
+        ctx: &'a CallContext,
+        plan: &'a Plan,
+        plugins: &'a C,
+        limits: &'a ReplyLimits,
+        budget: Budget,
+        payload: P::Payload,
+    ) -> Self {
+        let original = Arc::new(payload);
+        Chain {
+            ctx,
+            plan,
+            plugins,
+            limits,
+            budget,
+            caller: ctx.for_plugins(),
+            payload: Arc::clone(&original),
+            original,
+            notices: Vec::new(),
+            steps: Vec::with_capacity(plan.steps.len()),
+            observers: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// Runs it to its end. Dropped before that, the caller is gone: the call under way is cancelled with it, and
+    /// the observers are told.
+    pub async fn run(mut self, revision: u64) -> Ended<P> {
+        let result = self.advance().await;
+        for step in &self.plan.steps[self.steps.len()..] {
+            if step.mode == Mode::Observe {
+                let went = self.hand_over(step);
+                self.report(step, &went);
+            }
+        }
+        self.end = Some(chain_result(&result));
+        Ended {
+            result,
+            payload: Arc::clone(&self.payload),
+            modified: !Arc::ptr_eq(&self.payload, &self.original),
+            notices: std::mem::take(&mut self.notices),
+            steps: std::mem::take(&mut self.steps),
+            plan_digest: Arc::clone(&self.plan.digest),
+            revision,
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Decided, Error> {
+        let plan = self.plan;
+        for step in &plan.steps {
+            let went = match step.mode {
+                Mode::Observe => self.hand_over(step),
+                Mode::Enforce | Mode::Advise => self.ask(step).await,
+            };
+            let ruling = self.report(step, &went);
+            let block = went.said.as_ref().and_then(|said| said.cancel.clone());
+            match ruling.next {
+                Next::Apply => self.absorb(step, went.said),
+                Next::Keep => {
+                    if ruling.notice {
+                        self.notices.push(skip_notice(step, went.failure.as_ref()));
+                    }
+                }
+                Next::Block => {
+                    self.absorb(step, went.said);
+                    return match block {
+                        Some(cancel) => Ok(Decided::Block(Block::new(step, cancel))),
+                        None => Err(Error::new(Code::Internal, "a block without a cancel")),
+                    };
+                }
+                Next::Stop => return Err(no_decision(step, went.failure)),
+            }
+        }
+        Ok(Decided::Continue)
+    }
+
+    /// Asks the plugin of `step`.
+    async fn ask(&self, step: &Step) -> Went<P> {
+        if !self.is_met(step) {
+            return Went::uncalled(Event::ConditionFalse);
+        }
+        let grant = match grant(step) {
+            Ok(grant) => grant,
+            Err(failure) => return Went::failed(failure),
+        };
+        let (limit, cut) = match (self.budget.allowance(step), step.on_error) {
+            (Allowance::Whole(limit), _) => (limit, false),
+            (Allowance::Cut(limit), _) => (limit, true),
+            (Allowance::Short, OnError::Skip) => return Went::uncalled(Event::BudgetShort),
+            (Allowance::Short, OnError::Fail) => {
+                return Went::failed(Failure::new(
+                    Reason::Budget,
+                    "none of the invocation's time was left for it",
+                ));
+            }
+        };
+        let started = Instant::now();
+        let call = self.call(step, None);
+        let answer =
+            self.plugins.call::<P>(step, call, Arc::clone(&self.payload), self.ctx.depth + 1, limit).await;
+        let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
+        let read = answer.and_then(|replied| {
+            reply::read::<P>(replied.bytes, &self.payload, grant, self.limits)
+                .map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
+        });
+        let went = match read {
+            Ok(said) => Went::said(said),
+            Err(mut failure) => {
+                if cut && failure.reason == Reason::Timeout {
+                    failure.reason = Reason::Budget;
+                }
+                Went::failed(failure)
+            }
+        };
+        Went { duration: started.elapsed(), queue, ..went }
+    }
+
+    /// Remembers what an observer is to see; it is sent when the chain is over.
+    fn hand_over(&mut self, step: &'a Step) -> Went<P> {
+        if !self.is_met(step) {
+            return Went::uncalled(Event::ConditionFalse);
+        }
+        self.observers.push((step, Arc::clone(&self.payload)));
+        Went::uncalled(Event::HandedOver)
+    }
+
+    fn is_met(&self, step: &Step) -> bool {
+        let (original, current) = (P::subject(&self.original), P::subject(&self.payload));
+        step.conditions.met(&Subject {
+            point: P::POINT,
+            tool: original.tool.zip(current.tool).map(<[&str; 2]>::from),
+            text: original.text.zip(current.text).map(<[&str; 2]>::from),
+            model: current.model.or(self.ctx.request.model.as_deref()),
+            agent: self.ctx.request.agent_id.as_deref(),
+            labels: &self.ctx.request.labels,
+        })
+    }
+
+    fn call(&self, step: &Step, chain_result: Option<wire::ChainResult>) -> wire::Call {
+        wire::Call {
+            context: Some(self.caller.clone()),
+            config_digest: String::new(), // the plugin's client knows it
+            tenant_config: step.tenant_config.clone(),
+            tenant_config_digest: step.tenant_config_digest.to_string(),
+            chain_result,
+        }
+    }
+
+    /// Decides what becomes of the step, and reports it.
+    fn report(&mut self, step: &Step, went: &Went<P>) -> Ruling {
+        let ruling = decide(step.mode, step.on_error, went.event);
+        let reason = match went.event {
+            Event::Failed(reason) => Some(reason),
+            Event::BudgetShort => Some(Reason::Budget),
+            Event::ConditionFalse
+            | Event::Continued { .. }
+            | Event::Cancelled
+            | Event::HandedOver
+            | Event::CallerGone => None,
+        };
+        self.steps.push(StepReport {
+            plugin: Arc::clone(&step.plugin_name),
+            binding: Arc::clone(&step.binding),
+            mode: step.mode,
+            outcome: ruling.outcome,
+            reason,
+            duration: went.duration,
+            queue: went.queue,
+            sanitised: went.said.as_ref().map_or(0, |said| said.sanitised),
+            failed_open: ruling.failed_open,
+        });
+        ruling
+    }
+
+    /// Takes over what a plugin said: its payload and its notices.
+    fn absorb(&mut self, step: &Step, said: Option<Said<P>>) {
+        let Some(said) = said else { return };
+        if let Some(payload) = said.payload {
+            self.payload = payload;
+        }
+        let plugin = &step.plugin_name;
+        self.notices.extend(said.notices.into_iter().map(|notice| Remark {
+            plugin: Arc::clone(plugin),
+            notice,
+            by_gateway: false,
+        }));
+    }
+}
+
+impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
+    /// Hands the observers their calls: here, so that they are told when the caller went away as well.
+    fn drop(&mut self) {
+        let end = self.end.take().unwrap_or_else(|| {
+            // Where the chain broke off, the observers behind it see the payload as it stood there.
+            let behind =
+                self.plan.steps.iter().skip(self.steps.len()).filter(|step| step.mode == Mode::Observe);
+            for step in behind {
+                self.hand_over(step);
+            }
+            wire::ChainResult { code: Some(Code::Cancelled.as_str().into()), ..wire::ChainResult::default() }
+        });
+        for (step, payload) in std::mem::take(&mut self.observers) {
+            let call = self.call(step, Some(end.clone()));
+            self.plugins.observe::<P>(step, call, payload, self.ctx.depth + 1);
+        }
+    }
+}
+
+/// What the plugin of `step` may do, or why it can't be called.
+fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
+    if step.not_offered {
+        let detail = "its binding names this point, but the plugin does not offer it";
+        return Err(Failure::new(Reason::PointNotOffered, detail));
+    }
+    if let Some(refused) = &step.config_refused {
+        return Err(Failure::new(Reason::NotReady, refused.to_string()));
+    }
+    match step.offer {
+        Some(offer) => Ok(Grant { access: offer.access, writable: step.writable.as_deref() }),
+        None => Err(Failure::new(Reason::NotReady, "it has not finished its handshake yet")),
+    }
+}
+
+fn chain_result(result: &Result<Decided, Error>) -> wire::ChainResult {
+    let (decision, plugin, code) = match result {
+        Ok(Decided::Continue) => (Decision::Continue, None, None),
+        Ok(Decided::Block(block)) => {
+            (Decision::Block, Some(block.plugin.to_string()), Some(block.code.clone()))
+        }
+        Err(error) => {
+            (Decision::Unspecified, error.plugin.as_deref().map(str::to_owned), Some(error.code.to_string()))
+        }
+    };
+    wire::ChainResult { decision: decision.into(), plugin, code }
+}
+
+/// Why the chain can't decide: the step failed and must not be skipped.
+fn no_decision(step: &Step, failure: Option<Failure>) -> Error {
+    let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never asked"));
+    let code = Code::of_step(failure.reason, failure.status);
+    let detail = format!("Plugin '{}' failed: {}", step.plugin_name, failure.detail);
+    Error { plugin: Some(Arc::clone(&step.plugin_name)), ..Error::new(code, detail) }
+}
+
+/// What the agent is told about a step that was skipped.
+fn skip_notice(step: &Step, failure: Option<&Failure>) -> Remark {
+    let (code, why) = match failure {
+        Some(failure) => (Code::of_step(failure.reason, failure.status), failure.detail.as_str()),
+        None => (Code::BudgetExhausted, "too little of the invocation's time was left for it"),
+    };
+    let notice = Notice {
+        kind: NoticeKind::Warn.into(),
+        code: Some(code.to_string()),
+        message: format!("Plugin '{}' was skipped: {why}", step.plugin_name),
+        details: bytes::Bytes::new(),
+    };
+    Remark { plugin: Arc::clone(&step.plugin_name), notice, by_gateway: true }
+}

@@ -1,0 +1,171 @@
+//! What follows from how a step went: the table of docs/protocol.md, section 3, as one pure function without a
+//! default arm.
+
+use crate::step::{Mode, OnError, Reason, StepOutcome};
+
+/// How a step went, before its binding's settings are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A match condition is known to be false.
+    ConditionFalse,
+    /// Too little of the budget is left for a step that may be skipped.
+    BudgetShort,
+    /// The plugin said continue, with a patch or without one.
+    Continued {
+        /// Whether the reply changes the payload.
+        patched: bool,
+    },
+    /// The plugin said cancel.
+    Cancelled,
+    /// The step failed.
+    Failed(Reason),
+    /// The call was put into an observer's queue; what the observer says comes later.
+    HandedOver,
+    /// The caller went away.
+    CallerGone,
+}
+
+/// What the chain does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The reply's payload and notices stand; the next step is called.
+    Apply,
+    /// The payload stays as it was before the step; the next step is called.
+    Keep,
+    /// The reply's payload and notices stand; the chain ends as a block.
+    Block,
+    /// The chain ends without a decision.
+    Stop,
+}
+
+/// What becomes of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ruling {
+    /// How the step is reported.
+    pub outcome: StepOutcome,
+    /// What the chain does next.
+    pub next: Next,
+    /// Whether the agent is told that the step was skipped.
+    pub notice: bool,
+    /// Whether a rule that should have been enforced was not.
+    pub failed_open: bool,
+}
+
+/// Decides what becomes of a step. For an observer it is asked twice: when the call is handed over, and when its
+/// reply is there, for the counters alone.
+pub const fn decide(mode: Mode, on_error: OnError, event: Event) -> Ruling {
+    match (mode, event) {
+        (Mode::Enforce | Mode::Advise | Mode::Observe, Event::CallerGone) => {
+            plain(StepOutcome::CancelledByCaller, Next::Stop)
+        }
+        (Mode::Enforce | Mode::Advise | Mode::Observe, Event::ConditionFalse) => {
+            plain(StepOutcome::SkippedCondition, Next::Keep)
+        }
+
+        (Mode::Enforce | Mode::Advise, Event::Continued { patched: false }) => {
+            plain(StepOutcome::Continued, Next::Apply)
+        }
+        (Mode::Enforce | Mode::Advise, Event::Continued { patched: true }) => {
+            plain(StepOutcome::Modified, Next::Apply)
+        }
+        (Mode::Enforce, Event::Cancelled) => plain(StepOutcome::Cancelled, Next::Block),
+        (Mode::Advise, Event::Cancelled) => plain(StepOutcome::WouldBlock, Next::Apply),
+        (Mode::Enforce, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, true),
+        (Mode::Advise, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, false),
+        (Mode::Enforce | Mode::Advise, Event::Failed(_)) => match on_error {
+            OnError::Fail => plain(StepOutcome::Failed, Next::Stop),
+            OnError::Skip => skipped(StepOutcome::FailedOpen, true),
+        },
+        // Only observers are handed over. Were another step ever, its rule would not have been asked.
+        (Mode::Enforce | Mode::Advise, Event::HandedOver) => plain(StepOutcome::Failed, Next::Stop),
+
+        (Mode::Observe, Event::HandedOver | Event::Continued { .. }) => {
+            plain(StepOutcome::Observed, Next::Keep)
+        }
+        (Mode::Observe, Event::Cancelled) => plain(StepOutcome::WouldBlock, Next::Keep),
+        (Mode::Observe, Event::Failed(_)) => plain(StepOutcome::Failed, Next::Keep),
+        (Mode::Observe, Event::BudgetShort) => plain(StepOutcome::SkippedBudget, Next::Keep),
+    }
+}
+
+const fn plain(outcome: StepOutcome, next: Next) -> Ruling {
+    Ruling { outcome, next, notice: false, failed_open: false }
+}
+
+const fn skipped(outcome: StepOutcome, failed_open: bool) -> Ruling {
+    Ruling { outcome, next: Next::Keep, notice: true, failed_open }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODES: [Mode; 3] = [Mode::Enforce, Mode::Advise, Mode::Observe];
+    const ON_ERROR: [OnError; 2] = [OnError::Fail, OnError::Skip];
+
+    fn events() -> Vec<Event> {
+        let failures = Reason::ALL.iter().map(|reason| Event::Failed(*reason));
+        let others = [
+            Event::ConditionFalse,
+            Event::BudgetShort,
+            Event::Continued { patched: false },
+            Event::Continued { patched: true },
+            Event::Cancelled,
+            Event::HandedOver,
+            Event::CallerGone,
+        ];
+        others.into_iter().chain(failures).collect()
+    }
+
+    fn cells() -> impl Iterator<Item = (Mode, OnError, Event)> {
+        MODES.into_iter().flat_map(|mode| {
+            ON_ERROR
+                .into_iter()
+                .flat_map(move |on_error| events().into_iter().map(move |event| (mode, on_error, event)))
+        })
+    }
+
+    #[test]
+    fn a_failure_stops_the_chain_exactly_where_on_error_is_fail() {
+        for (mode, on_error, event) in cells() {
+            let Event::Failed(_) = event else { continue };
+            let next = decide(mode, on_error, event).next;
+            let stops = mode != Mode::Observe && on_error == OnError::Fail;
+            assert_eq!(next, if stops { Next::Stop } else { Next::Keep }, "{mode:?} {on_error:?} {event:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_cancel_in_enforce_blocks() {
+        for (mode, on_error, event) in cells() {
+            let blocks = decide(mode, on_error, event).next == Next::Block;
+            assert_eq!(
+                blocks,
+                mode == Mode::Enforce && event == Event::Cancelled,
+                "{mode:?} {on_error:?} {event:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_payload_is_taken_over_only_from_a_reply_that_arrived() {
+        for (mode, on_error, event) in cells() {
+            let applies = matches!(decide(mode, on_error, event).next, Next::Apply | Next::Block);
+            let replied = matches!(event, Event::Continued { .. } | Event::Cancelled);
+            assert_eq!(applies, replied && mode != Mode::Observe, "{mode:?} {on_error:?} {event:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_was_not_enforced_counts_as_failed_open() {
+        for (mode, on_error, event) in cells() {
+            let open = decide(mode, on_error, event).failed_open;
+            let expected = match (mode, event) {
+                (Mode::Enforce | Mode::Advise, Event::Failed(_)) => on_error == OnError::Skip,
+                (Mode::Enforce, Event::BudgetShort) => true,
+                _ => false,
+            };
+            assert_eq!(open, expected, "{mode:?} {on_error:?} {event:?}");
+        }
+    }
+}

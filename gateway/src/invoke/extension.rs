@@ -1,0 +1,272 @@
+//! The four extension points as types. Everything behind the edge is generic over [`ExtensionPoint`]; what
+//! differs between the points stands in this file alone.
+
+use std::sync::Arc;
+
+use hookgate_proto::{
+    gateway::v1 as gateway,
+    plugin::v1 as plugin,
+    types::v1::{
+        AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
+        BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Notice,
+    },
+};
+use prost::Message;
+
+use crate::{payload::Checked, point::Point};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// One of the four points, with the messages that belong to it.
+pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
+    /// The point as a value.
+    const POINT: Point;
+    /// What the agent is about to send, run or show.
+    type Payload: Message + Checked + Default + Clone + PartialEq + 'static;
+    /// What a plugin may change in it.
+    type Patch: Message + Checked + Default;
+    /// A plugin's reply.
+    type Reply: Message + Default;
+    /// An agent's request.
+    type Request: Message + Checked + Default;
+    /// The answer to the agent.
+    type Response: Message + Default;
+
+    /// Takes an agent's request apart.
+    fn request_parts(request: Self::Request) -> RequestParts<Self::Payload>;
+
+    /// Takes a plugin's reply apart.
+    fn reply_parts(reply: Self::Reply) -> ReplyParts<Self::Patch>;
+
+    /// Puts an answer to the agent together.
+    fn response(parts: ResponseParts<Self::Payload>) -> Self::Response;
+
+    /// Names of the fields that `patch` holds.
+    fn fields(patch: &Self::Patch) -> Vec<&'static str>;
+
+    /// Replaces each field of `payload` that `patch` holds.
+    fn fold(payload: &mut Self::Payload, patch: Self::Patch);
+
+    /// What match conditions may look at.
+    fn subject(payload: &Self::Payload) -> Subject<'_>;
+}
+
+/// An agent's request, taken apart.
+pub struct RequestParts<Payload> {
+    /// What the agent says about its call.
+    pub context: gateway::RequestContext,
+    /// Absent: the request breaks the contract.
+    pub payload: Option<Payload>,
+    /// The chain the agent expects.
+    pub expect_plan_digest: Option<String>,
+}
+
+/// A plugin's reply, taken apart.
+pub struct ReplyParts<Patch> {
+    /// Absent: a bad reply.
+    pub verdict: Option<Verdict>,
+    /// Changes to the payload.
+    pub modify: Option<Patch>,
+    /// Remarks.
+    pub notices: Vec<Notice>,
+}
+
+/// What a plugin wants.
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Stop.
+    Cancel(plugin::Cancel),
+}
+
+/// An answer to the agent, before it is put together.
+pub struct ResponseParts<Payload> {
+    /// The payload as the chain left it.
+    pub payload: Arc<Payload>,
+    /// Whether a plugin changed it.
+    pub modified: bool,
+    /// Set when a plugin blocked.
+    pub block: Option<gateway::Block>,
+    /// In the order of the chain.
+    pub notices: Vec<gateway::PluginNotice>,
+    /// In the order of the chain.
+    pub steps: Vec<gateway::Step>,
+    /// Digest of the chain that ran.
+    pub plan_digest: String,
+    /// Revision of the routing.
+    pub revision: u64,
+    /// Our id of the invocation.
+    pub request_id: String,
+}
+
+/// What match conditions may look at in a payload; `None` where the point or the payload has no such thing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// The tool's name.
+    pub tool: Option<&'a str>,
+    /// The user's text, or the answer's.
+    pub text: Option<&'a str>,
+    /// The model that answered.
+    pub model: Option<&'a str>,
+}
+
+/// A value that a field of a patch carries, where it carries one.
+trait Held {
+    fn held(&self) -> bool;
+}
+
+impl Held for Option<String> {
+    fn held(&self) -> bool {
+        self.is_some()
+    }
+}
+
+impl Held for Option<bytes::Bytes> {
+    /// Empty bytes for a JSON value mean that it is absent (docs/protocol.md, section 1).
+    fn held(&self) -> bool {
+        self.as_ref().is_some_and(|json| !json.is_empty())
+    }
+}
+
+impl Held for Option<hookgate_proto::types::v1::MediaList> {
+    fn held(&self) -> bool {
+        self.is_some()
+    }
+}
+
+macro_rules! extension_point {
+    (
+        $(#[$doc:meta])* $name:ident: $payload:ident, $patch:ident, $request:ident, $response:ident,
+        subject: |$seen:ident| $subject:expr,
+        fold: |$target:ident| { $($field:ident => $apply:expr,)+ }
+    ) => {
+        $(#[$doc])*
+        pub struct $name;
+
+        impl sealed::Sealed for $name {}
+
+        impl ExtensionPoint for $name {
+            const POINT: Point = Point::$name;
+            type Payload = $payload;
+            type Patch = $patch;
+            type Reply = plugin::$response;
+            type Request = gateway::$request;
+            type Response = gateway::$response;
+
+            fn request_parts(request: Self::Request) -> RequestParts<$payload> {
+                RequestParts {
+                    context: request.context.unwrap_or_default(),
+                    payload: request.payload,
+                    expect_plan_digest: request.expect_plan_digest,
+                }
+            }
+
+            fn reply_parts(reply: Self::Reply) -> ReplyParts<$patch> {
+                ReplyParts { verdict: reply.verdict.map(Verdict::from), modify: reply.modify, notices: reply.notices }
+            }
+
+            fn response(parts: ResponseParts<$payload>) -> Self::Response {
+                use hookgate_proto::types::v1::Decision;
+                let decision = if parts.block.is_some() { Decision::Block } else { Decision::Continue };
+                gateway::$response {
+                    decision: decision.into(),
+                    payload: Some(Arc::unwrap_or_clone(parts.payload)),
+                    modified: parts.modified,
+                    block: parts.block,
+                    notices: parts.notices,
+                    steps: parts.steps,
+                    plan_digest: parts.plan_digest,
+                    revision: parts.revision,
+                    request_id: parts.request_id,
+                }
+            }
+
+            fn fields(patch: &$patch) -> Vec<&'static str> {
+                let mut fields = Vec::new();
+                $(if patch.$field.held() { fields.push(stringify!($field)); })+
+                fields
+            }
+
+            fn fold($target: &mut $payload, patch: $patch) {
+                $(if patch.$field.held() && let Some(value) = patch.$field { ($apply)(value); })+
+            }
+
+            fn subject($seen: &$payload) -> Subject<'_> {
+                $subject
+            }
+        }
+    };
+}
+
+macro_rules! verdict_from {
+    ($($module:ident),+) => {
+        $(impl From<plugin::$module::Verdict> for Verdict {
+            fn from(verdict: plugin::$module::Verdict) -> Self {
+                match verdict {
+                    plugin::$module::Verdict::Continue(plugin::Continue {}) => Verdict::Continue,
+                    plugin::$module::Verdict::Cancel(cancel) => Verdict::Cancel(cancel),
+                }
+            }
+        })+
+    };
+}
+
+verdict_from!(
+    before_llm_request_response,
+    before_tool_call_response,
+    after_tool_result_response,
+    before_response_response
+);
+
+extension_point! {
+    /// The agent is about to send user input to a model.
+    BeforeLlmRequest: BeforeLlmRequestPayload, BeforeLlmRequestPatch, BeforeLlmRequestRequest, BeforeLlmRequestResponse,
+    subject: |payload| Subject { text: Some(&payload.text), ..Subject::default() },
+    fold: |payload| {
+        text => |value| payload.text = value,
+        images => |list: hookgate_proto::types::v1::MediaList| payload.images = list.items,
+        files => |list: hookgate_proto::types::v1::MediaList| payload.files = list.items,
+        system_prompt => |value| payload.system_prompt = Some(value),
+        messages => |json| payload.messages = json,
+        tools => |json| payload.tools = json,
+        extra => |json| payload.extra = json,
+    }
+}
+
+extension_point! {
+    /// The agent is about to run a tool.
+    BeforeToolCall: BeforeToolCallPayload, BeforeToolCallPatch, BeforeToolCallRequest, BeforeToolCallResponse,
+    subject: |payload| Subject { tool: Some(&payload.tool_name), ..Subject::default() },
+    fold: |payload| {
+        tool_name => |value| payload.tool_name = value,
+        args => |json| payload.args = json,
+        extra => |json| payload.extra = json,
+    }
+}
+
+extension_point! {
+    /// The agent is about to hand a tool's result, or its failure, back to the model.
+    AfterToolResult: AfterToolResultPayload, AfterToolResultPatch, AfterToolResultRequest, AfterToolResultResponse,
+    subject: |payload| Subject { tool: Some(&payload.tool_name), ..Subject::default() },
+    fold: |payload| {
+        result => |json| payload.result = json,
+        extra => |json| payload.extra = json,
+    }
+}
+
+extension_point! {
+    /// The agent is about to show the answer to the user.
+    BeforeResponse: BeforeResponsePayload, BeforeResponsePatch, BeforeResponseRequest, BeforeResponseResponse,
+    subject: |payload| Subject {
+        text: Some(&payload.content),
+        model: payload.model.as_deref(),
+        ..Subject::default()
+    },
+    fold: |payload| {
+        content => |value| payload.content = value,
+        reasoning => |value| payload.reasoning = Some(value),
+        extra => |json| payload.extra = json,
+    }
+}

@@ -1,0 +1,127 @@
+//! Runs a tenant's chain of plugins over one payload.
+//!
+//! The four extension points are types ([`ExtensionPoint`]) and everything is generic over them: one mechanism,
+//! four points. [`chain`] runs the steps, [`reply`] reads what a plugin says, [`decide`] is the table of what
+//! follows from it, [`budget`] the arithmetic of time. Knows nothing of HTTP, tokens or metrics.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use hookgate_proto::plugin::v1 as wire;
+use tokio::time::Instant;
+
+use crate::{
+    context::CallContext,
+    error::{Code, Error},
+    routing::{RouteTable, Step, TenantPlans},
+    upstream::{CallMeta, Failure, PluginClient, Replied},
+};
+
+pub mod budget;
+pub mod chain;
+#[cfg(test)]
+mod chain_tests;
+pub mod decide;
+mod extension;
+mod observe;
+mod outcome;
+pub mod reply;
+#[cfg(test)]
+mod reply_tests;
+
+pub use budget::Budget;
+pub use chain::{Chain, Plugins};
+pub use extension::{
+    AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyParts,
+    RequestParts, ResponseParts, Subject, Verdict,
+};
+pub use outcome::{Block, Decided, Ended, Remark, StepReport};
+pub use reply::ReplyLimits;
+
+/// A routing table with the plugins that its steps name by index; published together.
+pub struct Routes {
+    /// Who is served, with which steps.
+    pub table: RouteTable,
+    /// The plugins, in the order of the configuration.
+    pub clients: Vec<Arc<PluginClient>>,
+    /// Sizes of replies.
+    pub replies: ReplyLimits,
+}
+
+/// Runs chains over the routes that are in force.
+pub struct Invoker {
+    routes: ArcSwap<Routes>,
+    budget: Duration,
+}
+
+impl Invoker {
+    /// An invoker whose invocations take at most `budget`.
+    pub fn new(routes: Routes, budget: Duration) -> Self {
+        Invoker { routes: ArcSwap::from_pointee(routes), budget }
+    }
+
+    /// The routes in force; a call takes them once and keeps them.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.routes.load_full()
+    }
+
+    /// Puts other routes in force for the calls that come.
+    pub fn publish(&self, routes: Routes) {
+        self.routes.store(Arc::new(routes));
+    }
+
+    /// The time of a call received at `received` whose caller waits until `deadline`.
+    pub fn budget(&self, received: Instant, deadline: Option<Instant>) -> Budget {
+        Budget::new(self.budget, received, deadline)
+    }
+
+    /// Runs the tenant's chain at `P` over `payload`.
+    ///
+    /// # Errors
+    /// PLAN_CHANGED when the caller expects another chain. A chain that can't decide is no error here: it has
+    /// steps to report, and its error is inside [`Ended`].
+    pub async fn run<P: ExtensionPoint>(
+        &self,
+        routes: &Routes,
+        tenant: &TenantPlans,
+        ctx: &CallContext,
+        payload: P::Payload,
+        expected_digest: Option<&str>,
+    ) -> Result<Ended<P>, Error> {
+        let plan = tenant.plan(P::POINT);
+        if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
+            return Err(Error::new(
+                Code::PlanChanged,
+                "The chain is not the one of `expect_plan_digest` any more",
+            ));
+        }
+        let budget = self.budget(ctx.received, ctx.deadline);
+        let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload);
+        Ok(chain.run(routes.table.revision()).await)
+    }
+}
+
+impl Plugins for Routes {
+    async fn call<P: ExtensionPoint>(
+        &self,
+        step: &Step,
+        call: wire::Call,
+        payload: Arc<P::Payload>,
+        depth: u32,
+        limit: Duration,
+    ) -> Result<Replied, Failure> {
+        self.clients[step.plugin]
+            .call(P::POINT, call, payload, CallMeta { depth, ..CallMeta::default() }, limit)
+            .await
+    }
+
+    fn observe<P: ExtensionPoint>(
+        &self,
+        step: &Step,
+        call: wire::Call,
+        payload: Arc<P::Payload>,
+        depth: u32,
+    ) {
+        observe::enqueue::<P>(&self.clients[step.plugin], step, call, payload, depth, self.replies);
+    }
+}

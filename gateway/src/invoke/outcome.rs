@@ -1,0 +1,104 @@
+//! What came of an invocation: domain types that the edge turns into an answer, a log line and metrics.
+
+use std::{sync::Arc, time::Duration};
+
+use hookgate_proto::types::v1::{CancelScope, Notice};
+
+use super::{ExtensionPoint, reply::Cancelled};
+use crate::{
+    error::Error,
+    routing::Step,
+    step::{Mode, Reason, StepOutcome},
+};
+
+/// How an invocation ended, with all that is known about it.
+pub struct Ended<P: ExtensionPoint> {
+    /// What the chain decided, or why it could not.
+    pub result: Result<Decided, Error>,
+    /// The payload as the chain left it.
+    pub payload: Arc<P::Payload>,
+    /// Whether a plugin changed it.
+    pub modified: bool,
+    /// Remarks, in the order of the chain.
+    pub notices: Vec<Remark>,
+    /// What happened, in the order of the chain.
+    pub steps: Vec<StepReport>,
+    /// Digest of the chain that ran.
+    pub plan_digest: Arc<str>,
+    /// Revision of the routing that was in force.
+    pub revision: u64,
+}
+
+/// What a chain decided. A block is not an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// Go on.
+    Continue,
+    /// Do not go on.
+    Block(Block),
+}
+
+/// A block: which plugin, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The plugin that cancelled.
+    pub plugin: Arc<str>,
+    /// Its binding.
+    pub binding: Arc<str>,
+    /// Never one of [`crate::error::Code`].
+    pub code: String,
+    /// For the user.
+    pub message: String,
+    /// When to ask again, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// How far it reaches.
+    pub scope: CancelScope,
+}
+
+impl Block {
+    /// The block that `step` leads to.
+    pub(super) fn new(step: &Step, cancel: Cancelled) -> Self {
+        Block {
+            plugin: Arc::clone(&step.plugin_name),
+            binding: Arc::clone(&step.binding),
+            code: cancel.code,
+            message: cancel.message,
+            retry_after_ms: cancel.retry_after_ms,
+            scope: cancel.scope,
+        }
+    }
+}
+
+/// A notice with the plugin it is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remark {
+    /// The plugin.
+    pub plugin: Arc<str>,
+    /// What is said.
+    pub notice: Notice,
+    /// Whether the gateway says it about the plugin, for operators, and not the plugin itself.
+    pub by_gateway: bool,
+}
+
+/// What became of one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepReport {
+    /// The plugin.
+    pub plugin: Arc<str>,
+    /// Its binding.
+    pub binding: Arc<str>,
+    /// What the binding lets the plugin do.
+    pub mode: Mode,
+    /// How it ended.
+    pub outcome: StepOutcome,
+    /// Why it failed or was skipped for time.
+    pub reason: Option<Reason>,
+    /// Time spent in the step; zero for steps that were not called.
+    pub duration: Duration,
+    /// The part of it spent waiting for a place among the plugin's calls.
+    pub queue: Duration,
+    /// What was wrong with the reply and was left out of it.
+    pub sanitised: u32,
+    /// Whether a rule that should have been enforced was not.
+    pub failed_open: bool,
+}

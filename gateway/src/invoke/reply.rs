@@ -1,0 +1,259 @@
+//! Reads a plugin's reply: decodes it, checks it against the contract and the step's grants, and folds its patch
+//! into a copy of the payload, all or nothing (docs/protocol.md, section 3).
+//!
+//! A cancel is a cancel whatever else is wrong with the reply: what is wrong is left out and counted. Beside
+//! `continue` anything wrong makes the whole reply a failure.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hookgate_proto::{
+    plugin::v1::Cancel,
+    types::v1::{CancelScope, Notice, NoticeKind},
+};
+use prost::Message;
+
+use super::{ExtensionPoint, Verdict};
+use crate::{
+    error::Code,
+    json,
+    payload::{Check, Checked, Findings},
+    routing::Access,
+    step::Reason,
+};
+
+/// Longest message of a cancel, in bytes.
+const MESSAGE_BYTES: usize = 1024;
+/// Message of a cancel that has none.
+const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
+/// Code of a cancel that has none, or one that it may not use.
+const DEFAULT_CODE: &str = "BLOCKED";
+/// By how much a chain may grow a payload over the request limit, in bytes.
+const GROWTH_BYTES: usize = 64 << 10;
+
+/// Sizes that replies keep to.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplyLimits {
+    /// Largest request, in bytes; a folded payload may be 64 KiB larger.
+    pub request: usize,
+    /// Most notices.
+    pub notices: usize,
+    /// All notices together, in bytes.
+    pub notice_bytes: usize,
+    /// Details of one notice, in bytes.
+    pub details_bytes: usize,
+}
+
+/// What one step may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Grant<'a> {
+    /// What the plugin's manifest declares.
+    pub access: Access,
+    /// The only fields it may patch; absent: all that the point allows.
+    pub writable: Option<&'a [String]>,
+}
+
+/// What a plugin said, checked.
+pub struct Said<P: ExtensionPoint> {
+    /// Absent: continue.
+    pub cancel: Option<Cancelled>,
+    /// The payload with the patch applied; absent: no patch.
+    pub payload: Option<Arc<P::Payload>>,
+    /// Its remarks.
+    pub notices: Vec<Notice>,
+    /// How many things were wrong with the reply and were left out.
+    pub sanitised: u32,
+}
+
+/// A cancel with everything in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Valid, and none of our own error codes.
+    pub code: String,
+    /// Not empty, at most 1 KiB.
+    pub message: String,
+    /// When to ask again, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// Never unspecified.
+    pub scope: CancelScope,
+}
+
+/// Why a reply counts as a failed step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// `bad_reply`, `forbidden_patch` or `too_large`.
+    pub reason: Reason,
+    /// What is wrong with it, for the operator.
+    pub detail: String,
+}
+
+impl Flaw {
+    fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Flaw { reason, detail: detail.into() }
+    }
+}
+
+/// Reads the reply that `bytes` hold to a call that carried `payload`.
+pub fn read<P: ExtensionPoint>(
+    bytes: Bytes,
+    payload: &Arc<P::Payload>,
+    grant: Grant<'_>,
+    limits: &ReplyLimits,
+) -> Result<Said<P>, Flaw> {
+    let reply = P::Reply::decode(bytes)
+        .map_err(|error| Flaw::new(Reason::BadReply, format!("its reply cannot be decoded: {error}")))?;
+    let parts = P::reply_parts(reply);
+    let folded = match parts.modify {
+        Some(patch) => folded::<P>(patch, payload, grant, limits),
+        None => Ok(None),
+    };
+    match parts.verdict {
+        None => Err(Flaw::new(Reason::BadReply, "its reply holds neither continue nor cancel")),
+        Some(Verdict::Continue) => {
+            let payload = folded?;
+            check_notices(&parts.notices, limits)?;
+            Ok(Said { cancel: None, payload, notices: parts.notices, sanitised: 0 })
+        }
+        Some(Verdict::Cancel(cancel)) => {
+            let mut sanitised = u32::from(folded.is_err());
+            let cancel = cancelled(cancel, &parts.notices, &mut sanitised);
+            let notices = keep_valid(parts.notices, limits, &mut sanitised);
+            Ok(Said { cancel: Some(cancel), payload: folded.unwrap_or(None), notices, sanitised })
+        }
+    }
+}
+
+/// The payload with `patch` applied, or nothing when the patch is empty.
+fn folded<P: ExtensionPoint>(
+    patch: P::Patch,
+    payload: &Arc<P::Payload>,
+    grant: Grant<'_>,
+    limits: &ReplyLimits,
+) -> Result<Option<Arc<P::Payload>>, Flaw> {
+    let fields = P::fields(&patch);
+    let Some(first) = fields.first() else { return Ok(None) };
+    if grant.access == Access::Read {
+        return Err(Flaw::new(
+            Reason::ForbiddenPatch,
+            format!("it patches `{first}`, but its manifest declares access READ"),
+        ));
+    }
+    if let Some(writable) = grant.writable
+        && let Some(field) = fields.iter().find(|field| !writable.iter().any(|name| name == *field))
+    {
+        return Err(Flaw::new(
+            Reason::ForbiddenPatch,
+            format!("it patches `{field}`, but its binding lets it write only {writable:?}"),
+        ));
+    }
+    if let Some(violation) = patch.violations("/modify").into_iter().next() {
+        return Err(Flaw::new(Reason::BadReply, format!("{}: {}", violation.pointer, violation.message)));
+    }
+    let mut folded = P::Payload::clone(payload);
+    P::fold(&mut folded, patch);
+    // The patch's fields are checked; this is for what depends on several, so nothing is scanned again.
+    let mut findings = Findings::default();
+    folded.check(&mut Check::of_scanned("/payload", &mut findings));
+    if let Some(violation) = findings.into_violations().into_iter().next() {
+        return Err(Flaw::new(
+            Reason::BadReply,
+            format!("its patch leads to {}: {}", violation.pointer, violation.message),
+        ));
+    }
+    let size = folded.encoded_len();
+    if size > limits.request + GROWTH_BYTES {
+        return Err(Flaw::new(Reason::TooLarge, format!("its patch makes the payload {size} bytes large")));
+    }
+    Ok(Some(Arc::new(folded)))
+}
+
+/// What is wrong with one notice.
+fn notice_flaw(notice: &Notice, limits: &ReplyLimits) -> Option<&'static str> {
+    if matches!(notice.kind(), NoticeKind::Unspecified) {
+        return Some("has no kind");
+    }
+    if notice.code.as_deref().is_some_and(|code| !is_code(code)) {
+        return Some("has a code outside [A-Za-z][A-Za-z0-9_.:-]{0,63}");
+    }
+    if notice.details.len() > limits.details_bytes {
+        return Some("has details over the limit");
+    }
+    let object = || matches!(json::scan(&notice.details, json::MAX_DEPTH), Ok(json::Kind::Object));
+    if !notice.details.is_empty() && !object() {
+        return Some("has details that are not a JSON object");
+    }
+    None
+}
+
+fn check_notices(notices: &[Notice], limits: &ReplyLimits) -> Result<(), Flaw> {
+    if notices.len() > limits.notices {
+        let detail = format!("its reply holds {} notices, {} are allowed", notices.len(), limits.notices);
+        return Err(Flaw::new(Reason::BadReply, detail));
+    }
+    let size: usize = notices.iter().map(Message::encoded_len).sum();
+    if size > limits.notice_bytes {
+        let detail = format!("its notices are {size} bytes, {} are allowed", limits.notice_bytes);
+        return Err(Flaw::new(Reason::BadReply, detail));
+    }
+    for (index, notice) in notices.iter().enumerate() {
+        if let Some(flaw) = notice_flaw(notice, limits) {
+            return Err(Flaw::new(Reason::BadReply, format!("/notices/{index} {flaw}")));
+        }
+    }
+    Ok(())
+}
+
+/// The notices that keep to the rules, as many of them as the limits allow.
+fn keep_valid(notices: Vec<Notice>, limits: &ReplyLimits, sanitised: &mut u32) -> Vec<Notice> {
+    let given = notices.len();
+    let mut left = limits.notice_bytes;
+    let kept: Vec<Notice> = notices
+        .into_iter()
+        .filter(|notice| notice_flaw(notice, limits).is_none())
+        .take(limits.notices)
+        .take_while(|notice| {
+            let size = notice.encoded_len();
+            let fits = size <= left;
+            left = left.saturating_sub(size);
+            fits
+        })
+        .collect();
+    *sanitised += u32::from(kept.len() < given);
+    kept
+}
+
+/// Puts a cancel in order, counting what had to be mended.
+fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> Cancelled {
+    let usable = |code: &str| is_code(code) && !Code::is_reserved(code);
+    let code = if usable(&cancel.code) {
+        cancel.code.clone()
+    } else if cancel.code.is_empty() {
+        let first = notices.iter().find(|notice| notice.kind() == NoticeKind::Block);
+        first
+            .and_then(|notice| notice.code.clone())
+            .filter(|code| usable(code))
+            .unwrap_or_else(|| DEFAULT_CODE.into())
+    } else {
+        *sanitised += 1;
+        DEFAULT_CODE.into()
+    };
+    let scope = match cancel.scope() {
+        CancelScope::Run => CancelScope::Run,
+        CancelScope::Step | CancelScope::Unspecified => CancelScope::Step,
+    };
+    let mut message = cancel.message;
+    if message.is_empty() {
+        message = DEFAULT_MESSAGE.into();
+    } else if message.len() > MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+        *sanitised += 1;
+    }
+    Cancelled { code, message, retry_after_ms: cancel.retry_after_ms, scope }
+}
+
+/// Whether `code` is `[A-Za-z][A-Za-z0-9_.:-]{0,63}`.
+pub fn is_code(code: &str) -> bool {
+    code.len() <= 64
+        && code.starts_with(|c: char| c.is_ascii_alphabetic())
+        && code.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-'))
+}
