@@ -17,16 +17,21 @@
 //! Arrows point one way: `ingress` -> `invoke` -> {`routing`, `upstream`} -> the contract. [`app`] wires it all.
 //! The vocabularies that everybody shares stand at the root: [`point`], [`step`], [`error`], [`context`].
 
+pub mod app;
 pub mod auth;
+pub mod builtin;
+pub mod cli;
 pub mod config;
 pub mod context;
 pub mod digest;
 pub mod error;
 pub mod glob;
+pub mod ingress;
 pub mod invoke;
 pub mod json;
 pub mod payload;
 pub mod point;
 pub mod routing;
 pub mod step;
+pub mod telemetry;
 pub mod upstream;

@@ -1,0 +1,87 @@
+//! What each port answers with: gRPC or HTTP, told apart by the content type.
+
+use std::sync::Arc;
+
+use axum::{Router, body::Body};
+use http::{HeaderMap, Request, Response, header};
+use tonic::service::Routes;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::ServiceExt;
+
+use crate::ingress::{
+    call::Gateway,
+    grpc::GrpcEdge,
+    http as http_edge,
+    ops::{self, Readiness},
+    server::Edge,
+};
+
+/// The data port: extension points over HTTP and gRPC, health and reflection.
+#[derive(Clone)]
+pub(super) struct DataEdge {
+    http: Router,
+    grpc: GrpcEdge,
+}
+
+impl DataEdge {
+    pub(super) fn new(gateway: Arc<Gateway>, health: HealthServer<impl Health>) -> Self {
+        let mut services = tonic::service::RoutesBuilder::default();
+        services.add_service(health);
+        add_reflection(&mut services);
+        DataEdge {
+            http: http_edge::router(Arc::clone(&gateway)),
+            grpc: GrpcEdge::new(gateway, services.routes()),
+        }
+    }
+}
+
+fn add_reflection(services: &mut tonic::service::RoutesBuilder) {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(hookgate_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    services.add_service(builder().build_v1().expect("the descriptors in git are valid"));
+    // Older tools ask for the version before.
+    services.add_service(builder().build_v1alpha().expect("the descriptors in git are valid"));
+}
+
+impl Edge for DataEdge {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        if is_grpc(request.headers()) {
+            self.grpc.call(request).await
+        } else {
+            ask(&self.http, request).await
+        }
+    }
+}
+
+/// The ops port: probes, and health over gRPC.
+#[derive(Clone)]
+pub(super) struct OpsEdge {
+    http: Router,
+    grpc: Router,
+}
+
+impl OpsEdge {
+    pub(super) fn new(readiness: Arc<Readiness>, health: HealthServer<impl Health>) -> Self {
+        OpsEdge { http: ops::router(readiness), grpc: Routes::new(health).prepare().into_axum_router() }
+    }
+}
+
+impl Edge for OpsEdge {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        ask(if is_grpc(request.headers()) { &self.grpc } else { &self.http }, request).await
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {
+    match router.clone().oneshot(request).await {
+        Ok(answer) => answer,
+        Err(impossible) => match impossible {},
+    }
+}

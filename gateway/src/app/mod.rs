@@ -1,0 +1,212 @@
+//! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
+//! knows every part.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic_health::ServingStatus;
+use uuid::Uuid;
+
+use crate::{
+    auth::Authenticator,
+    builtin,
+    config::{Config, Loaded, Problem, Problems, resolve_references},
+    ingress::{
+        admission::Admission,
+        answer::BlockStatuses,
+        call::{Gateway, Limits},
+        ops::Readiness,
+        server,
+    },
+    invoke::{Invoker, ReplyLimits, Routes},
+    routing::RouteTable,
+    upstream::{PluginClient, Shared},
+};
+
+mod drain;
+mod edges;
+mod publisher;
+mod start;
+
+use edges::{DataEdge, OpsEdge};
+use publisher::Publisher;
+pub use start::Missing;
+
+/// Revision of the routing that a file makes; it stays the same until the process ends.
+const FILE_REVISION: u64 = 1;
+
+/// A gateway, put together and not started.
+pub struct App {
+    config: Config,
+    gateway: Arc<Gateway>,
+    clients: Vec<Arc<PluginClient>>,
+    shared: Shared,
+}
+
+/// Why a gateway ended otherwise than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// An address can't be listened on.
+    #[error("can't listen on {address} (`{key}`): {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The key that says it.
+        key: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A plugin that must be there isn't.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+}
+
+impl App {
+    /// Puts a gateway together; nothing is bound or dialled yet.
+    ///
+    /// # Errors
+    /// Every mistake of the configuration that its parts find, with the lines.
+    pub fn build(loaded: Loaded) -> Result<Self, Problems> {
+        let config = &loaded.config;
+        let mut problems = Vec::new();
+        let auth = keep(Authenticator::new(&config.auth), &mut problems, |violations| {
+            violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
+        });
+        let instance = Uuid::now_v7().to_string();
+        let (limits, observers) = (config.limits.clone(), config.observers.clone());
+        let resolve = |config: &_| Ok(resolve_references(config, environment())?.expose().clone());
+        let shared = Shared::new(instance, limits, observers, resolve);
+        let clients = keep(clients(config, &shared), &mut problems, |found| found);
+        let no_manifests = vec![None; config.plugins.len()];
+        let table =
+            keep(RouteTable::build(config, &no_manifests, FILE_REVISION), &mut problems, |found| found);
+        let (Some(auth), Some(clients), Some(table)) = (auth, clients, table) else {
+            return Err(loaded.render(&problems));
+        };
+        let routes = Routes { table, clients: clients.clone(), replies: reply_limits(config) };
+        let gateway = Gateway {
+            auth,
+            invoker: Invoker::new(routes, config.limits.budget.0),
+            admission: Admission::new(config.limits.in_flight, bytes(config.limits.bytes_in_flight)),
+            limits: Limits { request: bytes(config.limits.request), detail: config.answer.detail },
+            statuses: block_statuses(config),
+            abort: CancellationToken::new(),
+        };
+        Ok(App { config: loaded.config, gateway: Arc::new(gateway), clients, shared })
+    }
+
+    /// Runs until SIGTERM or Ctrl-C, then drains.
+    ///
+    /// # Errors
+    /// When an address is taken, or a required plugin is missing.
+    pub async fn run(self) -> Result<(), RunError> {
+        let data = listen(self.config.server.data_addr, "server.data_addr").await?;
+        let ops = listen(self.config.server.ops_addr, "server.ops_addr").await?;
+        let (data_addr, ops_addr) = (bound(&data), bound(&ops));
+        let lifecycle = Lifecycle::default();
+        let readiness = Readiness::new(Arc::clone(&self.gateway), lifecycle.draining.clone());
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_service_status("", ServingStatus::NotServing).await;
+
+        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
+        let connections = lifecycle.connections.clone();
+        tokio::spawn(server::serve(data, edge, lifecycle.goaway.clone(), connections));
+        let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
+        tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
+        tracing::info!(%data_addr, %ops_addr, "listening");
+
+        let publisher = Publisher::new(self.config.clone(), Arc::clone(&self.gateway), self.clients.clone());
+        for client in &self.clients {
+            client.spawn(lifecycle.ended.clone());
+        }
+        let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
+        tokio::spawn(async move { gateway.auth.refresh(ended).await });
+        tokio::select! {
+            started = start::wait(&self.config, &self.clients, self.shared.changes()) => started?,
+            () = drain::signal() => return Ok(()), // nothing was served yet
+        }
+        publisher.refresh();
+        readiness.started();
+        health.set_service_status("", ServingStatus::Serving).await;
+        tracing::info!("started");
+
+        tokio::select! {
+            () = publisher.follow(self.shared.changes()) => {}
+            () = drain::signal() => {}
+        }
+        let drained = drain::run(&self.config, &self.gateway, &self.clients, &lifecycle, &health);
+        tokio::select! {
+            () = drained => {}
+            () = drain::signal() => tracing::warn!("asked a second time: calls under way are given up"),
+        }
+        lifecycle.ended.cancel();
+        Ok(())
+    }
+}
+
+/// The process's environment. Variables that are not UTF-8 can't be named in a configuration and are left out.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Where a gateway is on its way down, in this order.
+#[derive(Default)]
+struct Lifecycle {
+    /// Readiness is off, calls are still taken.
+    draining: CancellationToken,
+    /// No more connections, those there are told to go.
+    goaway: CancellationToken,
+    /// Everything is over.
+    ended: CancellationToken,
+    /// The data port's connections.
+    connections: TaskTracker,
+}
+
+/// The value, or its problems added to `problems`.
+fn keep<T, E>(
+    result: Result<T, E>,
+    problems: &mut Vec<Problem>,
+    into: impl FnOnce(E) -> Vec<Problem>,
+) -> Option<T> {
+    result.map_err(|error| problems.extend(into(error))).ok()
+}
+
+fn clients(config: &Config, shared: &Shared) -> Result<Vec<Arc<PluginClient>>, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut clients = Vec::with_capacity(config.plugins.len());
+    for (index, plugin) in config.plugins.iter().enumerate() {
+        let builtin = plugin.builtin.as_deref().and_then(builtin::service);
+        let client = PluginClient::new(plugin, shared, builtin);
+        let at_plugin = |message| vec![Problem::new(format!("/plugins/{index}"), message)];
+        clients.extend(keep(client, &mut problems, at_plugin));
+    }
+    if problems.is_empty() { Ok(clients) } else { Err(problems) }
+}
+
+fn reply_limits(config: &Config) -> ReplyLimits {
+    ReplyLimits {
+        request: bytes(config.limits.request),
+        notices: config.limits.notices,
+        notice_bytes: bytes(config.limits.notice_bytes),
+        details_bytes: bytes(config.limits.details_bytes),
+    }
+}
+
+fn block_statuses(config: &Config) -> BlockStatuses {
+    let of_plugin = config.plugins.iter().map(|plugin| (plugin.name.clone(), plugin.block_status.clone()));
+    BlockStatuses { of_all: config.block_status.clone(), of_plugin: of_plugin.collect() }
+}
+
+fn bytes(size: crate::config::Size) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, key, source })
+}
+
+fn bound(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("a bound listener has an address")
+}

@@ -1,0 +1,38 @@
+//! `hookgate plugin run`: the reference plugins, each as a process of its own.
+
+use clap::{Subcommand, ValueEnum};
+
+use super::Exit;
+use crate::{config::Log, telemetry};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Serves a reference plugin until SIGTERM or Ctrl-C.
+    #[command(
+        after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock"
+    )]
+    Run {
+        /// Which one.
+        name: Name,
+        /// Where: `unix:///path` or `http://host:port`.
+        #[arg(long, value_name = "ADDR")]
+        listen: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Name {
+    /// Which tools a tenant may use.
+    TenantAuth,
+}
+
+pub(super) async fn run(Command::Run { name, listen }: Command) -> Exit {
+    telemetry::start_log(&Log::default());
+    let served = match name {
+        Name::TenantAuth => hookgate_tenant_auth::serve(&listen).await,
+    };
+    match served {
+        Ok(()) => Exit::ok(),
+        Err(error) => Exit::failure(error.to_string()),
+    }
+}

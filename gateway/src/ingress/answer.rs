@@ -1,0 +1,382 @@
+//! Writes what came of a call as an HTTP or a gRPC answer. The one place where a chain's outcome and an
+//! [`Error`] meet (docs/protocol.md, section 4).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+    time::Duration,
+};
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use hookgate_proto::gateway::v1 as wire;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::{
+    arrival::Arrival,
+    call::Finished,
+    wire::{Answer, Problem, encode, encode_block},
+};
+use crate::{
+    config::Detail,
+    error::{Code, Error},
+    invoke::{Block, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
+    step::{Reason, StepOutcome},
+};
+
+/// Domain of our ErrorInfo.
+const DOMAIN: &str = "hookgate";
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// Media type of an error and of a block.
+const PROBLEM: &str = "application/problem+json";
+
+const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
+
+/// HTTP statuses of block codes: the fixed ones of docs/protocol.md and what the configuration adds.
+#[derive(Debug, Clone, Default)]
+pub struct BlockStatuses {
+    /// By code.
+    pub of_all: BTreeMap<String, u16>,
+    /// By plugin and code; stands over `of_all`.
+    pub of_plugin: BTreeMap<String, BTreeMap<String, u16>>,
+}
+
+impl BlockStatuses {
+    /// Status of a block; 403 for a code that nothing else is said about.
+    pub fn status(&self, block: &Block) -> StatusCode {
+        let configured = || {
+            let of_plugin = self.of_plugin.get(&*block.plugin).and_then(|codes| codes.get(&block.code));
+            of_plugin.or_else(|| self.of_all.get(&block.code)).copied()
+        };
+        let status = fixed_status(&block.code).or_else(configured).unwrap_or(403);
+        // Configured statuses are checked to lie within 400 to 499 when they are read.
+        StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN)
+    }
+}
+
+/// Block codes whose status is fixed.
+pub const FIXED_BLOCK_STATUSES: &[(&str, u16)] = &[
+    ("UNAUTHORIZED", 401),
+    ("TOOL_NOT_ALLOWED", 403),
+    ("FORBIDDEN", 403),
+    ("BLOCKED", 403),
+    ("QUOTA_EXCEEDED", 429),
+    ("RATE_LIMITED", 429),
+    ("PAYMENT_REQUIRED", 402),
+    ("INPUT_TOO_LONG", 413),
+    ("INVALID_INPUT", 400),
+    ("CONTENT_BLOCKED", 422),
+];
+
+fn fixed_status(code: &str) -> Option<u16> {
+    FIXED_BLOCK_STATUSES.iter().find(|(fixed, _)| *fixed == code).map(|(_, status)| *status)
+}
+
+/// The HTTP answer to a call.
+pub fn http<P: ExtensionPoint>(finished: Finished<P>, statuses: &BlockStatuses) -> Response<Body>
+where
+    P::Response: Answer,
+{
+    let headers = common_headers(&finished);
+    let request_id = finished.arrival.request_id.to_string();
+    let detail = finished.detail;
+    let mut answer = match finished.result.and_then(Decision::split) {
+        Err(error) => http_error(&error, detail, &request_id),
+        Ok(Decision { block: None, ended }) => {
+            let json = encode(&P::response(parts(ended, None, detail, request_id)));
+            decided("continue", StatusCode::OK, "application/json", json)
+        }
+        Ok(Decision { block: Some(block), ended }) => {
+            let status = statuses.status(&block);
+            let response =
+                P::response(parts(ended, Some(block_message(&block, detail)), detail, request_id.clone()));
+            let problem = Problem {
+                r#type: &format!("urn:hookgate:block:{}", block.code),
+                title: title(status),
+                status: status.as_u16(),
+                detail: &block.message,
+                code: &block.code,
+                request_id: &request_id,
+                errors: &[],
+            };
+            let mut answer = decided("block", status, PROBLEM, encode_block(&problem, &response));
+            if let Some(millis) = block.retry_after_ms {
+                answer
+                    .headers_mut()
+                    .insert(header::RETRY_AFTER, whole_seconds(Duration::from_millis(millis)));
+            }
+            if status == StatusCode::UNAUTHORIZED {
+                let challenge = format!("Hookgate code=\"{}\"", block.code);
+                answer.headers_mut().insert(header::WWW_AUTHENTICATE, ascii(&challenge));
+            }
+            answer
+        }
+    };
+    answer.headers_mut().extend(headers);
+    answer
+}
+
+/// The HTTP answer to a request that is no call: an unknown path, a wrong method, a wrong content type.
+pub fn http_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
+    let request_id = arrival.request_id.to_string();
+    let mut answer = http_error(error, detail, &request_id);
+    answer.headers_mut().extend(timing_headers(arrival, &[], detail));
+    answer
+}
+
+fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body> {
+    let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let problem = Problem {
+        r#type: &format!("urn:hookgate:error:{}", error.code),
+        title: title(status),
+        status: status.as_u16(),
+        detail: sentence(error, detail),
+        code: error.code.as_str(),
+        request_id,
+        errors: &error.violations,
+    };
+    let mut answer = body(status, PROBLEM, problem.encode());
+    if let Some(after) = error.retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after));
+    }
+    if let Some(challenge) = challenge(error.code) {
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    answer
+}
+
+/// The gRPC answer to a call.
+pub fn grpc<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body> {
+    let headers = common_headers(&finished);
+    let request_id = finished.arrival.request_id.to_string();
+    let detail = finished.detail;
+    let mut answer = match finished.result.and_then(Decision::split) {
+        Err(error) => grpc_error(&error, detail),
+        Ok(Decision { block, ended }) => {
+            let block = block.map(|block| block_message(&block, detail));
+            grpc_message(&P::response(parts(ended, block, detail, request_id)))
+        }
+    };
+    answer.headers_mut().extend(headers);
+    answer
+}
+
+/// The gRPC answer to a request that is no call of ours.
+pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
+    let mut answer = grpc_error(error, detail);
+    answer.headers_mut().extend(timing_headers(arrival, &[], detail));
+    answer
+}
+
+fn grpc_message(message: &impl Message) -> Response<Body> {
+    let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
+    frame.put_u8(0); // not compressed
+    frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    message.encode(&mut frame).expect("a BytesMut grows as it needs to");
+    let trailers =
+        HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+    let body = Full::new(frame.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let mut answer = Response::new(Body::new(body));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    answer
+}
+
+fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
+    let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, HashMap::new());
+    if error.retry_after.is_some() {
+        details.set_retry_info(error.retry_after);
+    }
+    for violation in &error.violations {
+        details.add_bad_request_violation(&violation.pointer, &violation.message);
+    }
+    Status::with_error_details(grpc_status(error.code), sentence(error, detail), details).into_http::<Body>()
+}
+
+/// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown
+/// method answers; the reason says NOT_FOUND (docs/decisions/0002).
+fn grpc_status(code: Code) -> tonic::Code {
+    match code {
+        Code::NotFound => tonic::Code::Unimplemented,
+        other => other.grpc(),
+    }
+}
+
+/// A chain that decided; what it did not decide is the error's.
+struct Decision<P: ExtensionPoint> {
+    block: Option<Block>,
+    ended: Ended<P>,
+}
+
+impl<P: ExtensionPoint> Decision<P> {
+    fn split(mut ended: Ended<P>) -> Result<Self, Error> {
+        let decided = std::mem::replace(&mut ended.result, Ok(Decided::Continue))?;
+        let block = match decided {
+            Decided::Continue => None,
+            Decided::Block(block) => Some(block),
+        };
+        Ok(Decision { block, ended })
+    }
+}
+
+fn parts<P: ExtensionPoint>(
+    ended: Ended<P>,
+    block: Option<wire::Block>,
+    detail: Detail,
+    request_id: String,
+) -> ResponseParts<P::Payload> {
+    let full = detail == Detail::Full;
+    let notices = ended.notices.into_iter().filter(|remark| full || !remark.by_gateway);
+    let notices = notices.map(|remark| wire::PluginNotice {
+        plugin: full.then(|| remark.plugin.to_string()),
+        kind: remark.notice.kind,
+        code: remark.notice.code,
+        message: remark.notice.message,
+        details: remark.notice.details,
+    });
+    ResponseParts {
+        payload: ended.payload,
+        modified: ended.modified,
+        block,
+        notices: notices.collect(),
+        steps: if full { ended.steps.iter().map(step_message).collect() } else { Vec::new() },
+        plan_digest: ended.plan_digest.to_string(),
+        revision: ended.revision,
+        request_id,
+    }
+}
+
+fn block_message(block: &Block, detail: Detail) -> wire::Block {
+    let full = detail == Detail::Full;
+    wire::Block {
+        plugin: full.then(|| block.plugin.to_string()),
+        binding: full.then(|| block.binding.to_string()),
+        code: block.code.clone(),
+        message: block.message.clone(),
+        retry_after_ms: block.retry_after_ms,
+        scope: block.scope.into(),
+    }
+}
+
+fn step_message(step: &StepReport) -> wire::Step {
+    wire::Step {
+        plugin: step.plugin.to_string(),
+        binding: step.binding.to_string(),
+        outcome: outcome_message(step.outcome).into(),
+        reason: step.reason.map_or(wire::StepReason::Unspecified, reason_message).into(),
+        duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
+const fn outcome_message(outcome: StepOutcome) -> wire::StepOutcome {
+    match outcome {
+        StepOutcome::Continued => wire::StepOutcome::Continued,
+        StepOutcome::Modified => wire::StepOutcome::Modified,
+        StepOutcome::Cancelled => wire::StepOutcome::Cancelled,
+        StepOutcome::WouldBlock => wire::StepOutcome::WouldBlock,
+        StepOutcome::Failed => wire::StepOutcome::Failed,
+        StepOutcome::FailedOpen => wire::StepOutcome::FailedOpen,
+        StepOutcome::SkippedCondition => wire::StepOutcome::SkippedCondition,
+        StepOutcome::SkippedBudget => wire::StepOutcome::SkippedBudget,
+        StepOutcome::Observed => wire::StepOutcome::Observed,
+        StepOutcome::CancelledByCaller => wire::StepOutcome::CancelledByCaller,
+    }
+}
+
+const fn reason_message(reason: Reason) -> wire::StepReason {
+    match reason {
+        Reason::Timeout => wire::StepReason::Timeout,
+        Reason::Budget => wire::StepReason::Budget,
+        Reason::Unreachable => wire::StepReason::Unreachable,
+        Reason::BreakerOpen => wire::StepReason::BreakerOpen,
+        Reason::BulkheadFull => wire::StepReason::BulkheadFull,
+        Reason::NotReady => wire::StepReason::NotReady,
+        Reason::RpcError => wire::StepReason::RpcError,
+        Reason::BadReply => wire::StepReason::BadReply,
+        Reason::ForbiddenPatch => wire::StepReason::ForbiddenPatch,
+        Reason::TooLarge => wire::StepReason::TooLarge,
+        Reason::PointNotOffered => wire::StepReason::PointNotOffered,
+        Reason::UnknownPlugin => wire::StepReason::UnknownPlugin,
+        Reason::ConditionError => wire::StepReason::ConditionError,
+    }
+}
+
+/// The sentence for the caller. With `answer.detail: minimal` why a plugin failed is the operator's alone.
+fn sentence(error: &Error, detail: Detail) -> &str {
+    match (detail, &error.plugin) {
+        (Detail::Minimal, Some(_)) => error.code.meaning(),
+        (Detail::Minimal | Detail::Full, _) => &error.detail,
+    }
+}
+
+/// Challenge of our own 401 (RFC 6750, section 3); a block's names another scheme.
+const fn challenge(code: Code) -> Option<&'static str> {
+    match code {
+        Code::TokenMissing => Some("Bearer error=\"invalid_request\", error_description=\"no bearer token\""),
+        Code::TokenInvalid => Some("Bearer error=\"invalid_token\""),
+        Code::TokenExpired => {
+            Some("Bearer error=\"invalid_token\", error_description=\"the token is expired\"")
+        }
+        Code::ScopeMissing => Some("Bearer error=\"insufficient_scope\""),
+        _ => None,
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    // 499 is the only status of ours that no registry names.
+    status.canonical_reason().unwrap_or("Client Closed Request")
+}
+
+fn body(status: StatusCode, content_type: &'static str, json: Bytes) -> Response<Body> {
+    let mut answer = Response::new(Body::from(json));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+fn decided(
+    decision: &'static str,
+    status: StatusCode,
+    content_type: &'static str,
+    json: Bytes,
+) -> Response<Body> {
+    let mut answer = body(status, content_type, json);
+    answer.headers_mut().insert(DECISION, HeaderValue::from_static(decision));
+    answer
+}
+
+/// Whole seconds, rounded up (RFC 9110, section 10.2.3).
+fn whole_seconds(after: Duration) -> HeaderValue {
+    HeaderValue::from(after.as_secs() + u64::from(after.subsec_nanos() > 0))
+}
+
+fn ascii(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("Hookgate"))
+}
+
+fn common_headers<P: ExtensionPoint>(finished: &Finished<P>) -> HeaderMap {
+    let steps = finished.result.as_ref().map_or(&[][..], |ended| &ended.steps);
+    timing_headers(&finished.arrival, steps, finished.detail)
+}
+
+/// Our id of the call, and where its time went, in milliseconds (W3C Server Timing).
+fn timing_headers(arrival: &Arrival, steps: &[StepReport], detail: Detail) -> HeaderMap {
+    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+    let queue: Duration = steps.iter().map(|step| step.queue).sum();
+    let mut timing =
+        format!("total;dur={:.3}, queue;dur={:.3}", millis(arrival.received.elapsed()), millis(queue));
+    if detail == Detail::Full {
+        for step in steps.iter().filter(|step| !step.duration.is_zero()) {
+            let duration = millis(step.duration);
+            // Writing to a string cannot fail.
+            let _ = write!(timing, ", plugin-{};dur={duration:.3}", step.plugin);
+        }
+    }
+    let request_id = arrival.request_id.to_string();
+    HeaderMap::from_iter([(REQUEST_ID, ascii(&request_id)), (SERVER_TIMING, ascii(&timing))])
+}

@@ -1,0 +1,178 @@
+//! The way of one call, the same over HTTP and gRPC: who calls, may it come in, what does it say, what do the
+//! plugins say. How it is decoded and how the answer is written differ; those are `http`, `grpc` and `answer`.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use hookgate_proto::gateway::v1::RequestContext;
+use http::HeaderMap;
+use http_body::Body;
+use tokio::time::timeout_at;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    admission::Admission,
+    answer::BlockStatuses,
+    arrival::{Arrival, Said},
+    body,
+};
+use crate::{
+    auth::{Authenticator, Refusal},
+    config::Detail,
+    context::{CallContext, Identity},
+    error::{Code, Error, Violation},
+    invoke::{Ended, ExtensionPoint, Invoker},
+    routing::{RouteTable, TenantPlans, TenantRoute},
+};
+
+/// What every call needs; one per process.
+pub struct Gateway {
+    /// Who may call.
+    pub auth: Authenticator,
+    /// Runs the chains.
+    pub invoker: Invoker,
+    /// Counts the calls under way.
+    pub admission: Admission,
+    /// Limits at the edge.
+    pub limits: Limits,
+    /// Statuses of block codes.
+    pub statuses: BlockStatuses,
+    /// Cancelled when the calls still under way are given up at the end of a drain.
+    pub abort: CancellationToken,
+}
+
+/// Limits at the edge.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest request, in bytes.
+    pub request: usize,
+    /// What answers tell a caller whose tenant is not known yet.
+    pub detail: Detail,
+}
+
+/// How a request's body becomes a message.
+pub struct Codec<Request> {
+    /// Bytes around the message that don't count towards its size.
+    pub framing: usize,
+    /// Decodes and checks the whole body, of which the message is at most so many bytes.
+    pub decode: fn(Bytes, usize) -> Result<Request, Error>,
+}
+
+/// A call that came to an end, with what its answer needs beside it.
+pub struct Finished<P: ExtensionPoint> {
+    /// When it arrived, and as what.
+    pub arrival: Arrival,
+    /// What came of its chain; an error when the chain was never run.
+    pub result: Result<Ended<P>, Error>,
+    /// How much the answer tells.
+    pub detail: Detail,
+}
+
+impl Gateway {
+    /// Runs one call to its end.
+    pub async fn serve<P, B>(&self, headers: &HeaderMap, body: B, codec: Codec<P::Request>) -> Finished<P>
+    where
+        P: ExtensionPoint,
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let arrival = Arrival::now();
+        let mut detail = self.limits.detail;
+        let result = {
+            let run = AssertUnwindSafe(self.run::<P, B>(&arrival, headers, body, codec, &mut detail))
+                .catch_unwind();
+            tokio::select! {
+                biased;
+                () = self.abort.cancelled() => Err(draining()),
+                // A panic is our own fault, and no reason to let the call through or to hang up on it.
+                result = run => result.unwrap_or_else(|_| Err(Error::new(Code::Internal, Code::Internal.meaning()))),
+            }
+        };
+        Finished { arrival, result, detail }
+    }
+
+    async fn run<P, B>(
+        &self,
+        arrival: &Arrival,
+        headers: &HeaderMap,
+        body: B,
+        codec: Codec<P::Request>,
+        detail: &mut Detail,
+    ) -> Result<Ended<P>, Error>
+    where
+        P: ExtensionPoint,
+        B: Body<Data = Bytes> + Send,
+        B::Error: std::fmt::Display,
+    {
+        let said = arrival.read(headers)?;
+        let verified = self.auth.authenticate(headers).await.map_err(|refusal| refused(arrival, refusal))?;
+        let identity = verified.invoker().map_err(|refusal| refused(arrival, refusal))?;
+        let _place = self.admission.enter()?;
+        // Taken once: a reload never changes a call under way.
+        let routes = self.invoker.routes();
+        let tenant = tenant(&routes.table, identity)?;
+        *detail = tenant.detail;
+        let _tenant_place = self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?;
+
+        let mut room = self.admission.room();
+        let until = self.invoker.budget(arrival.received, said.deadline).end();
+        let received = timeout_at(until, body::receive(body, self.limits.request + codec.framing, &mut room));
+        let late =
+            |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
+        let message = received.await.map_err(late)??;
+        let parts = P::request_parts((codec.decode)(message, self.limits.request)?);
+        let payload = parts.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
+        let ctx = context(arrival, said, identity, parts.context)?;
+        self.invoker.run::<P>(&routes, tenant, &ctx, payload, parts.expect_plan_digest.as_deref()).await
+    }
+}
+
+fn draining() -> Error {
+    Error::new(Code::Draining, "The gateway is shutting down").retry_after(Duration::from_secs(1))
+}
+
+/// Logs why a caller was turned away: finer than the answer, which must not help to guess.
+fn refused(arrival: &Arrival, refusal: Refusal) -> Error {
+    let reason = refusal.reason.as_str();
+    tracing::info!(event = "auth.refused", request_id = %arrival.request_id, reason, "a caller was turned away");
+    refusal.into()
+}
+
+fn tenant<'a>(table: &'a RouteTable, identity: &Identity) -> Result<&'a TenantPlans, Error> {
+    match table.tenant(&identity.tenant) {
+        TenantRoute::Known(plans) => Ok(plans),
+        TenantRoute::Disabled => Err(Error::new(Code::TenantDisabled, "The tenant is switched off")),
+        TenantRoute::Unknown => {
+            Err(Error::new(Code::TenantUnknown, "The tenant is not configured at this gateway"))
+        }
+    }
+}
+
+/// Builds the call's context from what is verified and what the request says.
+fn context(
+    arrival: &Arrival,
+    said: Said,
+    identity: &Arc<Identity>,
+    mut request: RequestContext,
+) -> Result<CallContext, Error> {
+    if let Some(user_id) = &identity.user_id {
+        if request.user_id.is_some() {
+            let violation =
+                Violation::new("/context/user_id", "`user_id` is taken from the token: leave it out");
+            return Err(Error::invalid(vec![violation]));
+        }
+        // Empty: the issuer maps it, and this token has none.
+        request.user_id = Some(user_id.clone()).filter(|id| !id.is_empty());
+    }
+    request.labels.extend(identity.claims.clone());
+    Ok(CallContext {
+        identity: Arc::clone(identity),
+        request_id: arrival.request_id,
+        correlation_id: said.correlation_id,
+        request,
+        received: arrival.received,
+        deadline: said.deadline,
+        depth: said.depth,
+    })
+}

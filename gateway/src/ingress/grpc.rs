@@ -1,0 +1,108 @@
+//! The gRPC side of the data port: the extension points, health and reflection.
+//!
+//! Messages of the extension points are unframed here and not by tonic's server, so that an undecodable, too
+//! large or compressed message gets an answer of ours with its code and not a bare status.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::{Buf, Bytes};
+use http::{Method, Request, Response, header};
+use prost::Message;
+use tonic::service::Routes;
+use tower::ServiceExt;
+
+use super::{
+    answer,
+    arrival::Arrival,
+    body::too_large,
+    call::{Codec, Gateway},
+};
+use crate::{
+    error::{Code, Error},
+    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    payload::Checked,
+};
+
+/// Length of a message's prefix: a flag and four bytes of length (gRPC over HTTP/2, "Length-Prefixed-Message").
+const PREFIX: usize = 5;
+
+/// Everything that speaks gRPC on the data port.
+#[derive(Clone)]
+pub struct GrpcEdge {
+    gateway: Arc<Gateway>,
+    /// Health and reflection: they take no token and pass no chain.
+    services: axum::Router,
+}
+
+impl GrpcEdge {
+    /// Puts the extension points beside `services`.
+    pub fn new(gateway: Arc<Gateway>, services: Routes) -> Self {
+        GrpcEdge { gateway, services: services.prepare().into_axum_router() }
+    }
+
+    /// Answers one request.
+    pub async fn call(&self, request: Request<Body>) -> Response<Body> {
+        let Some(method) = request.uri().path().strip_prefix("/hookgate.gateway.v1.ExtensionPointService/")
+        else {
+            return self.service(request).await;
+        };
+        match method {
+            "BeforeLlmRequest" => self.unary::<BeforeLlmRequest>(request).await,
+            "BeforeToolCall" => self.unary::<BeforeToolCall>(request).await,
+            "AfterToolResult" => self.unary::<AfterToolResult>(request).await,
+            "BeforeResponse" => self.unary::<BeforeResponse>(request).await,
+            _ => self.refuse(&Error::new(Code::NotFound, "No such method")),
+        }
+    }
+
+    async fn unary<P: ExtensionPoint>(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+        if head.method != Method::POST
+            || !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto"))
+        {
+            return self.refuse(&Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
+        }
+        let codec = Codec { framing: PREFIX, decode: decode::<P> };
+        answer::grpc(self.gateway.serve::<P, Body>(&head.headers, body, codec).await)
+    }
+
+    async fn service(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path();
+        if !path.starts_with("/grpc.health.v1.Health/") && !path.starts_with("/grpc.reflection.") {
+            return self.refuse(&Error::new(Code::NotFound, "No such service"));
+        }
+        match self.services.clone().oneshot(request).await {
+            Ok(answer) => answer,
+            Err(impossible) => match impossible {},
+        }
+    }
+
+    fn refuse(&self, error: &Error) -> Response<Body> {
+        answer::grpc_refusal(&Arrival::now(), error, self.gateway.limits.detail)
+    }
+}
+
+/// Takes the one message out of a unary request's body.
+fn decode<P: ExtensionPoint>(mut body: Bytes, limit: usize) -> Result<P::Request, Error> {
+    let invalid = |detail: &str| Error::new(Code::PayloadInvalid, detail);
+    if body.len() < PREFIX {
+        return Err(invalid("The request holds no message"));
+    }
+    let compressed = body.get_u8() != 0;
+    let length = body.get_u32() as usize;
+    if compressed {
+        return Err(Error::new(Code::ContentType, "Compressed messages are not taken"));
+    }
+    if length > limit {
+        return Err(too_large(limit));
+    }
+    if body.len() != length {
+        return Err(invalid("The request holds no single whole message"));
+    }
+    let undecodable = |error| invalid(&format!("The message cannot be decoded: {error}"));
+    let request = P::Request::decode(body).map_err(undecodable)?;
+    let violations = request.violations("");
+    if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
+}

@@ -1,0 +1,88 @@
+//! The HTTP side of the data port: a path per extension point, JSON in and out.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+    routing::post,
+};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+
+use super::{
+    answer,
+    arrival::Arrival,
+    call::{Codec, Gateway},
+    wire,
+};
+use crate::{
+    error::{Code, Error},
+    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+};
+
+/// The routes of the four points; everything else is a problem document too.
+pub fn router(gateway: Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/v1/before-llm-request", post(call::<BeforeLlmRequest>))
+        .route("/v1/before-tool-call", post(call::<BeforeToolCall>))
+        .route("/v1/after-tool-result", post(call::<AfterToolResult>))
+        .route("/v1/before-response", post(call::<BeforeResponse>))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        .with_state(gateway)
+}
+
+async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Response
+where
+    P: ExtensionPoint,
+    P::Request: wire::Request,
+    P::Response: wire::Answer,
+{
+    let (head, body) = request.into_parts();
+    if let Err(error) = check_content(&head.headers) {
+        return refuse(&gateway, &error);
+    }
+    let codec = Codec { framing: 0, decode: decode::<P> };
+    let finished = gateway.serve::<P, Body>(&head.headers, body, codec).await;
+    answer::http(finished, &gateway.statuses)
+}
+
+fn decode<P: ExtensionPoint>(body: Bytes, _limit: usize) -> Result<P::Request, Error>
+where
+    P::Request: wire::Request,
+{
+    wire::decode(&body).map_err(Error::invalid)
+}
+
+/// Bodies are JSON and not compressed (docs/protocol.md, section 1).
+fn check_content(headers: &HeaderMap) -> Result<(), Error> {
+    let text = |name| headers.get(name).map_or(Some(""), |value| value.to_str().ok());
+    let media_type = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next()).map(str::trim);
+    if !media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json")) {
+        return Err(Error::new(Code::ContentType, "Header `content-type` must be application/json"));
+    }
+    match text(header::CONTENT_ENCODING) {
+        Some("" | "identity") => Ok(()),
+        Some(_) | None => Err(Error::new(
+            Code::ContentType,
+            "Compressed requests are not taken: leave out `content-encoding`",
+        )),
+    }
+}
+
+async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
+    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path takes POST"))
+}
+
+async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
+    let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
+                  /v1/after-tool-result and /v1/before-response";
+    refuse(&gateway, &Error::new(Code::NotFound, detail))
+}
+
+fn refuse(gateway: &Gateway, error: &Error) -> Response {
+    answer::http_refusal(&Arrival::now(), error, gateway.limits.detail)
+}

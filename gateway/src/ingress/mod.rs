@@ -1,0 +1,15 @@
+//! The edge: how calls come in over HTTP and gRPC and how answers go out.
+//!
+//! [`server`] accepts connections, [`http`] and [`grpc`] know the two protocols, [`call`] is the way of one call
+//! through both, [`answer`] the one place where its outcome or error becomes an answer. Knows nothing of plugins.
+
+pub mod admission;
+pub mod answer;
+pub mod arrival;
+mod body;
+pub mod call;
+pub mod grpc;
+pub mod http;
+pub mod ops;
+pub mod server;
+pub mod wire;

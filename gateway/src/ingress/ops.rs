@@ -1,0 +1,58 @@
+//! The ops port: is the process alive, should it get traffic. Plaintext and without a token, for probes; it passes
+//! no chain and looks at no plugin.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use axum::{Router, extract::State, routing::get};
+use http::StatusCode;
+use tokio_util::sync::CancellationToken;
+
+use super::call::Gateway;
+
+/// Whether the gateway should get traffic (docs/protocol.md, section 2): the start is finished, every issuer has
+/// keys, and it is not draining. Plugin health never changes it.
+pub struct Readiness {
+    gateway: Arc<Gateway>,
+    started: AtomicBool,
+    draining: CancellationToken,
+}
+
+impl Readiness {
+    /// Not ready yet; never again once `draining` is cancelled.
+    pub fn new(gateway: Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
+        Arc::new(Readiness { gateway, started: AtomicBool::new(false), draining })
+    }
+
+    /// The start is finished: listeners are bound, the table is published, required plugins are there.
+    pub fn started(&self) {
+        self.started.store(true, Ordering::Release);
+    }
+
+    /// What is being waited for; none: ready.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        if self.draining.is_cancelled() {
+            Some("draining")
+        } else if !self.started.load(Ordering::Acquire) {
+            Some("the start is not finished")
+        } else if !self.gateway.auth.ready() {
+            Some("an issuer has no keys")
+        } else {
+            None
+        }
+    }
+}
+
+/// The routes of the ops port.
+pub fn router(readiness: Arc<Readiness>) -> Router {
+    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
+}
+
+async fn readyz(State(readiness): State<Arc<Readiness>>) -> (StatusCode, String) {
+    match readiness.waits_for() {
+        None => (StatusCode::OK, "ok\n".into()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+    }
+}

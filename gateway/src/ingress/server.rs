@@ -1,0 +1,88 @@
+//! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, no delay on small packets, and a drain that
+//! says GOAWAY and waits.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// A client that has not sent its headers by then is hung up on.
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// All headers of a request together, in bytes: a token is at most 8 KiB.
+const HEADER_BYTES: u32 = 32 << 10;
+/// Calls under way on one connection; more wait. Admission is for all connections together.
+const STREAMS: u32 = 1024;
+/// Pings find connections whose other end is gone.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_WITHIN: Duration = Duration::from_secs(10);
+/// After accept fails (too many open files), wait so long.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Answers requests; never fails.
+pub trait Edge: Clone + Send + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// Accepts connections until `drain`, then lets each finish its calls. `connections` knows when all are closed.
+pub async fn serve(
+    listener: TcpListener,
+    edge: impl Edge,
+    drain: CancellationToken,
+    connections: TaskTracker,
+) {
+    loop {
+        let accepted = tokio::select! {
+            () = drain.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, edge.clone(), drain.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, edge: impl Edge, drain: CancellationToken) {
+    // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "the connection is already gone");
+        return;
+    }
+    let service = service_fn(move |request: Request<Incoming>| {
+        let edge = edge.clone();
+        async move { Ok::<_, Infallible>(edge.answer(request.map(Body::new)).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEADER_BYTES)
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error = %error, "a connection broke off");
+    }
+}

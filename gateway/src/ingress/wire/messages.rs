@@ -1,0 +1,103 @@
+//! Which members each message has over HTTP: the names of the contract, in its order. A test compares them with
+//! the descriptors.
+
+use hookgate_proto::{
+    gateway::v1 as gateway,
+    types::v1::{self as types, media::Source},
+};
+
+use super::{
+    value::{Field, Message, Parse, Value},
+    writer::{ObjectWriter, Put, PutField},
+};
+use crate::payload::Findings;
+
+/// `members!(read Type { a, b = json })`: `null` leaves `a` absent and is a value of `b`. `read write` makes
+/// the same table serve answers too.
+macro_rules! members {
+    (read write $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
+        members!(read $type { $($member $(= $json)?),+ });
+
+        impl Put for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                ObjectWriter::object(out, |object| {
+                    $(self.$member.put_field(stringify!($member), object);)+
+                });
+            }
+        }
+    };
+    (read $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
+        impl Message for $type {
+            const MEMBERS: &'static [&'static str] = &[$(stringify!($member)),+];
+
+            fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
+                match name {
+                    $(stringify!($member) => {
+                        if !value.is_null() || members!(@null_is_a_value $($json)?) {
+                            self.$member.read(value, findings);
+                        }
+                        true
+                    })+
+                    _ => false,
+                }
+            }
+        }
+    };
+    (@null_is_a_value json) => { true };
+    (@null_is_a_value) => { false };
+}
+
+members!(read gateway::BeforeLlmRequestRequest { context, payload, expect_plan_digest });
+members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_digest });
+members!(read gateway::AfterToolResultRequest { context, payload, expect_plan_digest });
+members!(read gateway::BeforeResponseRequest { context, payload, expect_plan_digest });
+
+members!(read gateway::RequestContext {
+    session_id, run_id, parent_run_id, depth, agent_id, agent_path, project_id, user_id, provider, model, labels,
+});
+
+members!(read write types::BeforeLlmRequestPayload {
+    text, images, files, system_prompt, messages, tools, extra,
+});
+members!(read write types::BeforeToolCallPayload { tool_name, args = json, call_id, extra });
+members!(read write types::AfterToolResultPayload {
+    tool_name, result = json, success, args = json, call_id, duration_ms, extra,
+});
+members!(read write types::BeforeResponsePayload {
+    content, reasoning, provider, model, router, token_usage, stop_reason, extra,
+});
+members!(read write types::TokenUsage { input, output });
+
+/// By hand because of the choice between `data` and `url`.
+impl Message for types::Media {
+    const MEMBERS: &'static [&'static str] = &["data", "url", "mime_type", "filename"];
+
+    fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
+        match name {
+            "data" | "url" | "mime_type" | "filename" if value.is_null() => {}
+            "data" | "url" if self.source.is_some() => {
+                findings.add(value.place, "only one of `data` and `url` may be given");
+            }
+            "data" => self.source = Parse::parse(value, findings).map(Source::Data),
+            "url" => self.source = Parse::parse(value, findings).map(Source::Url),
+            "mime_type" => self.mime_type.read(value, findings),
+            "filename" => self.filename.read(value, findings),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl Put for types::Media {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            match &self.source {
+                Some(Source::Data(data)) => object.base64("data", data),
+                Some(Source::Url(url)) => object.member("url", url),
+                None => {}
+            }
+            self.mime_type.put_field("mime_type", object);
+            self.filename.put_field("filename", object);
+        });
+    }
+}
