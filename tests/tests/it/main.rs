@@ -1,1 +1,10 @@
-//! Integration tests.
+//! Integration tests, a file per behaviour.
+#![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
+
+mod auth_jwks;
+mod auth_keys;
+mod auth_tokens;
+mod e2e;
+mod fake;
+mod layout;
+mod rows;

@@ -1,0 +1,36 @@
+# Recipes for people. `./test` runs the same ones in order and installs their tools into target/tools.
+
+tools := justfile_directory() / "target/tools"
+
+# List the recipes.
+default:
+    @just --list
+
+# Everything that has to hold before a change is merged.
+all:
+    ./test
+
+# Format the code.
+fmt:
+    cargo fmt --all
+
+# Clippy with warnings as errors, and the rules of the contract.
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cd proto && {{tools}}/node/node_modules/.bin/buf lint
+
+# Bans, licences and sources of the dependencies, duplicate versions included.
+deny:
+    {{tools}}/bin/cargo-deny --offline check bans licenses sources
+
+# The API documentation.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# The tests, or those whose name contains FILTER.
+test FILTER="":
+    cargo test --workspace --locked {{FILTER}}
+
+# Generate the Rust code of the contract again from the .proto files.
+regenerate:
+    HOOKGATE_REGENERATE=1 cargo test -p hookgate-proto --locked --test regenerate

@@ -1,0 +1,220 @@
+//! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire.
+
+use std::{net::SocketAddr, time::Duration};
+
+use hookgate_proto::{
+    gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::ExtensionPoint,
+};
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tonic::{
+    Code, Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Channel, Endpoint},
+};
+use tonic_types::StatusExt as _;
+
+/// Longer than any answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The path of a point.
+pub fn path(point: ExtensionPoint) -> &'static str {
+    match point {
+        ExtensionPoint::BeforeLlmRequest => "/v1/before-llm-request",
+        ExtensionPoint::BeforeToolCall => "/v1/before-tool-call",
+        ExtensionPoint::AfterToolResult => "/v1/after-tool-result",
+        ExtensionPoint::BeforeResponse => "/v1/before-response",
+        ExtensionPoint::Unspecified => panic!("no point, no path"),
+    }
+}
+
+/// Calls over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpAgent {
+    client: reqwest::Client,
+    base: String,
+    token: Option<String>,
+}
+
+/// An answer over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpAnswer {
+    /// Status.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body as it came.
+    pub text: String,
+    /// The body as JSON; null when it is none.
+    pub body: Value,
+}
+
+impl HttpAnswer {
+    /// A header's value, when it is there exactly once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next()?.to_str().ok();
+        value.filter(|_| values.next().is_none())
+    }
+}
+
+impl HttpAgent {
+    /// An agent without a token. Every agent has connections of its own.
+    pub fn new(address: SocketAddr) -> Self {
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
+        let client = client.expect("an HTTP client needs nothing from the machine");
+        HttpAgent { client, base: format!("http://{address}"), token: None }
+    }
+
+    /// The same agent with this token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// A request to be completed and handed to [`HttpAgent::send`].
+    pub fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Calls a point with this payload.
+    pub async fn call(&self, point: ExtensionPoint, payload: Value) -> HttpAnswer {
+        self.post(point, &json!({ "payload": payload })).await
+    }
+
+    /// Calls a point with this whole body.
+    pub async fn post(&self, point: ExtensionPoint, body: &Value) -> HttpAnswer {
+        self.post_text(point, body.to_string()).await
+    }
+
+    /// Calls a point with a body of these bytes, declared as JSON.
+    pub async fn post_text(&self, point: ExtensionPoint, body: impl Into<reqwest::Body>) -> HttpAnswer {
+        let request = self.request(http::Method::POST, path(point));
+        let request = request.header("content-type", "application/json").body(body);
+        Self::send(request).await.expect("the gateway answers")
+    }
+
+    /// Gets a path.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn get(&self, path: &str) -> reqwest::Result<HttpAnswer> {
+        Self::send(self.request(http::Method::GET, path)).await
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// When no answer comes, or not the whole of it.
+    pub async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<HttpAnswer> {
+        let response = request.send().await?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Ok(HttpAnswer { status, headers, text, body })
+    }
+}
+
+/// Calls over gRPC: the generated client, with a token.
+pub type GrpcClient = ExtensionPointServiceClient<InterceptedService<Channel, Bearer>>;
+
+/// Puts the token into every request's metadata.
+#[derive(Debug, Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// Calls over gRPC.
+#[derive(Debug, Clone)]
+pub struct GrpcAgent {
+    /// The generated client.
+    pub client: GrpcClient,
+    /// The connection, for other services on the same port.
+    pub channel: Channel,
+}
+
+impl GrpcAgent {
+    /// Connects.
+    pub async fn dial(address: SocketAddr, token: Option<&str>) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URL");
+        let channel = endpoint.connect().await.expect("the gateway listens");
+        let token = token.map(|token| format!("Bearer {token}").parse().expect("tokens are ASCII"));
+        let client = ExtensionPointServiceClient::with_interceptor(channel.clone(), Bearer(token));
+        GrpcAgent { client: client.max_decoding_message_size(17 << 20), channel }
+    }
+}
+
+/// The status, and the reason of its `ErrorInfo` where the domain is ours.
+pub fn reason(status: &Status) -> (Code, Option<String>) {
+    let info = status.get_details_error_info().filter(|info| info.domain == "hookgate");
+    (status.code(), info.map(|info| info.reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    /// Takes one request, answers `response`, and gives back what it took.
+    async fn answer_once(listener: TcpListener, response: &'static str) -> String {
+        let (mut stream, _) = listener.accept().await.expect("the agent connects");
+        let mut taken = Vec::new();
+        while !taken.ends_with(b"}}") {
+            assert_ne!(
+                stream.read_buf(&mut taken).await.expect("the agent sends"),
+                0,
+                "the body ends in two braces"
+            );
+        }
+        stream.write_all(response.as_bytes()).await.expect("the agent reads");
+        String::from_utf8(taken).expect("the request is text")
+    }
+
+    #[tokio::test]
+    async fn an_http_call_carries_token_and_payload_and_shows_the_whole_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let response = "HTTP/1.1 403 Forbidden\r\nx-once: 1\r\nx-twice: 1\r\nx-twice: 2\r\n\
+                        content-length: 7\r\n\r\n{\"a\":1}";
+        let server = tokio::spawn(answer_once(listener, response));
+        let agent = HttpAgent::new(address).with_token("t");
+        let answer = agent.call(ExtensionPoint::BeforeResponse, json!({ "content": "hi" })).await;
+        let taken = server.await.expect("the server does not panic");
+
+        assert!(taken.starts_with("POST /v1/before-response HTTP/1.1\r\n"), "{taken}");
+        assert!(taken.contains("authorization: Bearer t\r\n"), "{taken}");
+        assert!(taken.ends_with(r#"{"payload":{"content":"hi"}}"#), "{taken}");
+        assert_eq!((answer.status, &answer.body), (403, &json!({ "a": 1 })));
+        assert_eq!(
+            (answer.header("x-once"), answer.header("x-twice"), answer.header("x-none")),
+            (Some("1"), None, None)
+        );
+    }
+
+    #[test]
+    fn reasons_are_read_from_our_own_error_info() {
+        for (domain, expected) in [("hookgate", Some("LOOP".to_owned())), ("else", None)] {
+            let details = ErrorDetails::with_error_info("LOOP", domain, []);
+            let status = Status::with_error_details(Code::FailedPrecondition, "m", details);
+            assert_eq!(reason(&status), (Code::FailedPrecondition, expected));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a scripted plugin does with one call.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hookgate_proto::{
+    plugin::v1::Cancel,
+    types::v1::{
+        AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, CancelScope,
+        Notice, NoticeKind,
+    },
+};
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+use super::wire::Wire;
+
+/// One reaction to a call: wait, answer, and how the answer goes over the wire.
+#[derive(Debug, Clone)]
+pub struct Act {
+    pub(super) delay: Duration,
+    pub(super) gate: Option<Gate>,
+    pub(super) reply: Reply,
+    pub(super) wire: Wire,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Reply {
+    Answer(Box<Answer>),
+    Status(Status),
+    Hang,
+}
+
+/// A reply's content.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// None: the reply breaks the contract.
+    pub verdict: Option<Verdict>,
+    /// Of the point at which it is used.
+    pub patch: Option<Patch>,
+    /// In this order.
+    pub notices: Vec<Notice>,
+}
+
+/// The verdict of a reply.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Stop here.
+    Cancel(Cancel),
+}
+
+/// The patch of a reply, for one of the points.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // named after the points
+pub enum Patch {
+    BeforeLlmRequest(BeforeLlmRequestPatch),
+    BeforeToolCall(BeforeToolCallPatch),
+    AfterToolResult(AfterToolResultPatch),
+    BeforeResponse(BeforeResponsePatch),
+}
+
+macro_rules! patch_from {
+    ($($point:ident: $patch:ty),*) => {
+        $(impl From<$patch> for Patch {
+            fn from(patch: $patch) -> Self {
+                Patch::$point(patch)
+            }
+        })*
+    };
+}
+patch_from!(
+    BeforeLlmRequest: BeforeLlmRequestPatch,
+    BeforeToolCall: BeforeToolCallPatch,
+    AfterToolResult: AfterToolResultPatch,
+    BeforeResponse: BeforeResponsePatch
+);
+
+impl Act {
+    fn new(reply: Reply) -> Self {
+        Act { delay: Duration::ZERO, gate: None, reply, wire: Wire::Proper }
+    }
+
+    fn answering(verdict: Option<Verdict>) -> Self {
+        Act::new(Reply::Answer(Box::new(Answer { verdict, ..Answer::default() })))
+    }
+
+    /// Continues.
+    pub fn pass() -> Self {
+        Act::answering(Some(Verdict::Continue))
+    }
+
+    /// Continues with a patch.
+    pub fn patch(patch: impl Into<Patch>) -> Self {
+        Act::pass().with_patch(patch)
+    }
+
+    /// Cancels with this code and message; either may be empty.
+    pub fn cancel(code: &str, message: &str) -> Self {
+        let cancel = Cancel { code: code.into(), message: message.into(), ..Cancel::default() };
+        Act::answering(Some(Verdict::Cancel(cancel)))
+    }
+
+    /// Answers without a verdict.
+    pub fn no_verdict() -> Self {
+        Act::answering(None)
+    }
+
+    /// Answers an error status.
+    pub fn status(code: Code, message: &str) -> Self {
+        Act::new(Reply::Status(Status::new(code, message)))
+    }
+
+    /// Answers this status, with its details and metadata.
+    pub fn fail(status: Status) -> Self {
+        Act::new(Reply::Status(status))
+    }
+
+    /// Never answers. The caller's going away ends it, and is counted.
+    pub fn hang() -> Self {
+        Act::new(Reply::Hang)
+    }
+
+    /// Waits this long first.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Waits first until the gate is open.
+    #[must_use]
+    pub fn behind(mut self, gate: &Gate) -> Self {
+        self.gate = Some(gate.clone());
+        self
+    }
+
+    /// Sends the answer this way.
+    #[must_use]
+    pub fn sent(mut self, wire: Wire) -> Self {
+        self.wire = wire;
+        self
+    }
+
+    /// Patches, whatever the verdict.
+    #[must_use]
+    pub fn with_patch(self, patch: impl Into<Patch>) -> Self {
+        self.change(|answer| answer.patch = Some(patch.into()))
+    }
+
+    /// Adds a notice.
+    #[must_use]
+    pub fn with_notice(self, notice: Notice) -> Self {
+        self.change(|answer| answer.notices.push(notice))
+    }
+
+    /// Says of a cancel when it makes sense to ask again.
+    #[must_use]
+    pub fn retry_after_ms(self, retry_after_ms: u64) -> Self {
+        self.change_cancel(|cancel| cancel.retry_after_ms = Some(retry_after_ms))
+    }
+
+    /// Says of a cancel how far it reaches.
+    #[must_use]
+    pub fn scope(self, scope: CancelScope) -> Self {
+        self.change_cancel(|cancel| cancel.set_scope(scope))
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Answer)) -> Self {
+        match &mut self.reply {
+            Reply::Answer(answer) => change(answer),
+            other => panic!("only an answer can be changed, this is {other:?}"),
+        }
+        self
+    }
+
+    fn change_cancel(self, change: impl FnOnce(&mut Cancel)) -> Self {
+        self.change(|answer| match &mut answer.verdict {
+            Some(Verdict::Cancel(cancel)) => change(cancel),
+            other => panic!("only a cancel can be changed, this is {other:?}"),
+        })
+    }
+}
+
+/// A notice; `details` is JSON, null for none.
+pub fn notice(kind: NoticeKind, code: &str, message: &str, details: &serde_json::Value) -> Notice {
+    Notice {
+        kind: kind.into(),
+        code: (!code.is_empty()).then(|| code.into()),
+        message: message.into(),
+        details: if details.is_null() { Bytes::new() } else { Bytes::from(details.to_string()) },
+    }
+}
+
+/// Holds calls back until the test opens it.
+#[derive(Debug, Clone)]
+pub struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    /// A gate that holds calls back.
+    pub fn closed() -> Self {
+        Gate(watch::Sender::new(false))
+    }
+
+    /// Lets through what waits, and everything after it.
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Returns once the gate is open.
+    pub(super) async fn passed(&self) {
+        self.0.subscribe().wait_for(|open| *open).await.expect("the gate holds its own sender");
+    }
+}

@@ -1,0 +1,284 @@
+//! A plugin for tests: a real gRPC server that describes itself, takes configurations, and does at each
+//! extension point what its script says, well-behaved or not. It records whatever reaches it.
+//!
+//! It runs on threads of its own, as a process would: a test that blocks does not stop it.
+
+mod act;
+mod flood;
+mod listen;
+mod record;
+mod service;
+mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hookgate_proto::{
+    plugin::v1::{Access, DescribeResponse, PointOffer, SideEffects},
+    types::v1::ExtensionPoint,
+};
+use tonic::Status;
+
+pub use self::{
+    act::{Act, Answer, Gate, Patch, Verdict, notice},
+    record::{Counts, Payload, Seen},
+    wire::Wire,
+};
+use self::{listen::Listening, record::Record, service::Service};
+
+/// The four extension points, in the order of an agent's loop.
+pub const POINTS: [ExtensionPoint; 4] = [
+    ExtensionPoint::BeforeLlmRequest,
+    ExtensionPoint::BeforeToolCall,
+    ExtensionPoint::AfterToolResult,
+    ExtensionPoint::BeforeResponse,
+];
+
+/// What a plugin does at one point: from what it sees to how it acts.
+type Script = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
+
+/// How Describe or Initialize goes.
+#[derive(Debug, Clone, Default)]
+pub enum Handshake {
+    /// As the contract says.
+    #[default]
+    Proper,
+    /// After this time as the contract says.
+    Slow(Duration),
+    /// Answers this status.
+    Fails(Status),
+    /// Never answers.
+    Hangs,
+}
+
+/// Everything about a plugin that a test may change while it runs.
+struct Behaviour {
+    manifest: DescribeResponse,
+    scripts: BTreeMap<i32, Script>,
+    describe: Handshake,
+    initialize: Handshake,
+    /// Digests that were handed over; a call that names another one is refused as NOT_INITIALIZED.
+    known_digests: BTreeSet<String>,
+}
+
+/// What the plugin's server and the test share.
+struct State {
+    behaviour: Mutex<Behaviour>,
+    record: Record,
+}
+
+impl State {
+    fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
+        self.behaviour.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// A plugin that has yet to start. It offers all four points with access MODIFY and no side effects, wants no
+/// capability, and lets everything pass.
+#[must_use = "a plugin does nothing before it is started"]
+pub struct Builder {
+    behaviour: Behaviour,
+    flooding: bool,
+}
+
+impl Builder {
+    /// Offers these points alone.
+    pub fn only(mut self, points: &[ExtensionPoint]) -> Self {
+        let offers = &mut self.behaviour.manifest.points;
+        offers.retain(|offer| points.contains(&offer.point()));
+        self
+    }
+
+    /// Declares this access at every point offered.
+    pub fn access(mut self, access: Access) -> Self {
+        self.behaviour.manifest.points.iter_mut().for_each(|offer| offer.set_access(access));
+        self
+    }
+
+    /// Changes whatever else the plugin says of itself: version, protocol versions, schemas, capabilities.
+    pub fn manifest(mut self, change: impl FnOnce(&mut DescribeResponse)) -> Self {
+        change(&mut self.behaviour.manifest);
+        self
+    }
+
+    /// Declares the JSON Schema of the plugin-level config.
+    pub fn config_schema(self, schema: serde_json::Value) -> Self {
+        self.manifest(|manifest| manifest.config_schema = Bytes::from(schema.to_string()))
+    }
+
+    /// Declares the JSON Schema of the tenant-level config.
+    pub fn tenant_config_schema(self, schema: serde_json::Value) -> Self {
+        self.manifest(|manifest| manifest.tenant_config_schema = Bytes::from(schema.to_string()))
+    }
+
+    /// Acts like this at a point.
+    pub fn at(self, point: ExtensionPoint, act: Act) -> Self {
+        self.at_with(point, move |_| act.clone())
+    }
+
+    /// Acts at a point by what it sees.
+    pub fn at_with(
+        mut self,
+        point: ExtensionPoint,
+        script: impl Fn(&Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        self.behaviour.scripts.insert(point.into(), Arc::new(script));
+        self
+    }
+
+    /// Describes itself like this.
+    pub fn on_describe(mut self, handshake: Handshake) -> Self {
+        self.behaviour.describe = handshake;
+        self
+    }
+
+    /// Takes configurations like this.
+    pub fn on_initialize(mut self, handshake: Handshake) -> Self {
+        self.behaviour.initialize = handshake;
+        self
+    }
+
+    /// Makes [`Wire::EndlessTrailers`] possible on its connections.
+    pub fn flooding(mut self) -> Self {
+        self.flooding = true;
+        self
+    }
+
+    /// Serves on a free TCP port of 127.0.0.1.
+    pub async fn start(self) -> FakePlugin {
+        FakePlugin::serve(self, Listening::tcp()).await
+    }
+
+    /// Serves on a Unix socket in a temporary directory of its own.
+    pub async fn start_unix(self) -> FakePlugin {
+        FakePlugin::serve(self, Listening::unix()).await
+    }
+}
+
+/// A plugin that runs. It stops when it is dropped.
+pub struct FakePlugin {
+    state: Arc<State>,
+    listening: Listening,
+    name: String,
+}
+
+impl FakePlugin {
+    /// A plugin by this name, yet to be started.
+    pub fn named(name: &str) -> Builder {
+        let points = POINTS.map(|point| PointOffer {
+            point: point.into(),
+            access: Access::Modify.into(),
+            side_effects: SideEffects::None.into(),
+        });
+        let manifest = DescribeResponse {
+            name: name.into(),
+            version: "1.0.0".into(),
+            protocol_versions: vec![1],
+            points: points.into(),
+            ..DescribeResponse::default()
+        };
+        let behaviour = Behaviour {
+            manifest,
+            scripts: BTreeMap::new(),
+            describe: Handshake::Proper,
+            initialize: Handshake::Proper,
+            known_digests: BTreeSet::new(),
+        };
+        Builder { behaviour, flooding: false }
+    }
+
+    async fn serve(builder: Builder, listening: Listening) -> Self {
+        let name = builder.behaviour.manifest.name.clone();
+        let state = Arc::new(State { behaviour: Mutex::new(builder.behaviour), record: Record::default() });
+        let mut plugin = FakePlugin { state, listening, name };
+        plugin.listening.set_flooding(builder.flooding);
+        plugin.start().await;
+        plugin
+    }
+
+    /// The name that it is registered by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is reached: `http://127.0.0.1:PORT` or `unix:///PATH`.
+    pub fn endpoint(&self) -> String {
+        self.listening.endpoint()
+    }
+
+    /// Closes the port and every connection, as a process that dies does. What it was told is forgotten.
+    pub async fn stop(&mut self) {
+        self.listening.stop().await;
+        self.forget();
+    }
+
+    /// Listens again at the same address.
+    pub async fn start(&mut self) {
+        let service = Service::new(Arc::clone(&self.state));
+        self.listening.start(service).await;
+    }
+
+    /// Forgets every configuration but keeps its connections: calls answer NOT_INITIALIZED until it is told again.
+    pub fn forget(&self) {
+        self.state.behaviour().known_digests.clear();
+    }
+
+    /// Acts like this at a point from now on.
+    pub fn set(&self, point: ExtensionPoint, act: Act) {
+        self.set_with(point, move |_| act.clone());
+    }
+
+    /// Acts at a point by what it sees from now on.
+    pub fn set_with(&self, point: ExtensionPoint, script: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
+        self.state.behaviour().scripts.insert(point.into(), Arc::new(script));
+    }
+
+    /// Describes itself like this from now on.
+    pub fn set_describe(&self, handshake: Handshake) {
+        self.state.behaviour().describe = handshake;
+    }
+
+    /// Takes configurations like this from now on.
+    pub fn set_initialize(&self, handshake: Handshake) {
+        self.state.behaviour().initialize = handshake;
+    }
+
+    /// Changes what it says of itself from now on.
+    pub fn change_manifest(&self, change: impl FnOnce(&mut DescribeResponse)) {
+        change(&mut self.state.behaviour().manifest);
+    }
+
+    /// Every call at a point so far, in the order of arrival. Those refused as NOT_INITIALIZED are not among them.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.state.record.seen()
+    }
+
+    /// Every configuration handed over so far.
+    pub fn initialized(&self) -> Vec<hookgate_proto::plugin::v1::InitializeRequest> {
+        self.state.record.initialized()
+    }
+
+    /// How often what happened.
+    pub fn counts(&self) -> Counts {
+        self.state.record.counts()
+    }
+
+    /// Waits until the counts are as asked for.
+    ///
+    /// # Panics
+    /// After 10 s, naming the counts there are.
+    pub async fn wait_until(&self, condition: impl FnMut(&Counts) -> bool) -> Counts {
+        self.state.record.wait_until(condition).await
+    }
+}
+
+impl fmt::Debug for FakePlugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FakePlugin {{ {} at {}: {:?} }}", self.name, self.endpoint(), self.counts())
+    }
+}

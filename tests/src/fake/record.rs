@@ -1,0 +1,142 @@
+//! What reached a scripted plugin, and waiting for it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use hookgate_proto::{
+    plugin::v1::{Call, InitializeRequest},
+    types::v1::{
+        AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
+        ExtensionPoint,
+    },
+};
+use tokio::{sync::watch, time::timeout};
+
+/// Bound of [`Record::wait_until`].
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One call at a point, as it arrived.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Where.
+    pub point: ExtensionPoint,
+    /// Who calls, and with which configuration.
+    pub call: Call,
+    /// The payload as the step before left it.
+    pub payload: Payload,
+    /// ASCII metadata, `grpc-timeout` and `traceparent` among it.
+    pub metadata: BTreeMap<String, String>,
+    /// Counts the plugin's calls at all points, from 1.
+    pub number: u64,
+}
+
+/// A payload of one of the points.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // named after the points
+pub enum Payload {
+    BeforeLlmRequest(BeforeLlmRequestPayload),
+    BeforeToolCall(BeforeToolCallPayload),
+    AfterToolResult(AfterToolResultPayload),
+    BeforeResponse(BeforeResponsePayload),
+}
+
+/// How often what happened to a plugin since it was made, stops and starts included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Describe calls.
+    pub describes: u64,
+    /// Initialize calls.
+    pub initializes: u64,
+    /// Shutdown calls.
+    pub shutdowns: u64,
+    /// Calls at points, those refused as NOT_INITIALIZED left out.
+    pub calls: u64,
+    /// Calls refused as NOT_INITIALIZED.
+    pub uninitialized: u64,
+    /// Calls whose handler came to its end.
+    pub finished: u64,
+    /// Calls whose handler was dropped because the caller went away.
+    pub cancelled: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Record {
+    log: Mutex<Log>,
+    counts: watch::Sender<Counts>,
+}
+
+#[derive(Default)]
+struct Log {
+    seen: Vec<Seen>,
+    initialized: Vec<InitializeRequest>,
+}
+
+impl Record {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect("no holder of this lock panics")
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        self.counts.send_modify(change);
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        *self.counts.borrow()
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.log().seen.clone()
+    }
+
+    pub(super) fn initialized(&self) -> Vec<InitializeRequest> {
+        self.log().initialized.clone()
+    }
+
+    pub(super) fn initialize(&self, request: InitializeRequest) {
+        self.log().initialized.push(request);
+        self.count(|counts| counts.initializes += 1);
+    }
+
+    /// Records a call, numbers it, and watches over its end.
+    pub(super) fn begin(&self, mut seen: Seen) -> (Seen, UnderWay<'_>) {
+        let mut log = self.log();
+        seen.number = log.seen.len() as u64 + 1;
+        log.seen.push(seen.clone());
+        drop(log);
+        self.count(|counts| counts.calls += 1);
+        (seen, UnderWay { record: self, finished: false })
+    }
+
+    pub(super) async fn wait_until(&self, condition: impl FnMut(&Counts) -> bool) -> Counts {
+        let mut counts = self.counts.subscribe();
+        let met = timeout(PATIENCE, counts.wait_for(condition)).await;
+        match met {
+            Ok(counts) => *counts.expect("the record holds the sender"),
+            Err(_) => panic!("not within {PATIENCE:?}; the counts are {:?}", self.counts()),
+        }
+    }
+}
+
+/// A call under way: dropped before it is finished, it counts as cancelled.
+pub(super) struct UnderWay<'a> {
+    record: &'a Record,
+    finished: bool,
+}
+
+impl UnderWay<'_> {
+    pub(super) fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let finished = self.finished;
+        self.record.count(|counts| if finished { counts.finished += 1 } else { counts.cancelled += 1 });
+    }
+}

@@ -1,0 +1,195 @@
+//! The plugin service itself: the handshake, and the way from a call to what the script says.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hookgate_proto::{
+    plugin::v1::{
+        AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest, BeforeLlmRequestResponse,
+        BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest, BeforeToolCallResponse, Call,
+        Continue, DescribeRequest, DescribeResponse, InitializeRequest, InitializeResponse, ShutdownRequest,
+        ShutdownResponse, after_tool_result_response, before_llm_request_response, before_response_response,
+        before_tool_call_response, plugin_service_server::PluginService,
+    },
+    types::v1::ExtensionPoint,
+};
+use prost::Message;
+use tonic::{
+    Request, Response, Status,
+    metadata::{KeyAndValueRef, MetadataMap, MetadataValue},
+};
+
+use super::{
+    Handshake, State,
+    act::{Act, Answer, Patch, Reply, Verdict},
+    record::{Payload, Seen},
+    wire::{Misconduct, Wire},
+};
+
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) state: Arc<State>,
+}
+
+impl Service {
+    pub(super) fn new(state: Arc<State>) -> Self {
+        Service { state }
+    }
+
+    async fn handle<R: PointRequest>(&self, request: Request<R>) -> Result<Response<R::Reply>, Status> {
+        let metadata = ascii(request.metadata());
+        let (call, payload) = request.into_inner().split();
+        if !self.state.behaviour().known_digests.contains(&call.config_digest) {
+            self.state.record.count(|counts| counts.uninitialized += 1);
+            return Err(not_initialized());
+        }
+        let seen = Seen { point: R::POINT, call, payload, metadata, number: 0 };
+        let (seen, under_way) = self.state.record.begin(seen);
+        let script = self.state.behaviour().scripts.get(&R::POINT.into()).cloned();
+        let act = script.map_or_else(Act::pass, |script| script(&seen));
+        tokio::time::sleep(act.delay).await;
+        if let Some(gate) = &act.gate {
+            gate.passed().await;
+        }
+        let result = match act.reply {
+            Reply::Answer(answer) => Ok(respond(R::reply(*answer), act.wire)),
+            Reply::Status(status) => Err(status),
+            Reply::Hang => std::future::pending().await,
+        };
+        under_way.finish();
+        result
+    }
+}
+
+/// An answer that goes over the wire in another way than the proper one is marked for the connection to see.
+fn respond<M: Message>(reply: M, wire: Wire) -> Response<M> {
+    let misconduct =
+        (!matches!(wire, Wire::Proper)).then(|| Misconduct { message: reply.encode_to_vec().into(), wire });
+    let mut response = Response::new(reply);
+    if let Some(misconduct) = misconduct {
+        response.extensions_mut().insert(misconduct);
+    }
+    response
+}
+
+fn not_initialized() -> Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert("hookgate-reason", MetadataValue::from_static("NOT_INITIALIZED"));
+    Status::with_metadata(tonic::Code::FailedPrecondition, "this configuration is not known here", metadata)
+}
+
+fn ascii(metadata: &MetadataMap) -> BTreeMap<String, String> {
+    metadata
+        .iter()
+        .filter_map(|entry| match entry {
+            KeyAndValueRef::Ascii(key, value) => Some((key.to_string(), value.to_str().ok()?.to_owned())),
+            KeyAndValueRef::Binary(..) => None,
+        })
+        .collect()
+}
+
+async fn conduct(handshake: Handshake) -> Result<(), Status> {
+    match handshake {
+        Handshake::Proper => Ok(()),
+        Handshake::Slow(delay) => {
+            tokio::time::sleep(delay).await;
+            Ok(())
+        }
+        Handshake::Fails(status) => Err(status),
+        Handshake::Hangs => std::future::pending().await,
+    }
+}
+
+#[tonic::async_trait]
+impl PluginService for Service {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        self.state.record.count(|counts| counts.describes += 1);
+        let handshake = self.state.behaviour().describe.clone();
+        conduct(handshake).await?;
+        Ok(Response::new(self.state.behaviour().manifest.clone()))
+    }
+
+    async fn initialize(
+        &self,
+        request: Request<InitializeRequest>,
+    ) -> Result<Response<InitializeResponse>, Status> {
+        let request = request.into_inner();
+        let digest = request.config_digest.clone();
+        self.state.record.initialize(request);
+        let handshake = self.state.behaviour().initialize.clone();
+        conduct(handshake).await?;
+        self.state.behaviour().known_digests.insert(digest);
+        Ok(Response::new(InitializeResponse {}))
+    }
+
+    async fn before_llm_request(
+        &self,
+        request: Request<BeforeLlmRequestRequest>,
+    ) -> Result<Response<BeforeLlmRequestResponse>, Status> {
+        self.handle(request).await
+    }
+
+    async fn before_tool_call(
+        &self,
+        request: Request<BeforeToolCallRequest>,
+    ) -> Result<Response<BeforeToolCallResponse>, Status> {
+        self.handle(request).await
+    }
+
+    async fn after_tool_result(
+        &self,
+        request: Request<AfterToolResultRequest>,
+    ) -> Result<Response<AfterToolResultResponse>, Status> {
+        self.handle(request).await
+    }
+
+    async fn before_response(
+        &self,
+        request: Request<BeforeResponseRequest>,
+    ) -> Result<Response<BeforeResponseResponse>, Status> {
+        self.handle(request).await
+    }
+
+    async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownResponse>, Status> {
+        self.state.record.count(|counts| counts.shutdowns += 1);
+        Ok(Response::new(ShutdownResponse {}))
+    }
+}
+
+/// What the requests of the four points have in common.
+trait PointRequest {
+    type Reply: Message;
+    const POINT: ExtensionPoint;
+    fn split(self) -> (Call, Payload);
+    fn reply(answer: Answer) -> Self::Reply;
+}
+
+macro_rules! point_request {
+    ($($point:ident: $request:ty => $reply:ident in $module:ident;)*) => {
+        $(impl PointRequest for $request {
+            type Reply = $reply;
+            const POINT: ExtensionPoint = ExtensionPoint::$point;
+
+            fn split(self) -> (Call, Payload) {
+                (self.call.unwrap_or_default(), Payload::$point(self.payload.unwrap_or_default()))
+            }
+
+            fn reply(answer: Answer) -> $reply {
+                let verdict = answer.verdict.map(|verdict| match verdict {
+                    Verdict::Continue => $module::Verdict::Continue(Continue {}),
+                    Verdict::Cancel(cancel) => $module::Verdict::Cancel(cancel),
+                });
+                let modify = answer.patch.map(|patch| match patch {
+                    Patch::$point(patch) => patch,
+                    other => panic!("the script patches {other:?} at {:?}", Self::POINT),
+                });
+                $reply { verdict, modify, notices: answer.notices }
+            }
+        })*
+    };
+}
+point_request! {
+    BeforeLlmRequest: BeforeLlmRequestRequest => BeforeLlmRequestResponse in before_llm_request_response;
+    BeforeToolCall: BeforeToolCallRequest => BeforeToolCallResponse in before_tool_call_response;
+    AfterToolResult: AfterToolResultRequest => AfterToolResultResponse in after_tool_result_response;
+    BeforeResponse: BeforeResponseRequest => BeforeResponseResponse in before_response_response;
+}

@@ -1,0 +1,135 @@
+//! Ways in which an answer goes over the wire other than the proper one.
+
+use std::{convert::Infallible, io, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tonic::{Code, body::Body};
+
+use super::flood::Trigger;
+
+/// How an answer is sent.
+#[derive(Debug, Clone, Default)]
+pub enum Wire {
+    /// As gRPC says.
+    #[default]
+    Proper,
+    /// A well-formed frame of bytes that are no protobuf message, then status OK.
+    Garbage,
+    /// Half of the answer, then the stream is reset.
+    HalfThenReset,
+    /// Half of the answer, then status OK.
+    HalfThenOk,
+    /// The whole answer, then the stream ends without a status.
+    NoStatus,
+    /// The whole answer, then a status other than OK.
+    ThenStatus(Code),
+    /// The whole answer in single bytes, one each time this long, then status OK.
+    Drip(Duration),
+    /// A frame that announces 4 GiB and holds the answer, then nothing more.
+    HugeLength,
+    /// The whole answer, then response headers that never end. For a plugin made with `flooding()`.
+    EndlessTrailers,
+    /// HTTP 200 with a JSON body.
+    Json,
+    /// Resets the stream in place of an answer.
+    Reset,
+    /// Closes the connection in place of an answer.
+    Disconnect,
+}
+
+/// The extension that marks a response for the connection: replace it by this.
+#[derive(Debug, Clone)]
+pub(super) struct Misconduct {
+    pub(super) message: Bytes,
+    pub(super) wire: Wire,
+}
+
+/// What a connection does in place of sending the response.
+pub(super) enum Instead {
+    Respond(Response<Body>),
+    ResetStream,
+    Disconnect,
+}
+
+type BodyResult = Result<Frame<Bytes>, io::Error>;
+
+impl Misconduct {
+    /// Arms the trigger where endless headers are to follow the answer.
+    pub(super) fn respond(self, trigger: &Trigger) -> Instead {
+        let whole = frame(self.message.len(), &self.message);
+        let half = whole.slice(..5 + self.message.len() / 2);
+        let frames: Vec<BodyResult> = match self.wire {
+            Wire::Reset => return Instead::ResetStream,
+            Wire::Disconnect => return Instead::Disconnect,
+            Wire::Json => return Instead::Respond(json()),
+            Wire::Drip(pause) => return Instead::Respond(grpc(drip(whole, pause))),
+            Wire::EndlessTrailers => {
+                trigger.arm(whole.len());
+                return Instead::Respond(grpc(stream::iter([data(whole)]).chain(stream::pending())));
+            }
+            Wire::HugeLength => {
+                let announced = frame(u32::MAX as usize, &self.message);
+                return Instead::Respond(grpc(stream::iter([data(announced)]).chain(stream::pending())));
+            }
+            Wire::Proper => vec![data(whole), status(Code::Ok)],
+            Wire::Garbage => vec![data(frame(GARBAGE.len(), GARBAGE)), status(Code::Ok)],
+            Wire::HalfThenReset => vec![data(half), Err(io::Error::other("the script resets the stream"))],
+            Wire::HalfThenOk => vec![data(half), status(Code::Ok)],
+            Wire::NoStatus => vec![data(whole)],
+            Wire::ThenStatus(code) => vec![data(whole), status(code)],
+        };
+        // The connection gets its turn between the parts, so that a reset seldom overtakes the data before it.
+        let paced = stream::iter(frames).then(|frame| async move {
+            tokio::task::yield_now().await;
+            frame
+        });
+        Instead::Respond(grpc(paced))
+    }
+}
+
+/// Field 15 of a wire type that does not exist.
+const GARBAGE: &[u8] = &[0x7f, 0xff, 0xff, 0xff, 0x00, 0x7f];
+
+fn frame(announced: usize, message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(5 + message.len());
+    frame.put_u8(0); // not compressed
+    frame.put_u32(u32::try_from(announced).expect("a frame announces at most 4 GiB"));
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+fn data(bytes: Bytes) -> BodyResult {
+    Ok(Frame::data(bytes))
+}
+
+fn status(code: Code) -> BodyResult {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from(i32::from(code)));
+    Ok(Frame::trailers(trailers))
+}
+
+fn drip(bytes: Bytes, pause: Duration) -> impl Stream<Item = BodyResult> {
+    let single = move |byte: Bytes| async move {
+        tokio::time::sleep(pause).await;
+        data(byte)
+    };
+    let bytes: Vec<_> = (0..bytes.len()).map(|position| bytes.slice(position..=position)).collect();
+    stream::iter(bytes).then(single).chain(stream::iter([status(Code::Ok)]))
+}
+
+fn grpc(frames: impl Stream<Item = BodyResult> + Send + 'static) -> Response<Body> {
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+}
+
+fn json() -> Response<Body> {
+    let body = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{\"continue\":true}")))]);
+    let mut response = Response::new(Body::new(StreamBody::new(body)));
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+    response
+}

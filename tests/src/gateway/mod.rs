@@ -1,0 +1,126 @@
+//! The built gateway as a child process: its configuration file, its log, its ports, its end.
+
+mod binary;
+mod log;
+mod process;
+mod setup;
+
+use std::{net::SocketAddr, time::Duration};
+
+use tempfile::TempDir;
+
+use self::process::Process;
+pub use self::{
+    log::{Line, Log},
+    process::Exit,
+    setup::Setup,
+};
+use crate::agent::{GrpcAgent, HttpAgent};
+
+/// Bound of everything a test waits for here. The drain ends by 29 s, so nothing good takes longer.
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// A gateway that runs. Dropped, it is told to stop, and killed when it does not.
+#[derive(Debug)]
+pub struct Gateway {
+    process: Process,
+    data: SocketAddr,
+    ops: SocketAddr,
+    _directory: TempDir,
+}
+
+impl Gateway {
+    /// A gateway that has yet to start; see [`Setup`].
+    pub fn with() -> Setup {
+        Setup::new()
+    }
+
+    /// Waits until it says where it listens.
+    async fn listening(process: Process, directory: TempDir) -> Self {
+        let line = process.log().wait_for(|line| line.message() == Some("listening")).await;
+        let address = |name| -> SocketAddr {
+            let text = line.field(name).and_then(|value| value.as_str()).unwrap_or_default();
+            text.parse().unwrap_or_else(|error| panic!("`{name}` of {line:?}: {error}"))
+        };
+        Gateway { data: address("data_addr"), ops: address("ops_addr"), process, _directory: directory }
+    }
+
+    /// Where agents call it.
+    pub fn data_addr(&self) -> SocketAddr {
+        self.data
+    }
+
+    /// Where operators look.
+    pub fn ops_addr(&self) -> SocketAddr {
+        self.ops
+    }
+
+    /// What it logged so far, and will.
+    pub fn log(&self) -> &Log {
+        self.process.log()
+    }
+
+    /// An agent that calls it over HTTP with this token.
+    pub fn http(&self, token: &str) -> HttpAgent {
+        HttpAgent::new(self.data).with_token(token)
+    }
+
+    /// An agent that calls it over HTTP without a token.
+    pub fn http_without_token(&self) -> HttpAgent {
+        HttpAgent::new(self.data)
+    }
+
+    /// The operators' port.
+    pub fn ops(&self) -> HttpAgent {
+        HttpAgent::new(self.ops)
+    }
+
+    /// An agent that calls it over gRPC with this token.
+    pub async fn grpc(&self, token: &str) -> GrpcAgent {
+        GrpcAgent::dial(self.data, Some(token)).await
+    }
+
+    /// An agent that calls it over gRPC without a token.
+    pub async fn grpc_without_token(&self) -> GrpcAgent {
+        GrpcAgent::dial(self.data, None).await
+    }
+
+    /// Waits until `/readyz` answers 200.
+    ///
+    /// # Panics
+    /// When it does not within 35 s, or the gateway ends.
+    pub async fn wait_until_ready(&self) {
+        let ops = self.ops();
+        let ready = async {
+            // Nothing tells of readiness but asking for it.
+            while !ops.get("/readyz").await.is_ok_and(|answer| answer.status == 200) {
+                assert!(self.process.exit().is_none(), "the gateway ended:\n{}", self.log());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, ready).await;
+        assert!(in_time.is_ok(), "not ready within {PATIENCE:?}:\n{}", self.log());
+    }
+
+    /// Sends SIGTERM and leaves it to itself.
+    pub fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Waits for its end.
+    pub async fn exited(&self) -> Exit {
+        self.process.exited().await
+    }
+
+    /// Sends SIGTERM and waits for its end.
+    pub async fn stop(&self) -> Exit {
+        self.terminate();
+        self.exited().await
+    }
+
+    /// Ends it without a warning, as a crash does.
+    pub async fn kill(&self) -> Exit {
+        self.process.signal("KILL");
+        self.exited().await
+    }
+}

@@ -1,0 +1,206 @@
+//! A gateway's configuration, written as a sentence.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::{Exit, Gateway, binary, process::Process};
+use crate::{
+    fake::FakePlugin,
+    token::{AUDIENCE, ISSUER, SECRET},
+};
+
+/// A gateway that has yet to start. It takes the tokens of [`crate::token`] for every tenant, listens on free ports,
+/// logs JSON, and stops without a grace period; tenants, plugins and bindings are added.
+#[derive(Debug, Clone)]
+#[must_use = "a gateway does nothing before it is started"]
+pub struct Setup {
+    config: Config,
+    environment: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+enum Config {
+    Built(Value),
+    Written(String),
+}
+
+impl Setup {
+    pub(super) fn new() -> Self {
+        let issuer = json!({
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "keys": [{ "alg": "HS256", "secret": SECRET }],
+            "tenants": "*",
+        });
+        let config = json!({
+            "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0" },
+            "auth": { "issuers": [issuer] },
+            "tenants": { "list": [] },
+            "plugins": [],
+            "bindings": [],
+            "drain": { "grace": "0ms", "finish": "5s" },
+            "log": { "format": "json", "level": "info" },
+        });
+        Setup { config: Config::Built(config), environment: Vec::new() }
+    }
+
+    /// This configuration file in place of the one that is built. It has to set the addresses to port 0 and the log
+    /// to JSON for the gateway to be found.
+    pub fn file(text: &str) -> Self {
+        Setup { config: Config::Written(text.into()), environment: Vec::new() }
+    }
+
+    /// A tenant with nothing of its own.
+    pub fn tenant(self, id: &str) -> Self {
+        self.tenant_with(id, &json!({}))
+    }
+
+    /// A tenant with these members beside its `id`.
+    pub fn tenant_with(self, id: &str, members: &Value) -> Self {
+        self.push("/tenants/list", &json!({ "id": id }), members)
+    }
+
+    /// A plugin at the fake's endpoint, by its name.
+    pub fn plugin(self, plugin: &FakePlugin) -> Self {
+        self.plugin_with(plugin, &json!({}))
+    }
+
+    /// A plugin at the fake's endpoint, by its name, with these members beside.
+    pub fn plugin_with(self, plugin: &FakePlugin, members: &Value) -> Self {
+        let entry = json!({ "name": plugin.name(), "endpoint": plugin.endpoint() });
+        self.push("/plugins", &entry, members)
+    }
+
+    /// A built-in plugin by its own name, with this config.
+    pub fn builtin(self, name: &str, config: &Value) -> Self {
+        self.push("/plugins", &json!({ "name": name, "builtin": name, "config": config }), &json!({}))
+    }
+
+    /// A blocking binding for all tenants.
+    pub fn binding(self, plugin: &str, priority: i64) -> Self {
+        self.binding_with(plugin, priority, &json!({}))
+    }
+
+    /// A binding with these members beside; for all tenants unless they name a tenant or a selector.
+    pub fn binding_with(self, plugin: &str, priority: i64, members: &Value) -> Self {
+        let mut entry = json!({ "plugin": plugin, "priority": priority });
+        if members.get("tenant").is_none() && members.get("selector").is_none() {
+            entry["tenant"] = json!("*");
+        }
+        self.push("/bindings", &entry, members)
+    }
+
+    /// Sets the member at a JSON pointer, objects on the way included.
+    pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        let mut place = self.built();
+        for name in pointer.split('/').skip(1) {
+            if place.is_null() {
+                *place = Value::Object(Map::new());
+            }
+            place = match place {
+                Value::Array(list) => {
+                    let index: usize = name.parse().expect("the pointer goes into a list by number");
+                    &mut list[index]
+                }
+                other => &mut other[name],
+            };
+        }
+        *place = value.into();
+        self
+    }
+
+    /// Sets an environment variable of the gateway's.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start(self) -> Gateway {
+        let gateway = self.start_unready().await;
+        gateway.wait_until_ready().await;
+        gateway
+    }
+
+    /// Starts it and waits until it listens.
+    pub async fn start_unready(self) -> Gateway {
+        let (process, directory) = self.run().await;
+        Gateway::listening(process, directory).await
+    }
+
+    /// Runs it to its end, for configurations that it refuses.
+    pub async fn run_to_the_end(self) -> Exit {
+        let (process, _directory) = self.run().await;
+        process.exited().await
+    }
+
+    async fn run(self) -> (Process, TempDir) {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let file = directory.path().join("hookgate.yaml");
+        fs::write(&file, self.text()).expect("the directory is ours to write");
+        let environment = self.environment;
+        let process = tokio::task::spawn_blocking(move || Process::spawn(command(file, environment))).await;
+        (process.expect("starting does not panic"), directory)
+    }
+
+    /// The file: every JSON document is a YAML document.
+    fn text(&self) -> String {
+        match &self.config {
+            Config::Built(config) => format!("{config:#}"),
+            Config::Written(text) => text.clone(),
+        }
+    }
+
+    fn built(&mut self) -> &mut Value {
+        match &mut self.config {
+            Config::Built(config) => config,
+            Config::Written(_) => panic!("a written file is not changed, write it as it should be"),
+        }
+    }
+
+    fn push(mut self, list: &str, entry: &Value, members: &Value) -> Self {
+        let mut entry = entry.clone();
+        let members = members.as_object().expect("further members are an object");
+        for (name, value) in members {
+            entry[name] = value.clone();
+        }
+        let list = self.built().pointer_mut(list).and_then(Value::as_array_mut);
+        list.expect("the list is built in").push(entry);
+        self
+    }
+}
+
+fn command(file: PathBuf, environment: Vec<(String, String)>) -> Command {
+    let mut command = Command::new(binary::path());
+    command.args(["serve", "--config"]).arg(file).envs(environment);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_stands_in_the_file() {
+        let setup = Setup::new()
+            .tenant_with("acme", &json!({ "labels": { "plan": "pro" } }))
+            .builtin("content-policy", &json!({ "redact_emails": true }))
+            .binding("content-policy", 10)
+            .binding_with("content-policy", 20, &json!({ "selector": { "plan": "pro" }, "name": "second" }))
+            .set("/limits/budget", "1s")
+            .set("/plugins/0/required", false);
+        let file: Value = serde_json::from_str(&setup.text()).expect("it is JSON");
+        assert_eq!(file["tenants"]["list"], json!([{ "id": "acme", "labels": { "plan": "pro" } }]));
+        assert_eq!(file["plugins"][0]["required"], json!(false));
+        assert_eq!(
+            file["bindings"],
+            json!([
+                { "plugin": "content-policy", "priority": 10, "tenant": "*" },
+                { "plugin": "content-policy", "priority": 20, "selector": { "plan": "pro" }, "name": "second" },
+            ])
+        );
+        assert_eq!(file["limits"], json!({ "budget": "1s" }));
+    }
+}
