@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    config::{Config, Plugin},
-    step::{Mode, OnError},
+    config::Config,
     upstream::{PluginClient, State},
 };
 
@@ -43,8 +42,12 @@ pub(super) async fn wait(
     clients: &[Arc<PluginClient>],
     mut changes: watch::Receiver<u64>,
 ) -> Result<(), Missing> {
-    let required: Vec<_> =
-        config.plugins.iter().zip(clients).filter(|(plugin, _)| is_required(config, plugin)).collect();
+    let required: Vec<_> = config
+        .plugins
+        .iter()
+        .zip(clients)
+        .filter(|(plugin, _)| plugin.enabled && config.requires(plugin))
+        .collect();
     let all_ready = async {
         loop {
             changes.mark_unchanged();
@@ -74,17 +77,4 @@ pub(super) async fn wait(
             .find(|(_, client)| client.status().state != State::Ready)
             .map_or(Ok(()), |(_, client)| Err(Missing::new(client))),
     }
-}
-
-/// As configured, else where an enabled binding with `on_error: fail` names it.
-fn is_required(config: &Config, plugin: &Plugin) -> bool {
-    let fails_without = || {
-        config.bindings.iter().any(|binding| {
-            binding.enabled
-                && binding.plugin == plugin.name
-                && binding.mode() != Mode::Observe
-                && binding.on_error() == OnError::Fail
-        })
-    };
-    plugin.enabled && plugin.required.unwrap_or_else(fails_without)
 }
