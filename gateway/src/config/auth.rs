@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::{model::span, units::Span};
 
-/// Whose tokens are accepted.
+/// Whose tokens are accepted: tenant and operator of a call come from its token alone.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// At least one.
+    /// At least one, each `issuer` once.
     #[schemars(length(min = 1))]
     pub issuers: Vec<Issuer>,
 }
@@ -22,7 +22,7 @@ pub struct Auth {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// Equals the token's `iss`.
+    /// Equals the token's `iss`; unique.
     #[schemars(length(min = 1))]
     pub issuer: String,
     /// Is among the token's `aud`.
@@ -33,7 +33,7 @@ pub struct Issuer {
     /// The keys. Excludes `jwks_url`.
     #[serde(default)]
     pub keys: Vec<Key>,
-    /// The tenants it may speak for; mandatory with more than one issuer.
+    /// The tenants it may speak for; mandatory with more than one issuer, absent: any.
     #[serde(default)]
     pub tenants: Option<IssuerTenants>,
     /// The scopes it may grant.
@@ -45,7 +45,7 @@ pub struct Issuer {
     /// Tolerance on `exp` and `nbf`, 0s to 5m.
     #[serde(default = "default_leeway")]
     pub leeway: Span,
-    /// How long fetched keys are fresh.
+    /// How long fetched keys are fresh, 1s to 1h.
     #[serde(default = "default_jwks_ttl")]
     pub jwks_ttl: Span,
 }
@@ -130,14 +130,15 @@ pub enum Scope {
 pub struct Key {
     /// The token header's `kid` that names this key.
     pub kid: Option<String>,
-    /// The algorithm; mandatory for `secret` and `pem_file`. The token's header never chooses it.
+    /// The algorithm: `HS256`, `HS384`, `HS512` for `secret`, else `RS256` to `RS512`, `PS256` to `PS512`, `ES256`,
+    /// `ES384`, `EdDSA`. Mandatory for `secret` and `pem_file`; the token's header never chooses it.
     pub alg: Option<String>,
     /// Shared secret of at least 32 bytes, for HS256, HS384, HS512. Write it as a reference.
     #[schemars(with = "Option<String>", extend("writeOnly" = true))]
     pub secret: Option<SecretString>,
-    /// Public key in PEM.
+    /// File of a public key in PEM.
     pub pem_file: Option<PathBuf>,
-    /// Public key as a JWK.
+    /// File of a public key as a JWK.
     pub jwk_file: Option<PathBuf>,
 }
 

@@ -112,7 +112,8 @@ fn resolve(
         let result = match kept(pointer) {
             Some(Kept::AsReference) => reference::check(text).map(|()| None),
             Some(Kept::AsText) if reference::is_reference(text) => {
-                Err("references are resolved in `plugins[].config` and in the gateway's own keys alone"
+                Err("tenant-level config holds no references: write the value (`$$` for a `$`), or move the key to \
+                     the plugin's `config`"
                     .into())
             }
             Some(Kept::AsText) | None => reference::resolve(text, env).map(Some),

@@ -10,6 +10,8 @@
 
 mod auth;
 mod check;
+#[cfg(test)]
+mod documentation;
 mod draft;
 mod environment;
 #[cfg(test)]

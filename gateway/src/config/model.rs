@@ -51,7 +51,7 @@ pub struct Config {
     /// What a start waits for.
     #[serde(default)]
     pub startup: Startup,
-    /// HTTP status (400 to 499) of further block codes.
+    /// HTTP status (400 to 499) of further block codes, by code; those of the protocol are fixed.
     #[serde(default)]
     #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
     pub block_status: BTreeMap<String, u16>,
@@ -109,7 +109,7 @@ pub enum UnknownTenant {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
-    /// Opaque, 1 to 256 bytes, no control characters, never `*`.
+    /// Opaque, 1 to 256 bytes, no control characters, never `*`; unique.
     pub id: String,
     /// false: its calls are refused as TENANT_DISABLED (403).
     #[serde(default = "yes")]
@@ -117,10 +117,10 @@ pub struct Tenant {
     /// What selectors of bindings see.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Tenant-level config by plugin name: replaces the top-level keys of the binding's.
+    /// Tenant-level config by plugin name: replaces the top-level keys of the binding's; holds no references.
     #[serde(default)]
     pub config: BTreeMap<String, Object>,
-    /// Names of bindings switched off for this tenant; only overridable ones.
+    /// Names of bindings for all tenants or a selector that are switched off for this one; only overridable ones.
     #[serde(default)]
     pub disable: Vec<String>,
     /// Limits of this tenant.
@@ -154,9 +154,9 @@ pub struct TenantAnswer {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Largest request, at most 16MiB.
+    /// Largest request, 1B to 16MiB.
     pub request: Size,
-    /// Payload bytes of all calls under way.
+    /// Payload bytes of all calls under way; at least `request`.
     pub bytes_in_flight: Size,
     /// Most calls under way.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -171,9 +171,9 @@ pub struct Limits {
     /// Most notices of one reply.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub notices: usize,
-    /// All notices of one reply together.
+    /// All notices of one reply together; at most 16MiB.
     pub notice_bytes: Size,
-    /// Details of one notice.
+    /// Details of one notice; at most 16MiB.
     pub details_bytes: Size,
 }
 
@@ -197,9 +197,9 @@ impl Default for Limits {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {
-    /// Readiness is off but calls are still taken.
+    /// Readiness is off but calls are still taken; 0s to 1h.
     pub grace: Span,
-    /// After that, how long calls under way may go on.
+    /// How long calls under way may go on after the grace; 0s to 1h.
     pub finish: Span,
 }
 
@@ -230,7 +230,7 @@ impl Default for Observers {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Startup {
-    /// How long an unreachable required plugin is waited for.
+    /// How long an unreachable required plugin is waited for; 0s to 1h.
     pub wait: Span,
 }
 

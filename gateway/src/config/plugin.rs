@@ -24,9 +24,9 @@ pub struct Plugin {
     /// false: not dialled, and no binding of it stands in any plan.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Runs in the gateway's process.
+    /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
-    /// `unix:///path` or `http://host:port`.
+    /// `unix:///path` or `http://host:port` (plaintext).
     pub endpoint: Option<String>,
     /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
@@ -34,7 +34,7 @@ pub struct Plugin {
     /// Capabilities the plugin may ask for.
     #[serde(default)]
     pub grants: Vec<Capability>,
-    /// Plugin-level config; references in it are resolved when it is handed over.
+    /// Plugin-level config; references in it are resolved when it is handed over, to text.
     #[serde(default)]
     pub config: Object,
     /// Whether a start fails without it; absent: true where an enabled binding with `on_error: fail` names it.
@@ -45,7 +45,7 @@ pub struct Plugin {
     /// Times and numbers of calls.
     #[serde(default)]
     pub limits: PluginLimits,
-    /// HTTP status (400 to 499) of further block codes of this plugin.
+    /// HTTP status (400 to 499) of further block codes of this plugin, by code.
     #[serde(default)]
     #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
     pub block_status: BTreeMap<String, u16>,
@@ -105,11 +105,11 @@ impl Capability {
 pub struct PluginLimits {
     /// Time-out of a step, queue and connect included; 10ms to 60s.
     pub timeout: Span,
-    /// Time-out of a dial, inside the step's; at most 60s.
+    /// Time-out of a dial, inside the step's; 1ms to 60s.
     pub connect: Span,
-    /// Time-out of Initialize; at most 120s.
+    /// Time-out of Initialize; 1ms to 120s.
     pub initialize: Span,
-    /// Time-out of Shutdown; at most 30s.
+    /// Time-out of Shutdown; 1ms to 30s.
     pub shutdown: Span,
     /// Most calls under way; 1 serialises the plugin.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -117,7 +117,7 @@ pub struct PluginLimits {
     /// Most calls waiting for a place.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub queue: usize,
-    /// Longest wait for a place; absent: a tenth of the step's time-out.
+    /// Longest wait for a place, 0s to 60s; absent: a tenth of the step's time-out.
     pub queue_wait: Option<Span>,
 }
 
@@ -139,30 +139,31 @@ impl Default for PluginLimits {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// Absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.
+    /// `[A-Za-z][A-Za-z0-9_-]{0,63}`, unique; absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.
     pub name: Option<String>,
     /// Name of the plugin.
     pub plugin: String,
-    /// One tenant's id, or `*` for all.
+    /// Id of one listed tenant, or `*` for all.
     pub tenant: Option<String>,
-    /// Labels that a tenant must have, all of them.
+    /// Labels that a tenant must have, all of them; at least one.
     pub selector: Option<BTreeMap<String, String>>,
     /// false: stands in no plan.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Ascending order of the chain; unique within a tenant's plan; negative allowed.
     pub priority: i64,
-    /// The points; absent: those of the plugin's manifest.
+    /// The points, at least one; absent: those of the plugin's manifest.
+    #[schemars(length(min = 1))]
     pub points: Option<Vec<Point>>,
     /// true (the default): `mode: enforce, on_error: fail`; false: `mode: advise, on_error: skip`. Excludes both.
     pub blocking: Option<bool>,
-    /// What the plugin may do.
+    /// What the plugin may do; absent: enforce.
     pub mode: Option<Mode>,
     /// What a failure does; absent: fail for enforce, skip for advise; not for observe.
     pub on_error: Option<OnError>,
     /// Time-out of the step, 10ms to 60s; absent: the plugin's.
     pub timeout: Option<Span>,
-    /// Tenant-level config of the step, for every tenant.
+    /// Tenant-level config of the step, for every tenant; holds no references.
     #[serde(default)]
     pub config: Object,
     /// The only payload fields the plugin may patch; absent: all that the point allows.
@@ -216,14 +217,17 @@ impl Binding {
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// Globs on the tool's name, original or current.
+    #[schemars(length(min = 1))]
     pub tools: Option<Vec<String>>,
     /// Globs on the context's `agent_id`.
+    #[schemars(length(min = 1))]
     pub agents: Option<Vec<String>>,
     /// Globs on the payload's `model`, else the context's.
+    #[schemars(length(min = 1))]
     pub models: Option<Vec<String>>,
-    /// Globs on the request's labels, `claim.*` included, by key.
+    /// Globs on the request's labels, `claim.*` included, by key. What is no claim is the agent's word.
     pub labels: BTreeMap<String, Vec<String>>,
-    /// On `text` or `content`, original or current; not at the tool points.
+    /// On `text` or `content`, original or current; refused where `points` names a tool point.
     pub text: Option<TextMatch>,
 }
 
@@ -233,6 +237,6 @@ pub struct Match {
 pub struct TextMatch {
     /// Parts of the text, case-sensitive.
     pub contains: Vec<String>,
-    /// Regular expressions found in the text.
+    /// Regular expressions (Rust crate regex) found in the text.
     pub regex: Vec<String>,
 }

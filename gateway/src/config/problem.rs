@@ -2,7 +2,10 @@
 //! code that shows parts of the file, and so the only code that can show too much of it: values are shown where
 //! the schema knows them and they are no secrets, comments never, and what references resolved to never.
 
-use std::fmt;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use super::{
     reference,
@@ -138,9 +141,10 @@ pub(super) struct Source {
     file: String,
     lines: Vec<String>,
     root: Option<Node>,
-    /// Places of values that are not shown.
-    hidden: Vec<Region>,
-    comments: Vec<Region>,
+    /// Places of values that are not shown, by each line they stand in.
+    hidden: HashMap<usize, Vec<Region>>,
+    /// Places of comments, likewise.
+    comments: HashMap<usize, Vec<Region>>,
     /// Texts that are blotted out of sentences, the longest first.
     secrets: Vec<String>,
 }
@@ -157,9 +161,14 @@ impl Source {
                 }
             });
         }
-        let lines = text.lines().map(str::to_owned).collect();
-        let comments = parsed.comments.clone();
-        Source { file, lines, root: parsed.root.clone(), hidden, comments, secrets: Vec::new() }
+        Source {
+            file,
+            lines: text.lines().map(str::to_owned).collect(),
+            root: parsed.root.clone(),
+            hidden: by_line(hidden),
+            comments: by_line(parsed.comments.clone()),
+            secrets: Vec::new(),
+        }
     }
 
     /// Takes the tree with references resolved and the environment laid over it.
@@ -179,13 +188,9 @@ impl Source {
 
     /// Shows `problems` against the file, in its order, each once.
     pub(super) fn render(&self, problems: &[Problem]) -> Problems {
-        let mut located: Vec<Located> = Vec::new();
-        for problem in problems {
-            let shown = self.locate(problem);
-            if !located.contains(&shown) {
-                located.push(shown);
-            }
-        }
+        let mut seen = HashSet::new();
+        let mut located: Vec<Located> = problems.iter().map(|problem| self.locate(problem)).collect();
+        located.retain(|located| seen.insert(located.rendered.clone()));
         located.sort_by_key(|located| located.position.unwrap_or((usize::MAX, 0)));
         Problems(located)
     }
@@ -267,7 +272,11 @@ impl Source {
         let mut hidden_before = false;
         for (column, character) in line.chars().enumerate() {
             let here = Mark { line: number, column };
-            let within = |regions: &[Region]| regions.iter().any(|r| r.start <= here && here < r.end);
+            let within = |places: &HashMap<usize, Vec<Region>>| {
+                places
+                    .get(&number)
+                    .is_some_and(|regions| regions.iter().any(|r| r.start <= here && here < r.end))
+            };
             if within(&self.comments) {
                 break;
             }
@@ -277,7 +286,9 @@ impl Source {
             if here >= region.end {
                 to.get_or_insert(shown.len());
             }
-            let hidden = within(&self.hidden);
+            // A block of text ends behind the indentation of the line below it, which is no part of it.
+            let indentation = character == ' ' && shown.iter().all(|c| *c == ' ');
+            let hidden = within(&self.hidden) && !indentation;
             if hidden && !hidden_before {
                 shown.extend("***".chars());
             } else if !hidden {
@@ -299,6 +310,20 @@ enum Place<'s> {
     Variable(&'s str),
 }
 
+/// Regions by each line they stand in.
+fn by_line(mut regions: Vec<Region>) -> HashMap<usize, Vec<Region>> {
+    regions.sort_unstable_by_key(|region| (region.start, region.end));
+    // The copies of an aliased value stand in one place.
+    regions.dedup();
+    let mut lines: HashMap<usize, Vec<Region>> = HashMap::new();
+    for region in regions {
+        for line in region.start.line..=region.end.line {
+            lines.entry(line).or_default().push(region);
+        }
+    }
+    lines
+}
+
 /// Cuts a long line down to what stands around the mark.
 fn cut(shown: &[char], from: usize, to: usize) -> (String, usize, usize) {
     if shown.len() <= MAX_SHOWN {
@@ -315,12 +340,13 @@ fn cut(shown: &[char], from: usize, to: usize) -> (String, usize, usize) {
 
 /// The nearest of `known` to a misspelt `word`.
 pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let far = (word.chars().count() / 3).clamp(1, 3);
+    let length = word.chars().count();
+    let far = (length / 3).clamp(1, 3);
+    let word = word.to_lowercase();
     known
         .into_iter()
-        .map(|candidate| {
-            (strsim::damerau_levenshtein(&word.to_lowercase(), &candidate.to_lowercase()), candidate)
-        })
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= far)
+        .map(|candidate| (strsim::damerau_levenshtein(&word, &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= far)
         .min()
         .map(|(_, candidate)| candidate)

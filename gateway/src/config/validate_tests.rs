@@ -152,6 +152,16 @@ fn durations_sizes_rates_and_addresses_are_written_out() {
 fn what_is_missing_is_named() {
     refused("plugins: []\n", 1, "`auth` is missing here", "add `auth`: a mapping");
     refused("auth: {}\n", 1, "`issuers` is missing here", "add `issuers`: a list");
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, points: []",
+        "`points` must have an entry at least",
+        "",
+    );
+    binding(
+        "plugin: p, name: b, tenant: \"*\", priority: 2, match: { tools: [] }",
+        "`tools` must have an entry at least",
+        "",
+    );
     refused("auth: { issuers: [] }\n", 1, "`issuers` must have an entry at least", "");
     refused(
         "auth:\n  issuers:\n    - issuer: i\n      jwks_url: \"https://x\"\n",

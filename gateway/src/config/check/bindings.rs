@@ -50,10 +50,11 @@ impl Check<'_> {
         if let Some(name) = &binding.name {
             self.name(&child(pointer, "name"), name);
         }
-        if let Some(plugins) = self.plugin_names().filter(|names| !names.contains(binding.plugin.as_str())) {
-            let remedy = did_you_mean(&binding.plugin, plugins.iter().copied());
+        let plugin = binding.plugin.as_str();
+        if let Some(plugins) = self.plugins.as_ref().filter(|names| !names.contains(plugin)) {
+            let remedy = did_you_mean(plugin, plugins.iter().copied());
             let remedy = remedy.unwrap_or_else(|| "add it to `plugins`, or name one that is there".into());
-            self.report(child(pointer, "plugin"), format!("there is no plugin `{}`", binding.plugin), remedy);
+            self.report(child(pointer, "plugin"), format!("there is no plugin `{plugin}`"), remedy);
         }
         self.exactly_one(
             entry,
@@ -85,7 +86,7 @@ impl Check<'_> {
         let Some(tenant) = binding.tenant.as_deref().filter(|tenant| *tenant != "*") else { return };
         if let Some(fault) = tenant_id_fault(tenant) {
             self.report(at, fault, "write one tenant's id, or `\"*\"` for all");
-        } else if let Some(ids) = self.tenant_ids().filter(|ids| !ids.contains(tenant)) {
+        } else if let Some(ids) = self.tenants.as_ref().filter(|ids| !ids.contains(tenant)) {
             // A misspelt tenant would go without the plugin and nobody would notice.
             let remedy = did_you_mean(tenant, ids.iter().copied());
             let remedy =

@@ -15,11 +15,16 @@ use super::{
     problem::Problem,
 };
 
-pub(super) use plugins::is_loopback;
+use plugins::is_loopback;
 
 /// Everything that is wrong with `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
-    let mut check = Check { draft, problems: Vec::new() };
+    let mut check = Check {
+        draft,
+        plugins: draft.plugins.iter().map(|item| item.id.as_deref()).collect(),
+        tenants: draft.tenants.iter().map(|item| item.id.as_deref()).collect(),
+        problems: Vec::new(),
+    };
     check.limits();
     check.issuers();
     check.tenants();
@@ -31,6 +36,10 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 
 struct Check<'d> {
     draft: &'d Draft,
+    /// Names of all plugins, or `None` where one of them can't be read.
+    plugins: Option<BTreeSet<&'d str>>,
+    /// Ids of all listed tenants, or `None` where one of them can't be read.
+    tenants: Option<BTreeSet<&'d str>>,
     problems: Vec<Problem>,
 }
 
@@ -82,16 +91,6 @@ impl<'d> Check<'d> {
                 );
             }
         }
-    }
-
-    /// Names of all plugins, or `None` where one of them can't be read.
-    fn plugin_names(&self) -> Option<BTreeSet<&'d str>> {
-        self.draft.plugins.iter().map(|item| item.id.as_deref()).collect()
-    }
-
-    /// Ids of all listed tenants, or `None` where one of them can't be read.
-    fn tenant_ids(&self) -> Option<BTreeSet<&'d str>> {
-        self.draft.tenants.iter().map(|item| item.id.as_deref()).collect()
     }
 }
 

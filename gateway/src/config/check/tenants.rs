@@ -44,9 +44,11 @@ impl<'d> Check<'d> {
         if let Some(fault) = tenant_id_fault(&tenant.id) {
             self.report(child(pointer, "id"), fault, "write the id that tokens carry");
         }
-        if let Some(plugins) = self.plugin_names() {
-            for name in tenant.config.keys().filter(|name| !plugins.contains(name.as_str())) {
-                let remedy = did_you_mean(name, plugins.iter().copied());
+        if let Some(plugins) = &self.plugins {
+            let unknown = tenant.config.keys().filter(|name| !plugins.contains(name.as_str()));
+            let found: Vec<_> =
+                unknown.map(|name| (name, did_you_mean(name, plugins.iter().copied()))).collect();
+            for (name, remedy) in found {
                 self.report_key(
                     child(&child(pointer, "config"), name),
                     format!("there is no plugin `{name}`"),
