@@ -1,0 +1,256 @@
+//! The failure matrix: at every extension point, for every kind of binding and over both transports, a plugin does
+//! everything it can do, and the agent's whole answer is compared with what docs/protocol.md, section 3 promises.
+//!
+//! Its result is docs/failure-matrix.md, which `HOOKGATE_REGENERATE=1` writes anew.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+};
+
+use futures::{StreamExt as _, stream};
+use hookgate::{
+    point::Point,
+    step::{Mode, Reason},
+};
+use hookgate_tests::{
+    agent::{self, HttpAgent, HttpAnswer},
+    fake,
+    gateway::Exit,
+    repository,
+    token::token,
+};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    failure_matrix_cells::{Case, Cell, FAILURES, KINDS, NEVER, Payload, Seen, tenant},
+    failure_matrix_rig::{EXTRA, RAW, Rig, SHORT_MS, Transport, on_the_wire, payload},
+};
+
+/// Cells over one transport: 4 points, 5 kinds of binding, 19 cases and one more for the two kinds that skip.
+const CELLS: usize = 4 * (5 * 19 + 2);
+/// Calls under way at once: the plugins have 64 places each.
+const AT_ONCE: usize = 32;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_outcome_has_the_promised_answer_at_every_point_over_both_transports() {
+    let (tcp, unix) = tokio::join!(run(Transport::Tcp), run(Transport::Unix));
+    println!("failure matrix: {} cells over TCP and {} over Unix sockets", tcp.len(), unix.len());
+    assert_eq!((tcp.len(), unix.len()), (CELLS, CELLS));
+    compare_with_the_document(&document(tcp.iter().chain(&unix)));
+}
+
+#[test]
+fn every_reason_is_provoked_or_listed_as_one_that_cannot_arise() {
+    for reason in Reason::ALL {
+        let provoked = FAILURES.iter().any(|failure| failure.reason == *reason);
+        let listed = NEVER.iter().any(|(never, kinds, _)| never == reason && kinds.is_empty());
+        assert!(provoked != listed, "{reason}: provoked {provoked}, listed {listed}");
+    }
+}
+
+/// Calls every cell, and compares.
+async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
+    let rig = Rig::start(transport).await;
+    let agent = HttpAgent::new(rig.gateway.data_addr());
+    let holder = tokio::spawn(call(agent.clone(), Point::BeforeToolCall, "holder".into(), None));
+    rig.plugin("busy").wait_until(|counts| counts.calls == 1).await;
+
+    let mut texts = BTreeMap::new();
+    for point in Point::ALL {
+        let answer = call(agent.clone(), point, "baseline".into(), None).await;
+        let text = payload_text(&answer).expect("the chain continues").to_owned();
+        let raw = if point == Point::BeforeResponse { "9007199254740993" } else { RAW };
+        assert!(text.contains(raw), "{text}");
+        texts.insert(point, text);
+    }
+    let answers: Vec<_> = stream::iter(Cell::all())
+        .map(|cell| {
+            let deadline = matches!(cell.case.name(), "hangs-long" | "budget-short").then_some(SHORT_MS);
+            let answer = call(agent.clone(), cell.point, cell.tenant(), deadline);
+            async move { (cell, answer.await) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    holder.abort();
+
+    let later = Later::of(&rig.witness.seen());
+    let mut cells = Vec::new();
+    for (cell, answer) in answers {
+        let seen = read(&cell, &answer, &texts[&cell.point], &later);
+        assert_eq!(seen, cell.expected(), "{transport:?} {cell:?}: {answer:?}");
+        cells.push((cell, seen));
+    }
+    let Rig { gateway, .. } = &rig;
+    observers_were_heard(&gateway.stop().await);
+    cells
+}
+
+async fn call(agent: HttpAgent, point: Point, tenant: String, deadline: Option<&str>) -> HttpAnswer {
+    let body = json!({ "context": { "labels": { "lane": "slow" } }, "payload": payload(point) });
+    let mut request = agent
+        .request(Method::POST, agent::path(on_the_wire(point)))
+        .bearer_auth(token(&tenant))
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    if let Some(deadline) = deadline {
+        request = request.header("hookgate-timeout-ms", deadline);
+    }
+    HttpAgent::send(request).await.expect("the gateway answers")
+}
+
+/// The payload in an answer, as it is written.
+fn payload_text(answer: &HttpAnswer) -> Option<&str> {
+    let (_, behind) = answer.text.split_once(r#""payload":"#)?;
+    behind.split_once(r#","modified":"#).map(|(payload, _)| payload)
+}
+
+/// What reached the plugin behind the step.
+struct Later(BTreeMap<(String, Point), fake::Payload>);
+
+impl Later {
+    fn of(seen: &[fake::Seen]) -> Self {
+        let entry = |seen: &fake::Seen| {
+            let tenant = seen.call.context.as_ref().map(|context| context.tenant.clone());
+            let point = Point::ALL.into_iter().find(|point| on_the_wire(*point) == seen.point);
+            ((tenant.expect("there is one"), point.expect("there is one")), seen.payload.clone())
+        };
+        Later(seen.iter().map(entry).collect())
+    }
+
+    /// Whether it was called; if so it got the payload of the answer.
+    fn called(&self, cell: &Cell, answered: Option<Payload>) -> bool {
+        let Some(payload) = self.0.get(&(cell.tenant(), cell.point)) else { return false };
+        let mut expected = self.0[&("baseline".to_owned(), cell.point)].clone();
+        if answered == Some(Payload::Patched) {
+            *extra_of(&mut expected) = EXTRA.into();
+        }
+        assert_eq!(payload, &expected, "{cell:?}");
+        true
+    }
+}
+
+fn extra_of(payload: &mut fake::Payload) -> &mut bytes::Bytes {
+    match payload {
+        fake::Payload::BeforeLlmRequest(payload) => &mut payload.extra,
+        fake::Payload::BeforeToolCall(payload) => &mut payload.extra,
+        fake::Payload::AfterToolResult(payload) => &mut payload.extra,
+        fake::Payload::BeforeResponse(payload) => &mut payload.extra,
+    }
+}
+
+/// What an answer says about the step in question.
+fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let plugins = [cell.case.plugin(), if cell.case.plugin() == "elsewhere" { "elsewhere-too" } else { "" }];
+    let is_its = |entry: &&Value| {
+        let is_hog = cell.case == Case::BudgetShort && entry["plugin"] == json!("hangs-long");
+        !is_hog && plugins.iter().any(|plugin| entry["plugin"] == json!(plugin))
+    };
+    let list = |name: &str| answer.body[name].as_array().cloned().unwrap_or_default();
+    let (steps, notices) = (list("steps"), list("notices"));
+    let notices: Vec<_> = notices.iter().filter(is_its).collect();
+    assert!(notices.len() < 2, "{cell:?}: {answer:?}");
+    let step = steps.iter().find(is_its);
+    let payload = payload_text(answer).map(|payload| {
+        let patched = format!(r#"{},"extra":{EXTRA}}}"#, before.strip_suffix('}').expect("it is an object"));
+        match payload {
+            payload if payload == before => Payload::AsBefore,
+            payload if payload == patched => Payload::Patched,
+            other => panic!("{cell:?}: neither {before} nor {patched}: {other}"),
+        }
+    });
+    let decision = answer.header("hookgate-decision").map(str::to_owned);
+    assert_eq!(decision, text(&answer.body["decision"]), "{cell:?}: {answer:?}");
+    let notice = notices.first().map(|notice| {
+        let part = |name: &str| notice[name].as_str().unwrap_or_default();
+        format!("{} {}", part("kind"), part("code"))
+    });
+    Seen {
+        status: answer.status,
+        decision,
+        code: text(&answer.body["block"]["code"]).or_else(|| text(&answer.body["code"])),
+        outcome: step.and_then(|step| text(&step["outcome"])),
+        reason: step.and_then(|step| text(&step["reason"])),
+        notice,
+        payload,
+        later: later.called(cell, payload),
+    }
+}
+
+/// What observers say shows in the log alone: a line for each of the four calls that failed or would have blocked.
+fn observers_were_heard(exit: &Exit) {
+    let lines = exit.log.lines();
+    let told = |event: &str, tenant: &str| {
+        let is_its = |line: &&hookgate_tests::gateway::Line| {
+            let field = |name| line.field(name).and_then(Value::as_str).unwrap_or_default();
+            field("event") == event && field("binding").ends_with(&format!("@{tenant}"))
+        };
+        lines.iter().filter(is_its).count()
+    };
+    let observe = KINDS.into_iter().find(|kind| kind.mode == Mode::Observe).expect("it is a kind");
+    for case in Case::all().into_iter().filter(|case| case.arises(observe)) {
+        let (failed, would_block) = match case {
+            Case::Fails(failure) if failure.reason == Reason::ForbiddenPatch => (0, 0),
+            Case::Fails(_) => (4, 0),
+            Case::Cancels { .. } => (0, 4),
+            Case::Continues { .. } | Case::ConditionFalse | Case::BudgetShort => (0, 0),
+        };
+        let tenant = tenant(observe, case);
+        assert_eq!(told("step.failed", &tenant), failed, "{tenant}:\n{}", exit.log);
+        assert_eq!(told("decision.would_block", &tenant), would_block, "{tenant}:\n{}", exit.log);
+    }
+}
+
+const HEAD: &str = "# Failure matrix
+
+Written by `tests/tests/it/failure_matrix.rs` from the answers of a running gateway; `HOOKGATE_REGENERATE=1 cargo test -p
+hookgate-tests failure_matrix` writes it anew. Every row was observed at all four extension points, over TCP and over Unix
+sockets, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
+patches the payload and one that is called later, or is not. Answers are HTTP's; over gRPC a block is an OK answer and an error
+is the status of [errors.md](errors.md).
+";
+
+/// The observed cells as tables. Points and transports share a row, because they agree.
+fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>) -> String {
+    let mut rows: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for (cell, seen) in cells {
+        rows.entry((cell.kind.name, cell.case.what())).or_default().insert(seen.to_string());
+    }
+    let mut text = HEAD.to_owned();
+    for kind in KINDS {
+        let title = kind.name.replace('-', ", on_error: ");
+        write!(text, "\n## mode: {title}\n\n| the plugin | answer | step | notice | payload | later plugins |\n|---|---|---|---|---|---|\n")
+            .expect("a string takes everything");
+        for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
+            let seen = &rows[&(kind.name, case.what())];
+            let [only] = Vec::from_iter(seen)[..] else { panic!("{}, {}: {seen:?}", kind.name, case.what()) };
+            writeln!(text, "| {} | {only} |", case.what()).expect("a string takes everything");
+        }
+    }
+    text.push_str("\n## What can't arise\n\n| reason | where | why |\n|---|---|---|\n");
+    for (reason, kinds, why) in NEVER {
+        let kinds = if kinds.is_empty() { "anywhere".into() } else { kinds.join(", ") };
+        writeln!(text, "| `{reason}` | {kinds} | {why} |").expect("a string takes everything");
+    }
+    text.push_str(
+        "\nThe outcome `cancelled_by_caller` is in no answer: nobody is there to take it. A step that must not be \
+         skipped is never `skipped_budget`: it is asked with whatever is left.\n",
+    );
+    text
+}
+
+fn compare_with_the_document(text: &str) {
+    let path = repository::root().join("docs/failure-matrix.md");
+    if std::env::var_os("HOOKGATE_REGENERATE").is_some() {
+        fs::write(&path, text).expect("docs is writable");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == text,
+        "docs/failure-matrix.md is out of date: run this test with HOOKGATE_REGENERATE=1"
+    );
+}

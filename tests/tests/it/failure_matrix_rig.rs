@@ -1,0 +1,239 @@
+//! What the failure matrix runs on: a plugin for each way to behave, and one gateway with a tenant for each kind of
+//! binding and case. Every chain is a plugin that patches, the step in question, and a witness.
+
+use hookgate::{
+    point::Point,
+    step::{Mode, OnError},
+};
+use hookgate_proto::{
+    plugin::v1::Access,
+    types::v1::{
+        AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch,
+        ExtensionPoint, NoticeKind,
+    },
+};
+use hookgate_tests::{
+    fake::{Act, Builder, FakePlugin, Handshake, POINTS, Patch, Wire, notice},
+    gateway::{Gateway, Setup},
+};
+use serde_json::{Value, json};
+use tonic::Code as Grpc;
+
+use crate::failure_matrix_cells::{Case, FAILURES, KINDS, Kind, tenant};
+
+/// Above 2^53, with a null, spaces and escapes: whoever parses and writes it again is found out.
+pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
+/// The patch of the step in question.
+pub(crate) const EXTRA: &str = r#"{"by": "the step"}"#;
+/// The caller's deadline where the budget has to run out.
+pub(crate) const SHORT_MS: &str = "2000";
+
+const REQUEST_LIMIT: usize = 64 << 10;
+const NOTICES_LIMIT: usize = 8 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Unix,
+}
+
+impl Transport {
+    pub(crate) async fn start(self, plugin: Builder) -> FakePlugin {
+        match self {
+            Transport::Tcp => plugin.start().await,
+            Transport::Unix => plugin.start_unix().await,
+        }
+    }
+}
+
+pub(crate) fn on_the_wire(point: Point) -> ExtensionPoint {
+    match point {
+        Point::BeforeLlmRequest => ExtensionPoint::BeforeLlmRequest,
+        Point::BeforeToolCall => ExtensionPoint::BeforeToolCall,
+        Point::AfterToolResult => ExtensionPoint::AfterToolResult,
+        Point::BeforeResponse => ExtensionPoint::BeforeResponse,
+    }
+}
+
+/// A payload of the point.
+pub(crate) fn payload(point: Point) -> Value {
+    match point {
+        Point::BeforeLlmRequest => json!({ "text": "hello" }),
+        Point::BeforeToolCall => json!({ "tool_name": "fs.read", "args": 1, "call_id": "c1" }),
+        Point::AfterToolResult => json!({ "tool_name": "fs.read", "result": 1, "success": false }),
+        Point::BeforeResponse => json!({ "content": "hello", "reasoning": "because" }),
+    }
+}
+
+/// What the plugin before the step makes of it.
+fn first_patch(point: ExtensionPoint) -> Patch {
+    match point {
+        ExtensionPoint::BeforeLlmRequest => {
+            BeforeLlmRequestPatch { messages: Some(format!("[{RAW}]").into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::BeforeToolCall => {
+            BeforeToolCallPatch { args: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::AfterToolResult => {
+            AfterToolResultPatch { result: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::BeforeResponse => {
+            BeforeResponsePatch { content: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::Unspecified => panic!("no point, no patch"),
+    }
+}
+
+/// A patch of `extra`, which every point has.
+fn extra(point: ExtensionPoint, extra: &str) -> Patch {
+    let extra = Some(extra.to_owned().into());
+    match point {
+        ExtensionPoint::BeforeLlmRequest => BeforeLlmRequestPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::BeforeToolCall => BeforeToolCallPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::AfterToolResult => AfterToolResultPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::BeforeResponse => BeforeResponsePatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::Unspecified => panic!("no point, no patch"),
+    }
+}
+
+fn large(bytes: usize) -> String {
+    json!({ "x": "x".repeat(bytes) }).to_string()
+}
+
+fn cancel() -> Act {
+    let remark = notice(NoticeKind::Block, "REMARK", "this is why", &Value::Null);
+    Act::cancel("TOOL_NOT_ALLOWED", "No.").with_notice(remark)
+}
+
+/// A plugin that acts the same way at every point.
+fn plugin(name: &str, act: impl Fn(ExtensionPoint) -> Act) -> Builder {
+    POINTS.iter().fold(FakePlugin::named(name), |plugin, &point| plugin.at(point, act(point)))
+}
+
+/// A plugin that fails as `name` says, or decides.
+fn behaving(name: &str) -> Builder {
+    let folded_limit = REQUEST_LIMIT + (64 << 10);
+    match name {
+        "continues" | "gone" => FakePlugin::named(name),
+        "continues-patching" => plugin(name, |point| Act::patch(extra(point, EXTRA))),
+        "cancels" => plugin(name, |_| cancel()),
+        "cancels-patching" => plugin(name, |point| cancel().with_patch(extra(point, EXTRA))),
+        "hangs" | "hangs-long" | "busy" => plugin(name, |_| Act::hang()),
+        "silent" => FakePlugin::named(name).on_describe(Handshake::Hangs),
+        "internal" => plugin(name, |_| Act::status(Grpc::Internal, "no")),
+        "unavailable" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
+        "late" => plugin(name, |_| Act::status(Grpc::DeadlineExceeded, "no")),
+        "undecided" => plugin(name, |_| Act::no_verdict()),
+        "garbled" => plugin(name, |_| Act::pass().sent(Wire::Garbage)),
+        "reader" => plugin(name, |point| Act::patch(extra(point, EXTRA))).access(Access::Read),
+        "verbose" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit + NOTICES_LIMIT)))),
+        "grower" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit)))),
+        // Offers one point, so that it can be bound at the others; the second covers that one.
+        "elsewhere" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeLlmRequest]),
+        "elsewhere-too" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeToolCall]),
+        other => panic!("no plugin behaves like {other}"),
+    }
+}
+
+fn members(case: Case) -> Value {
+    match case.plugin() {
+        "busy" => json!({ "limits": { "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
+        "silent" => json!({ "required": false }),
+        _ => json!({}),
+    }
+}
+
+fn of(kind: Kind, case: Case) -> Value {
+    let mut binding = json!({ "tenant": tenant(kind, case) });
+    binding["mode"] = match kind.mode {
+        Mode::Enforce => "enforce".into(),
+        Mode::Advise => "advise".into(),
+        Mode::Observe => "observe".into(),
+    };
+    if let Some(on_error) = kind.on_error {
+        binding["on_error"] = match on_error {
+            OnError::Fail => "fail".into(),
+            OnError::Skip => "skip".into(),
+        };
+    }
+    match case {
+        Case::ConditionFalse => binding["match"] = json!({ "labels": { "lane": ["fast"] } }),
+        Case::Fails(failure) if failure.plugin == "hangs" => binding["timeout"] = "300ms".into(),
+        Case::Fails(failure) if failure.plugin == "elsewhere" => {
+            binding["points"] = json!(["before_tool_call", "after_tool_result", "before_response"]);
+        }
+        _ => {}
+    }
+    binding
+}
+
+fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
+    let tenant = tenant(kind, case);
+    let binding = of(kind, case);
+    let mut setup = setup.tenant(&tenant).binding_with(case.plugin(), 10, &binding);
+    if case.plugin() == "elsewhere" {
+        let mut other = binding;
+        other["points"] = json!(["before_llm_request"]);
+        setup = setup.binding_with("elsewhere-too", 11, &other);
+    }
+    if case == Case::BudgetShort {
+        // Uses up all that a later step, which must not be skipped, does not need.
+        let hog = json!({ "tenant": tenant, "blocking": false, "timeout": "30s" });
+        setup = setup.binding_with("hangs-long", 5, &hog);
+    }
+    setup
+}
+
+/// A gateway with all the plugins, those that are to be gone or busy being so.
+pub(crate) struct Rig {
+    pub(crate) gateway: Gateway,
+    pub(crate) witness: FakePlugin,
+    plugins: Vec<FakePlugin>,
+}
+
+impl Rig {
+    pub(crate) async fn start(transport: Transport) -> Self {
+        let first = transport.start(plugin("first", |point| Act::patch(first_patch(point)))).await;
+        let witness = transport.start(FakePlugin::named("witness")).await;
+        let mut setup = Gateway::with()
+            .set("/limits/request", format!("{}KiB", REQUEST_LIMIT >> 10))
+            .set("/limits/notice_bytes", format!("{}KiB", NOTICES_LIMIT >> 10))
+            .set("/limits/budget", "60s")
+            .plugin(&first)
+            .plugin(&witness)
+            .binding("first", -10)
+            .binding("witness", 100)
+            .tenant("baseline")
+            .tenant("holder");
+        let decided = Case::all().into_iter().take(4);
+        let mut plugins = Vec::new();
+        for case in decided.chain(FAILURES.map(Case::Fails)) {
+            let plugin = transport.start(behaving(case.plugin())).await;
+            setup = setup.plugin_with(&plugin, &members(case));
+            plugins.push(plugin);
+        }
+        let other = transport.start(behaving("elsewhere-too")).await;
+        setup = setup.plugin(&other);
+        plugins.extend([first, other]);
+        for kind in KINDS {
+            for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
+                setup = bind(setup, kind, case);
+            }
+        }
+        let holder = json!({ "tenant": "holder", "timeout": "60s" });
+        let gateway = setup.binding_with("busy", 10, &holder).start().await;
+        let gone = plugins.iter_mut().find(|plugin| plugin.name() == "gone").expect("it is one of them");
+        gone.stop().await;
+        let is_noticed = |line: &hookgate_tests::gateway::Line| {
+            let is = |name, value: &str| line.field(name).and_then(Value::as_str) == Some(value);
+            is("event", "plugin.disconnected") && is("plugin", "gone")
+        };
+        gateway.log().wait_for(is_noticed).await;
+        Rig { gateway, witness, plugins: plugins }
+    }
+
+    /// The plugin by this name.
+    pub(crate) fn plugin(&self, name: &str) -> &FakePlugin {
+        self.plugins.iter().find(|plugin| plugin.name() == name).expect("there is one")
+    }
+}
