@@ -19,6 +19,8 @@ pub enum Wire {
     Proper,
     /// A well-formed frame of bytes that are no protobuf message, then status OK.
     Garbage,
+    /// A well-formed frame of these bytes in place of the answer, then status OK.
+    Raw(Bytes),
     /// Half of the answer, then the stream is reset.
     HalfThenReset,
     /// Half of the answer, then status OK.
@@ -77,6 +79,7 @@ impl Misconduct {
             }
             Wire::Proper => vec![data(whole), status(Code::Ok)],
             Wire::Garbage => vec![data(frame(GARBAGE.len(), GARBAGE)), status(Code::Ok)],
+            Wire::Raw(bytes) => vec![data(frame(bytes.len(), &bytes)), status(Code::Ok)],
             Wire::HalfThenReset => vec![data(half), Err(io::Error::other("the script resets the stream"))],
             Wire::HalfThenOk => vec![data(half), status(Code::Ok)],
             Wire::NoStatus => vec![data(whole)],

@@ -229,7 +229,7 @@ impl Rig {
             is("event", "plugin.disconnected") && is("plugin", "gone")
         };
         gateway.log().wait_for(is_noticed).await;
-        Rig { gateway, witness, plugins: plugins }
+        Rig { gateway, witness, plugins }
     }
 
     /// The plugin by this name.
