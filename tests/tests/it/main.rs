@@ -5,6 +5,7 @@ mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;
 mod chain_poison;
+mod docs;
 mod e2e;
 mod failure_matrix;
 mod failure_matrix_cells;
