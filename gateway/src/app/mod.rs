@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic_health::ServingStatus;
+use tonic_health::{ServingStatus, server::HealthReporter};
 use uuid::Uuid;
 
 use crate::{
@@ -101,6 +101,20 @@ impl App {
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
+        let bound = self.bind().await?;
+        let running = tokio::select! {
+            running = bound.start() => running?,
+            () = drain::signal() => return Ok(()), // nothing was served yet
+        };
+        running.until(drain::signal).await;
+        Ok(())
+    }
+
+    /// Listens and dials the plugins; answers that it isn't ready.
+    ///
+    /// # Errors
+    /// When an address is taken.
+    pub async fn bind(self) -> Result<Bound, RunError> {
         let data = listen(self.config.server.data_addr, "server.data_addr").await?;
         let ops = listen(self.config.server.ops_addr, "server.ops_addr").await?;
         let (data_addr, ops_addr) = (bound(&data), bound(&ops));
@@ -116,32 +130,72 @@ impl App {
         tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
         tracing::info!(%data_addr, %ops_addr, "listening");
 
-        let publisher = Publisher::new(self.config.clone(), Arc::clone(&self.gateway), self.clients.clone());
         for client in &self.clients {
             client.spawn(lifecycle.ended.clone());
         }
         let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
         tokio::spawn(async move { gateway.auth.refresh(ended).await });
-        tokio::select! {
-            started = start::wait(&self.config, &self.clients, self.shared.changes()) => started?,
-            () = drain::signal() => return Ok(()), // nothing was served yet
-        }
-        publisher.refresh();
-        readiness.started();
-        health.set_service_status("", ServingStatus::Serving).await;
-        tracing::info!("started");
+        Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
+    }
+}
 
+/// A gateway that listens and isn't ready yet.
+pub struct Bound {
+    app: App,
+    data_addr: SocketAddr,
+    ops_addr: SocketAddr,
+    lifecycle: Lifecycle,
+    readiness: Arc<Readiness>,
+    health: HealthReporter,
+}
+
+impl Bound {
+    /// Waits for the required plugins; from then on it is ready.
+    ///
+    /// # Errors
+    /// When a required plugin is missing.
+    pub async fn start(self) -> Result<Running, RunError> {
+        let app = &self.app;
+        start::wait(&app.config, &app.clients, app.shared.changes()).await?;
+        let publisher = Publisher::new(app.config.clone(), Arc::clone(&app.gateway), app.clients.clone());
+        publisher.refresh();
+        self.readiness.started();
+        self.health.set_service_status("", ServingStatus::Serving).await;
+        tracing::info!("started");
+        Ok(Running { bound: self, publisher })
+    }
+}
+
+/// A gateway that serves; [`Running::until`] keeps its routes up to date and ends it.
+pub struct Running {
+    bound: Bound,
+    publisher: Publisher,
+}
+
+impl Running {
+    /// Where agents call it.
+    pub fn data_addr(&self) -> SocketAddr {
+        self.bound.data_addr
+    }
+
+    /// Where operators look.
+    pub fn ops_addr(&self) -> SocketAddr {
+        self.bound.ops_addr
+    }
+
+    /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
+    pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
+        let Running { bound: Bound { app, lifecycle, health, .. }, publisher } = self;
         tokio::select! {
-            () = publisher.follow(self.shared.changes()) => {}
-            () = drain::signal() => {}
+            () = publisher.follow(app.shared.changes()) => {}
+            () = stop() => {}
         }
-        let drained = drain::run(&self.config, &self.gateway, &self.clients, &lifecycle, &health);
+        let drained = drain::run(&app.config, &app.gateway, &app.clients, &lifecycle, &health);
         tokio::select! {
             () = drained => {}
-            () = drain::signal() => tracing::warn!("asked a second time: calls under way are given up"),
+            () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
         lifecycle.ended.cancel();
-        Ok(())
     }
 }
 
