@@ -8,6 +8,9 @@ use crate::{config::Log, telemetry};
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Serves a reference plugin until SIGTERM or Ctrl-C.
+    ///
+    /// It takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
+    /// gateway's file.
     #[command(
         after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock"
     )]
@@ -15,6 +18,8 @@ pub(super) enum Command {
         /// Which one.
         name: Name,
         /// Where: `unix:///path` or `http://host:port`.
+        ///
+        /// A socket file at which nobody listens is replaced; a new one has the mode 0660.
         #[arg(long, value_name = "ADDR")]
         listen: String,
     },
@@ -22,14 +27,17 @@ pub(super) enum Command {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Name {
-    /// Which tools a tenant may use.
+    /// Which tools a tenant may use, by its `allowed_tools` and `blocked_tools`; at before_tool_call.
     TenantAuth,
+    /// Writes who did what and what came of it as JSON lines to `path`, or to standard output; at all four points.
+    AuditLog,
 }
 
 pub(super) async fn run(Command::Run { name, listen }: Command) -> Exit {
     telemetry::start_log(&Log::default());
     let served = match name {
         Name::TenantAuth => hookgate_tenant_auth::serve(&listen).await,
+        Name::AuditLog => hookgate_audit_log::serve(&listen).await,
     };
     match served {
         Ok(()) => Exit::ok(),
