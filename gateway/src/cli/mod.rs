@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod demo;
 mod plugin;
 mod serve;
 
@@ -32,6 +33,16 @@ enum Command {
     /// Runs a reference plugin.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Shows an agent's calls passing real plugins; needs no file and no service.
+    ///
+    /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
+    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be. Exit code 1: an
+    /// answer differs.
+    Demo {
+        /// Leaves it running until Ctrl-C, and prints how to call it.
+        #[arg(long)]
+        keep: bool,
+    },
 }
 
 impl Cli {
@@ -40,6 +51,7 @@ impl Cli {
         match self.command {
             Command::Serve { config } => serve::run(&config).await,
             Command::Plugin(command) => plugin::run(command).await,
+            Command::Demo { keep } => demo::run(keep).await,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 ///
 /// It is built here because a package's tests are told about its own binaries alone. The whole workspace is named so
 /// that every dependency has the features it had when the tests were built, and nothing is built twice.
-pub(super) fn path() -> &'static Path {
+pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(build)
 }

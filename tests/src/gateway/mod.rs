@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use self::process::Process;
 pub use self::{
+    binary::path as binary,
     log::{Line, Log},
     process::Exit,
     setup::Setup,

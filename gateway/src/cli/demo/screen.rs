@@ -1,0 +1,127 @@
+//! What a person sees of the demo: lines of at most 100 columns, coloured on a terminal alone.
+
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use super::{
+    caller::Told,
+    script::{Call, Verdict, Via},
+};
+
+/// Where the payload stands under a call.
+const INDENT: usize = 9;
+/// Longest value that is shown whole, in characters.
+const VALUE: usize = 80;
+
+#[derive(Clone, Copy)]
+enum Style {
+    Bold,
+    Dim,
+    Green,
+    Red,
+    Yellow,
+}
+
+pub(super) struct Screen {
+    coloured: bool,
+}
+
+impl Screen {
+    /// Standard output, in colours when it is a terminal and `NO_COLOR` (no-color.org) is not set.
+    pub(super) fn new() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Screen { coloured: io::stdout().is_terminal() && !refused }
+    }
+
+    pub(super) fn line(&self, text: impl Display) {
+        // When nobody reads any more, the exit code still tells.
+        let _ = writeln!(io::stdout(), "{text}");
+    }
+
+    pub(super) fn title(&self, text: &str) {
+        self.line(format_args!("\n{}", self.styled(Style::Bold, text)));
+    }
+
+    /// The call, its answer, and what became of the payload.
+    pub(super) fn call(&self, call: &Call, told: &Told) {
+        let via = match call.via {
+            Via::Http => "http",
+            Via::Grpc => "grpc",
+        };
+        let point = call.point.as_str();
+        let Call { tenant, what, .. } = call;
+        self.line(format_args!("{tenant:<7}{point:<19}{via:<5}{what:<19}{}", self.answer(told)));
+        match told.answer.verdict {
+            Verdict::Continue => self.payload(call, told),
+            Verdict::Block | Verdict::NoDecision => self.under("", "", &told.message),
+        }
+    }
+
+    fn answer(&self, told: &Told) -> String {
+        let (style, verdict) = match told.answer.verdict {
+            Verdict::Continue => (Style::Green, "CONTINUE"),
+            Verdict::Block => (Style::Red, "BLOCK"),
+            Verdict::NoDecision => (Style::Yellow, "NO DECISION"),
+        };
+        let mut line = format!("{} {}", self.styled(style, verdict), told.answer.status);
+        for text in [&told.answer.code].into_iter().filter(|code| !code.is_empty()) {
+            line.push(' ');
+            line.push_str(text);
+        }
+        for (plugin, took) in &told.plugins {
+            let shown = format!(" {plugin} {}", millis(*took));
+            line.push_str(&self.styled(Style::Dim, &shown));
+        }
+        line
+    }
+
+    fn payload(&self, call: &Call, told: &Told) {
+        for (field, sent) in &call.sent {
+            let got = told.answer.payload.as_ref().and_then(|payload| payload.get(*field));
+            match got {
+                Some(got) if got == sent => {
+                    // Texts that stay as they are say nothing new; structures are worth a look.
+                    if sent.starts_with('{') {
+                        self.under(field, "as sent", sent);
+                    }
+                }
+                Some(got) => {
+                    self.under(field, "", sent);
+                    self.under("", "->", got);
+                }
+                None => self.under(field, "is gone", sent),
+            }
+        }
+    }
+
+    /// A value below a call: the field's name, a mark, the value.
+    fn under(&self, field: &str, mark: &str, value: &str) {
+        let name = if field.is_empty() { mark } else { field };
+        let behind = if field.is_empty() || mark.is_empty() { String::new() } else { format!("  ({mark})") };
+        let shown = if value.chars().count() > VALUE {
+            value.chars().take(VALUE - 1).chain(['…']).collect()
+        } else {
+            value.to_owned()
+        };
+        let name = self.styled(Style::Dim, &format!("{name:>INDENT$}"));
+        self.line(format_args!("{name} {shown}{}", self.styled(Style::Dim, &behind)));
+    }
+
+    fn styled(&self, style: Style, text: &str) -> String {
+        let code = match style {
+            Style::Bold => 1,
+            Style::Dim => 2,
+            Style::Green => 32,
+            Style::Red => 31,
+            Style::Yellow => 33,
+        };
+        if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
