@@ -7,15 +7,16 @@ use http_body_util::BodyExt;
 use super::admission::Room;
 use crate::error::{Code, Error};
 
-/// Receives `body`, at most `limit` bytes of it, into `room`.
+/// Receives `body`, a message of at most `limit` bytes and `framing` bytes around it, into `room`.
 ///
 /// A body that came in one piece isn't copied.
-pub(super) async fn receive<B>(body: B, limit: usize, room: &mut Room) -> Result<Bytes, Error>
+pub(super) async fn receive<B>(body: B, limit: usize, framing: usize, room: &mut Room) -> Result<Bytes, Error>
 where
     B: Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
-    if body.size_hint().lower() > limit as u64 {
+    let most = limit + framing;
+    if body.size_hint().lower() > most as u64 {
         return Err(too_large(limit));
     }
     let mut body = std::pin::pin!(body);
@@ -26,7 +27,7 @@ where
             Error::new(Code::PayloadInvalid, format!("The body broke off before its end: {error}"))
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        if only.len() + pieces.len() + data.len() > limit {
+        if only.len() + pieces.len() + data.len() > most {
             return Err(too_large(limit));
         }
         room.grow(data.len())?;
@@ -46,4 +47,22 @@ pub(super) fn too_large(limit: usize) -> Error {
         Code::PayloadTooLarge,
         format!("The request is larger than {limit} bytes, the configured limit"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::ingress::admission::Admission;
+
+    #[tokio::test]
+    async fn framing_counts_neither_towards_the_limit_nor_in_what_the_caller_is_told() {
+        let mut room = Admission::new(1, 100).room();
+        let body = |length: usize| Full::new(Bytes::from(vec![0; length]));
+        assert!(receive(body(15), 10, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
+        let refused = receive(body(16), 10, 5, &mut room).await.expect_err("one byte too many");
+        assert_eq!(refused.code, Code::PayloadTooLarge);
+        assert!(refused.detail.contains("than 10 bytes"), "{}", refused.detail);
+    }
 }

@@ -117,7 +117,7 @@ impl Gateway {
 
         let mut room = self.admission.room();
         let until = self.invoker.budget(arrival.received, said.deadline).end();
-        let received = timeout_at(until, body::receive(body, self.limits.request + codec.framing, &mut room));
+        let received = timeout_at(until, body::receive(body, self.limits.request, codec.framing, &mut room));
         let late =
             |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
         let message = received.await.map_err(late)??;
