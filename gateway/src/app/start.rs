@@ -42,12 +42,8 @@ pub(super) async fn wait(
     clients: &[Arc<PluginClient>],
     mut changes: watch::Receiver<u64>,
 ) -> Result<(), Missing> {
-    let required: Vec<_> = config
-        .plugins
-        .iter()
-        .zip(clients)
-        .filter(|(plugin, _)| plugin.enabled && config.requires(plugin))
-        .collect();
+    let required: Vec<_> =
+        config.plugins.iter().zip(clients).filter(|(plugin, _)| config.requires(plugin)).collect();
     let all_ready = async {
         loop {
             changes.mark_unchanged();

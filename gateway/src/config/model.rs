@@ -301,13 +301,14 @@ pub(super) const fn yes() -> bool {
 }
 
 impl Config {
-    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of it fails closed
-    /// (docs/protocol.md, section 2).
+    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of it fails closed; never
+    /// for one that is switched off (docs/protocol.md, section 2).
     pub fn requires(&self, plugin: &Plugin) -> bool {
-        plugin.required.unwrap_or_else(|| {
+        let fails_closed = || {
             self.bindings.iter().any(|binding| {
                 binding.enabled && binding.plugin == plugin.name && binding.on_error() == OnError::Fail
             })
-        })
+        };
+        plugin.enabled && plugin.required.unwrap_or_else(fails_closed)
     }
 }
