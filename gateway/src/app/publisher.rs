@@ -42,7 +42,7 @@ impl Publisher {
             Ok(table) => {
                 for problem in table.config_problems() {
                     let (pointer, message) = (&problem.pointer, &problem.message);
-                    tracing::warn!(event = "config_refused", pointer, "{message}");
+                    tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
                 }
                 let replies = reply_limits(&self.config);
                 self.gateway.invoker.publish(Routes { table, clients: self.clients.clone(), replies });
