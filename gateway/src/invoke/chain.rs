@@ -300,7 +300,7 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
 }
 
 /// What the plugin of `step` may do, or why it can't be called.
-fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
+pub(super) fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
     if step.not_offered {
         let detail = "its binding names this point, but the plugin does not offer it";
         return Err(Failure::new(Reason::PointNotOffered, detail));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hookgate_proto::plugin::v1 as wire;
 
 use super::{
-    ExtensionPoint,
+    ExtensionPoint, chain,
     decide::{Event, decide},
     reply::{self, Grant, ReplyLimits},
 };
@@ -41,6 +41,10 @@ pub(super) fn enqueue<P: ExtensionPoint>(
             _ => {}
         }
     };
+    // As in a chain: the plugin never sees a config that its schema refuses, or that was not checked yet.
+    if let Err(failure) = chain::grant(step) {
+        return done(Err(failure));
+    }
     let meta = CallMeta { depth, ..CallMeta::default() };
     client.observe(P::POINT, call, payload, meta, step.timeout, Box::new(done));
 }

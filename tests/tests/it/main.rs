@@ -15,4 +15,5 @@ mod fake;
 mod layout;
 mod plugins_builtin;
 mod plugins_run;
+mod refused_config;
 mod rows;
