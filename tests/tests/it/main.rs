@@ -4,9 +4,13 @@
 mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;
+mod chain_caller;
+mod chain_flow;
+mod chain_observers;
 mod chain_poison;
 mod demo;
 mod docs;
+mod chain_start;
 mod e2e;
 mod failure_matrix;
 mod failure_matrix_cells;

@@ -1,0 +1,148 @@
+//! What stops a start and what does not, and in which order plugins are let go.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use hookgate_proto::types::v1::ExtensionPoint;
+use hookgate_tests::{
+    fake::{Builder, Counts, FakePlugin, Handshake},
+    gateway::{Exit, Gateway},
+    token::token,
+};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tonic::Status;
+
+const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
+
+fn assert_refused(exit: &Exit, code: i32, words: &[&str]) {
+    let log = exit.log.to_string();
+    assert_eq!(exit.code, Some(code), "{log}");
+    for word in words {
+        assert!(log.contains(word), "no {word} in:\n{log}");
+    }
+}
+
+#[tokio::test]
+async fn equal_priorities_of_enabled_bindings_refuse_the_start_with_both_names() {
+    let (one, two) = (FakePlugin::named("one").start().await, FakePlugin::named("two").start().await);
+    let setup = || Gateway::with().tenant("acme").plugin(&one).plugin(&two).binding("one", -7);
+    let exit = setup().binding("two", -7).run_to_the_end().await;
+    assert_refused(&exit, 2, &["one", "two", "-7"]);
+    assert_eq!((one.counts().connections, two.counts().connections), (0, 0));
+
+    let off = json!({ "enabled": false });
+    let gateway = setup().binding_with("two", -7, &off).start().await;
+    assert_eq!(gateway.stop().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_name_that_stands_twice_refuses_the_start() {
+    let one = FakePlugin::named("one").start().await;
+    let exit = Gateway::with().tenant("acme").plugin(&one).plugin(&one).run_to_the_end().await;
+    assert_refused(&exit, 2, &["one"]);
+}
+
+#[tokio::test]
+async fn one_broken_plugin_of_three_required_ones_is_named_and_nothing_is_served() {
+    let broken: [(Builder, &str); 3] = [
+        (FakePlugin::named("broken").only(&[]), "NO_EXTENSION_POINT"),
+        (
+            FakePlugin::named("broken")
+                .on_initialize(Handshake::Fails(Status::invalid_argument("no such thing"))),
+            "CONFIG_REFUSED",
+        ),
+        (FakePlugin::named("broken").on_initialize(Handshake::Hangs), "INITIALIZE_TIMEOUT"),
+    ];
+    for (broken, reason) in broken {
+        let (first, broken, last) = (
+            FakePlugin::named("first").start().await,
+            broken.start().await,
+            FakePlugin::named("last").start_unix().await,
+        );
+        let exit = Gateway::with()
+            .tenant("acme")
+            .plugin(&first)
+            .plugin_with(&broken, &json!({ "limits": { "initialize": "200ms" } }))
+            .plugin(&last)
+            .binding("first", 1)
+            .binding("broken", 2)
+            .binding("last", 3)
+            .run_to_the_end()
+            .await;
+        assert_refused(&exit, 4, &["required plugin 'broken'", reason]);
+        assert_eq!((first.counts().calls, last.counts().calls), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_required_plugin_that_is_not_there_is_waited_for_and_then_named() {
+    let mut absent = FakePlugin::named("absent").start().await;
+    absent.stop().await;
+    let setup = Gateway::with().tenant("acme").plugin(&absent).binding("absent", 1);
+    let exit = setup.set("/startup/wait", "300ms").run_to_the_end().await;
+    assert_refused(&exit, 4, &["required plugin 'absent'"]);
+}
+
+#[tokio::test]
+async fn an_optional_plugin_that_is_refused_stops_neither_the_start_nor_other_steps() {
+    let optional = FakePlugin::named("optional").only(&[]).start().await;
+    let good = FakePlugin::named("good").start().await;
+    let gateway = Gateway::with()
+        .tenant("acme")
+        .plugin(&optional)
+        .plugin(&good)
+        .binding_with("optional", 1, &json!({ "blocking": false }))
+        .binding("good", 2)
+        .start()
+        .await;
+    let payload = json!({ "tool_name": "t", "args": 1 });
+    let answer = gateway.http(&token("acme")).call(POINT, payload).await;
+    let steps = &answer.body["steps"];
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!((&steps[0]["outcome"], &steps[0]["reason"]), (&json!("failed_open"), &json!("not_ready")));
+    assert_eq!(steps[1]["outcome"], json!("continued"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
+    let slow = |millis| Handshake::Slow(Duration::from_millis(millis));
+    // Configured in another order than that of the file and of the chain.
+    let mut plugins = Vec::new();
+    let mut setup = Gateway::with().tenant("acme");
+    for (priority, (name, millis)) in (1..).zip([("second", 700), ("third", 1400), ("first", 0)]) {
+        let plugin = FakePlugin::named(name).on_initialize(slow(millis)).start().await;
+        setup = setup.plugin(&plugin).binding(name, priority);
+        plugins.push(plugin);
+    }
+    let gateway = setup.start_unready().await;
+    let ready = gateway.ops().get("/readyz").await.expect("the operators' port answers");
+    assert_eq!(ready.status, 503, "the third one is not configured yet");
+    gateway.wait_until_ready().await;
+    assert!(plugins.iter().all(|plugin| plugin.counts().initializes == 1));
+
+    let order = Arc::new(Mutex::new(Vec::new()));
+    // On one thread tasks run in the order in which they are woken, once they wait.
+    let waiting = Arc::new(Semaphore::new(0));
+    let told = plugins.into_iter().map(|plugin| {
+        let (order, waiting) = (Arc::clone(&order), Arc::clone(&waiting));
+        tokio::spawn(async move {
+            let is_told = |counts: &Counts| {
+                waiting.add_permits(1);
+                counts.shutdowns == 1
+            };
+            plugin.wait_until(is_told).await;
+            order.lock().expect("nobody panics").push(plugin.name().to_owned());
+            plugin
+        })
+    });
+    let told: Vec<_> = told.collect();
+    let _all = waiting.acquire_many(3).await.expect("it is never closed");
+    assert_eq!(gateway.stop().await.code, Some(0));
+    for plugin in told {
+        plugin.await.expect("each is told");
+    }
+    assert_eq!(*order.lock().expect("nobody panics"), ["third", "second", "first"]);
+}
