@@ -1,0 +1,112 @@
+//! Closed-loop load: workers that each make the next call when they have the answer to the one before.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hookgate_proto::{
+    gateway::v1::{BeforeToolCallRequest, extension_point_service_client::ExtensionPointServiceClient},
+    types::v1::{BeforeToolCallPayload, Decision},
+};
+use tonic::{
+    Request,
+    metadata::{Ascii, MetadataValue},
+    transport::{Channel, Endpoint},
+};
+
+use crate::{Failed, Pace};
+
+/// The deadline of a call; none comes near it.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Arguments as a tool has them, 256 bytes.
+const ARGS: &str = r#"{"path": "/srv/reports/2026/november/sales.csv", "offset": 9007199254740993, "limit": 500, "columns": ["date", "region", "product", "amount", "currency"], "filter": {"region": "EMEA", "amount": {"gte": 1000}, "note": null}, "sort": "date", "format": "csv"}"#;
+
+/// What workers measured.
+pub(crate) struct Measured {
+    /// Latencies in microseconds.
+    pub(crate) micros: Histogram<u64>,
+    pub(crate) took: Duration,
+}
+
+/// What is called, by whom.
+pub(crate) struct Target<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) token: &'a str,
+    /// Each has a connection of its own.
+    pub(crate) workers: usize,
+}
+
+impl Target<'_> {
+    /// Warms up, then measures; `started` is called in between.
+    pub(crate) async fn measure(
+        &self,
+        pace: Pace,
+        started: impl FnOnce() -> Result<(), Failed>,
+    ) -> Result<Measured, Failed> {
+        let mut workers = Vec::with_capacity(self.workers);
+        for _ in 0..self.workers {
+            workers.push(Worker::connect(self.address, self.token).await?);
+        }
+        let (workers, _) = run(workers, pace.warm_up).await?;
+        started()?;
+        let begun = Instant::now();
+        let (_, micros) = run(workers, pace.measured).await?;
+        Ok(Measured { micros, took: begun.elapsed() })
+    }
+}
+
+/// Runs all workers for so long.
+async fn run(workers: Vec<Worker>, time: Duration) -> Result<(Vec<Worker>, Histogram<u64>), Failed> {
+    let until = Instant::now() + time;
+    let running: Vec<_> = workers.into_iter().map(|worker| tokio::spawn(worker.work(until))).collect();
+    let (mut workers, mut all) = (Vec::with_capacity(running.len()), histogram()?);
+    for worker in running {
+        let (worker, micros) = worker.await??;
+        workers.push(worker);
+        all.add(micros)?;
+    }
+    Ok((workers, all))
+}
+
+/// One microsecond to one minute, three digits.
+fn histogram() -> Result<Histogram<u64>, Failed> {
+    Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
+}
+
+struct Worker {
+    client: ExtensionPointServiceClient<Channel>,
+    token: MetadataValue<Ascii>,
+    request: BeforeToolCallRequest,
+}
+
+impl Worker {
+    async fn connect(address: &str, token: &str) -> Result<Self, Failed> {
+        let channel = Endpoint::from_shared(address.to_owned())?.tcp_nodelay(true).connect().await?;
+        let payload = BeforeToolCallPayload {
+            tool_name: "fs.read".into(),
+            args: ARGS.into(),
+            ..BeforeToolCallPayload::default()
+        };
+        let request = BeforeToolCallRequest { payload: Some(payload), ..BeforeToolCallRequest::default() };
+        let client = ExtensionPointServiceClient::new(channel);
+        Ok(Worker { client, token: format!("Bearer {token}").parse()?, request })
+    }
+
+    async fn work(mut self, until: Instant) -> Result<(Self, Histogram<u64>), Failed> {
+        let mut micros = histogram()?;
+        loop {
+            let mut request = Request::new(self.request.clone());
+            request.metadata_mut().insert("authorization", self.token.clone());
+            request.set_timeout(DEADLINE);
+            let begun = Instant::now();
+            let answer = self.client.before_tool_call(request).await?.into_inner();
+            let ended = Instant::now();
+            if answer.decision() != Decision::Continue {
+                return Err(format!("an answer that is not to be measured: {answer:?}").into());
+            }
+            micros.saturating_record(u64::try_from((ended - begun).as_micros())?);
+            if ended >= until {
+                return Ok((self, micros));
+            }
+        }
+    }
+}

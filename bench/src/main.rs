@@ -1,0 +1,84 @@
+//! What a call through the gateway costs: closed-loop load over gRPC, with 0, 1 and 3 plugins that do nothing, over
+//! Unix sockets and TCP, beside a raw tonic call in the same run.
+//!
+//! The load comes from this process; everything that is called is a process of its own, made of this binary
+//! ([`role`]), so that its CPU time can be read by itself. Measures and prints; judges nothing.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Parser, Subcommand};
+
+mod load;
+mod process;
+mod report;
+mod role;
+mod scenario;
+
+/// Measures what a call through the gateway costs.
+#[derive(Debug, Parser)]
+#[command(about, max_term_width = 100)]
+struct Arguments {
+    /// A few seconds in place of about a minute: shows that it works, not what it costs.
+    #[arg(long)]
+    quick: bool,
+    /// Writes the numbers as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measures only what has this in its name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this binary is when it measures nothing.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The process that is measured.
+    #[command(hide = true, subcommand)]
+    Role(role::Role),
+}
+
+/// How long each measurement runs.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const FULL: Pace = Pace { warm_up: Duration::from_millis(500), measured: Duration::from_millis(3500) };
+const QUICK: Pace = Pace { warm_up: Duration::from_millis(20), measured: Duration::from_millis(100) };
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match &arguments.role {
+        Some(Role::Role(role)) => role.run().await,
+        None => bench(&arguments).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
+            {
+                eprintln!("hookgate-bench: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What can go wrong here is for a person to read and for nobody to handle.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+async fn bench(arguments: &Arguments) -> Result<(), Failed> {
+    let pace = if arguments.quick { QUICK } else { FULL };
+    let rows = scenario::run_all(pace, &arguments.only).await?;
+    let report = report::Report::new(rows, arguments.quick);
+    report.print();
+    if let Some(file) = &arguments.json {
+        std::fs::write(file, report.to_json()?)
+            .map_err(|error| format!("{} can't be written: {error}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Processes that are called: started, their CPU time, and their end by pid in every case.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{self, Command, Stdio},
+    time::Duration,
+};
+
+use crate::Failed;
+
+/// Unit of `/proc/PID/stat`: USER_HZ, 100 on every architecture that Rust runs on.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A process of this binary in one of its roles. Dropped, it is killed and waited for.
+pub(crate) struct Process {
+    child: process::Child,
+    /// Where it listens.
+    pub(crate) address: String,
+}
+
+impl Process {
+    /// Starts a role; it listens when this returns.
+    pub(crate) async fn start(arguments: &[&str]) -> Result<Self, Failed> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("role").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process { child: command.spawn()?, address: String::new() };
+        let stdout = process.child.stdout.take().ok_or("standard output is not piped")?;
+        let line = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).map(|_| line)
+        });
+        process.address = line.await??.trim().to_owned();
+        if process.address.is_empty() {
+            Err(format!("{arguments:?} ended early").into())
+        } else {
+            Ok(process)
+        }
+    }
+
+    /// CPU time it used so far, user and system.
+    pub(crate) fn cpu(&self) -> Result<Duration, Failed> {
+        let file = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(&file)?;
+        // The name in parentheses may hold spaces; utime and stime are fields 14 and 15 (proc_pid_stat(5)).
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let mut times = fields.split_whitespace().skip(11).map(str::parse::<u32>);
+        match (times.next(), times.next()) {
+            (Some(Ok(user)), Some(Ok(system))) => Ok(TICK * (user + system)),
+            _ => Err(format!("{file} is not as expected").into()),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,132 @@
+//! What is called: the gateway, plugins that do nothing, and a raw tonic service with the gateway's messages.
+//!
+//! Each says on standard output where it listens, and serves until it is killed.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use hookgate::{app::App, config};
+use hookgate_proto::gateway::v1::{
+    self as wire,
+    extension_point_service_server::{ExtensionPointService, ExtensionPointServiceServer},
+};
+use hookgate_sdk::{Host, InitError, NoConfig, Offer, Plugin, Point, Server};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+use crate::Failed;
+
+/// What can be started.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// A gateway.
+    Gateway { config: PathBuf },
+    /// One of three plugins.
+    Plugin { number: usize, address: String },
+    /// A raw service.
+    Raw { address: String },
+}
+
+impl Role {
+    pub(crate) async fn run(&self) -> Result<(), Failed> {
+        match self {
+            Role::Gateway { config } => gateway(config).await,
+            Role::Plugin { number: 0, address } => plugin::<0>(address).await,
+            Role::Plugin { number: 1, address } => plugin::<1>(address).await,
+            Role::Plugin { number: _, address } => plugin::<2>(address).await,
+            Role::Raw { address } => raw(address).await,
+        }
+    }
+}
+
+#[allow(clippy::print_stdout)] // this is how the process that measures finds it
+fn say(address: impl std::fmt::Display) {
+    println!("{address}");
+}
+
+async fn gateway(config: &Path) -> Result<(), Failed> {
+    let loaded = config::load(config, []).map_err(|problems| problems.to_string())?;
+    let app = App::build(loaded).map_err(|problems| problems.to_string())?;
+    let running = app.bind().await?.start().await?;
+    say(format_args!("http://{}", running.data_addr()));
+    running.until(std::future::pending).await;
+    Ok(())
+}
+
+/// The names of the plugins.
+pub(crate) const NAMES: [&str; 3] = ["noop-0", "noop-1", "noop-2"];
+
+/// Answers "continue" to every tool call.
+struct Noop<const N: usize>;
+
+impl<const N: usize> Plugin for Noop<N> {
+    const NAME: &'static str = NAMES[N];
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.read()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(Noop)
+    }
+}
+
+async fn plugin<const N: usize>(address: &str) -> Result<(), Failed> {
+    let server = Server::<Noop<N>>::bind(address).await?;
+    say(server.address());
+    Ok(server.run(std::future::pending()).await?)
+}
+
+/// The least that can be done with the gateway's messages: the payload goes back as it came.
+struct Raw;
+
+#[tonic::async_trait]
+impl ExtensionPointService for Raw {
+    async fn before_llm_request(
+        &self,
+        _: Request<wire::BeforeLlmRequestRequest>,
+    ) -> Result<Response<wire::BeforeLlmRequestResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn before_tool_call(
+        &self,
+        request: Request<wire::BeforeToolCallRequest>,
+    ) -> Result<Response<wire::BeforeToolCallResponse>, Status> {
+        let payload = request.into_inner().payload;
+        let decision = hookgate_proto::types::v1::Decision::Continue.into();
+        Ok(Response::new(wire::BeforeToolCallResponse { decision, payload, ..Default::default() }))
+    }
+
+    async fn after_tool_result(
+        &self,
+        _: Request<wire::AfterToolResultRequest>,
+    ) -> Result<Response<wire::AfterToolResultResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn before_response(
+        &self,
+        _: Request<wire::BeforeResponseRequest>,
+    ) -> Result<Response<wire::BeforeResponseResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+}
+
+async fn raw(address: &str) -> Result<(), Failed> {
+    let router = tonic::transport::Server::builder().add_service(ExtensionPointServiceServer::new(Raw));
+    if let Some(path) = address.strip_prefix("unix://") {
+        let listener = UnixListener::bind(path)?;
+        say(address);
+        router.serve_with_incoming(UnixListenerStream::new(listener)).await?;
+    } else {
+        let listener = TcpListener::bind(address.trim_start_matches("http://")).await?;
+        say(format_args!("http://{}", listener.local_addr()?));
+        router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))).await?;
+    }
+    Ok(())
+}

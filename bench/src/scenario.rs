@@ -1,0 +1,130 @@
+//! What is measured: which processes, with which configuration, under which load.
+
+use std::{cell::Cell, path::Path, time::Duration};
+
+use hookgate_sdk::agent::{Claims, Signer};
+use serde_json::json;
+
+use crate::{Failed, Pace, load::Target, process::Process, report::Row, role::NAMES};
+
+const SECRET: &str = "a secret of the benchmark, 32 bytes or more";
+/// One for the time a call takes, several for how many fit.
+const WORKERS: [usize; 2] = [1, 16];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Socket {
+    Unix,
+    Tcp,
+}
+
+impl Socket {
+    const fn name(self) -> &'static str {
+        match self {
+            Socket::Unix => "unix",
+            Socket::Tcp => "tcp",
+        }
+    }
+
+    /// An address for `name` that is free.
+    fn address(self, name: &str, directory: &Path) -> String {
+        match self {
+            Socket::Unix => format!("unix://{}/{name}.sock", directory.display()),
+            Socket::Tcp => "http://127.0.0.1:0".to_owned(),
+        }
+    }
+}
+
+/// Measures everything that has `only` in its name, one after another.
+pub(crate) async fn run_all(pace: Pace, only: &str) -> Result<Vec<Row>, Failed> {
+    let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
+    let token = token()?;
+    let mut rows = Vec::new();
+    for socket in [Socket::Tcp, Socket::Unix] {
+        let name = format!("raw tonic call, {}", socket.name());
+        if name.contains(only) {
+            let address = socket.address("raw", directory.path());
+            let raw = Process::start(&["raw", &address]).await?;
+            rows.extend(measure(&name, &raw, &token, pace).await?);
+        }
+    }
+    for (plugins, socket) in
+        [(0, Socket::Unix), (1, Socket::Unix), (3, Socket::Unix), (1, Socket::Tcp), (3, Socket::Tcp)]
+    {
+        let name = match plugins {
+            0 => "gateway, no plugin".to_owned(),
+            1 => format!("gateway, 1 plugin, {}", socket.name()),
+            many => format!("gateway, {many} plugins, {}", socket.name()),
+        };
+        if name.contains(only) {
+            rows.extend(through_gateway(&name, plugins, socket, directory.path(), &token, pace).await?);
+        }
+    }
+    Ok(rows)
+}
+
+async fn through_gateway(
+    name: &str,
+    plugins: usize,
+    socket: Socket,
+    directory: &Path,
+    token: &str,
+    pace: Pace,
+) -> Result<Vec<Row>, Failed> {
+    let mut running = Vec::with_capacity(plugins);
+    for (number, plugin) in NAMES.iter().enumerate().take(plugins) {
+        let address = socket.address(plugin, directory);
+        running.push(Process::start(&["plugin", &number.to_string(), &address]).await?);
+    }
+    let file = directory.join("hookgate.yaml");
+    std::fs::write(&file, config(&running))?; // JSON is YAML
+    let gateway = Process::start(&["gateway", &file.display().to_string()]).await?;
+    measure(name, &gateway, token, pace).await
+}
+
+fn config(plugins: &[Process]) -> String {
+    let entries = plugins.iter().zip(NAMES);
+    let listed: Vec<_> =
+        entries.map(|(plugin, name)| json!({ "name": name, "endpoint": plugin.address })).collect();
+    let bindings = NAMES.iter().take(plugins.len()).enumerate();
+    let bindings: Vec<_> = bindings
+        .map(|(number, name)| json!({ "plugin": name, "tenant": "*", "priority": 10 * (number + 1) }))
+        .collect();
+    let issuer = json!({
+        "issuer": "https://id.example.com",
+        "audience": "hookgate",
+        "keys": [{ "alg": "HS256", "secret": SECRET }],
+        "tenants": ["acme"],
+    });
+    let config = json!({
+        "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0" },
+        "auth": { "issuers": [issuer] },
+        "tenants": { "list": [{ "id": "acme" }] },
+        "plugins": listed,
+        "bindings": bindings,
+    });
+    config.to_string()
+}
+
+fn token() -> Result<String, Failed> {
+    let claims = Claims {
+        issuer: "https://id.example.com".into(),
+        audience: "hookgate".into(),
+        tenant: "acme".into(),
+        operator: "bench".into(),
+    };
+    Ok(Signer::hs256(SECRET.as_bytes(), claims)?.with_ttl(Duration::from_secs(3600)).token())
+}
+
+/// A row for each number of workers.
+async fn measure(name: &str, called: &Process, token: &str, pace: Pace) -> Result<Vec<Row>, Failed> {
+    let mut rows = Vec::with_capacity(WORKERS.len());
+    for workers in WORKERS {
+        let target = Target { address: &called.address, token, workers };
+        let before = Cell::new(Duration::ZERO);
+        let started = || called.cpu().map(|cpu| before.set(cpu));
+        let measured = target.measure(pace, started).await?;
+        let cpu = called.cpu()? - before.get();
+        rows.push(Row::new(name, workers, &measured, cpu));
+    }
+    Ok(rows)
+}
