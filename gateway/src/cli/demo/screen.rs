@@ -67,9 +67,9 @@ impl Screen {
             Verdict::NoDecision => (Style::Yellow, "NO DECISION"),
         };
         let mut line = format!("{} {}", self.styled(style, verdict), told.answer.status);
-        for text in [&told.answer.code].into_iter().filter(|code| !code.is_empty()) {
+        if !told.answer.code.is_empty() {
             line.push(' ');
-            line.push_str(text);
+            line.push_str(&told.answer.code);
         }
         for (plugin, took) in &told.plugins {
             let shown = format!(" {plugin} {}", millis(*took));
@@ -118,7 +118,7 @@ impl Screen {
             Style::Red => 31,
             Style::Yellow => 33,
         };
-        if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.coloured && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
