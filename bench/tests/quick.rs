@@ -1,0 +1,25 @@
+//! The benchmark works; what it measures is asserted nowhere.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_quick_run_measures_every_scenario_and_writes_the_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bench.json");
+    let bench =
+        Command::new(env!("CARGO_BIN_EXE_hookgate-bench")).args(["--quick", "--json"]).arg(&file).output();
+    let bench = bench.expect("it can be run");
+    let table = String::from_utf8_lossy(&bench.stdout);
+    assert!(bench.status.success(), "{table}{}", String::from_utf8_lossy(&bench.stderr));
+
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let rows = report["rows"].as_array().expect("there are rows");
+    assert_eq!(rows.len(), 14, "7 scenarios, each with one worker and with several: {table}");
+    for row in rows {
+        let calls = row["calls"].as_u64();
+        assert!(calls.is_some_and(|calls| calls > 0) && row["p50_ratio"].is_number(), "{row}");
+        assert!(table.contains(row["name"].as_str().expect("a row has a name")), "{table}");
+    }
+}
