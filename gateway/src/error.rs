@@ -7,8 +7,26 @@ use tonic::Code as Grpc;
 
 use crate::step::Reason;
 
+/// Whose failure an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// Who sent the request, or who set up its token or tenant.
+    Caller,
+    /// A plugin of the chain, or the time that the chain had.
+    Plugin,
+    /// The gateway itself, or what it keeps its data in.
+    Gateway,
+}
+
+const fn without_full_stop(sentence: &'static str) -> &'static str {
+    match sentence.as_bytes() {
+        [.., b'.'] => sentence.split_at(sentence.len() - 1).0,
+        _ => sentence,
+    }
+}
+
 macro_rules! error_codes {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $http:literal, $grpc:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $http:literal, $grpc:ident, $party:ident, $remedy:literal;)+) => {
         /// Why no decision could be made. The names are reserved: no block carries one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
@@ -22,9 +40,9 @@ macro_rules! error_codes {
                 match self { $(Code::$variant => $text,)+ }
             }
 
-            /// What it means, in one sentence that names nobody.
+            /// What it means, in one sentence that names nobody, without its full stop as every detail is.
             pub const fn meaning(self) -> &'static str {
-                match self { $(Code::$variant => concat!($($doc),+).trim_ascii(),)+ }
+                match self { $(Code::$variant => without_full_stop(concat!($($doc),+).trim_ascii()),)+ }
             }
 
             /// The HTTP status.
@@ -36,63 +54,99 @@ macro_rules! error_codes {
             pub const fn grpc(self) -> Grpc {
                 match self { $(Code::$variant => Grpc::$grpc,)+ }
             }
+
+            /// Whose failure it is.
+            pub const fn party(self) -> Party {
+                match self { $(Code::$variant => Party::$party,)+ }
+            }
+
+            /// What the caller does about it, beside making no use of its payload: one sentence without its full stop.
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Code::$variant => $remedy,)+ }
+            }
         }
     };
 }
 
 error_codes! {
     /// No bearer token.
-    TokenMissing = "TOKEN_MISSING", 401, Unauthenticated;
+    TokenMissing = "TOKEN_MISSING", 401, Unauthenticated, Caller,
+        "Send `Authorization: Bearer TOKEN`";
     /// The token is not one of ours: signature, issuer, audience, algorithm or shape.
-    TokenInvalid = "TOKEN_INVALID", 401, Unauthenticated;
+    TokenInvalid = "TOKEN_INVALID", 401, Unauthenticated, Caller,
+        "Get a token from an issuer that the gateway accepts; `detail` says what is wrong with this one";
     /// The token is past its `exp`.
-    TokenExpired = "TOKEN_EXPIRED", 401, Unauthenticated;
+    TokenExpired = "TOKEN_EXPIRED", 401, Unauthenticated, Caller,
+        "Get a new token and call again";
     /// The token lacks the scope that the call needs.
-    ScopeMissing = "SCOPE_MISSING", 403, PermissionDenied;
+    ScopeMissing = "SCOPE_MISSING", 403, PermissionDenied, Caller,
+        "Ask the issuer for a token with the scope that `detail` names";
     /// The tenant is not configured, or the issuer may not speak for it.
-    TenantUnknown = "TENANT_UNKNOWN", 403, PermissionDenied;
+    TenantUnknown = "TENANT_UNKNOWN", 403, PermissionDenied, Caller,
+        "Have the tenant added, to the gateway or to what the issuer may speak for";
     /// The tenant is switched off.
-    TenantDisabled = "TENANT_DISABLED", 403, PermissionDenied;
+    TenantDisabled = "TENANT_DISABLED", 403, PermissionDenied, Caller,
+        "Have the tenant switched on again";
     /// The request breaks the contract; the violations name each member.
-    PayloadInvalid = "PAYLOAD_INVALID", 400, InvalidArgument;
+    PayloadInvalid = "PAYLOAD_INVALID", 400, InvalidArgument, Caller,
+        "Correct the members that `errors` points at, or the header that `detail` names";
     /// The call went through too many gateways.
-    Loop = "LOOP", 400, FailedPrecondition;
+    Loop = "LOOP", 400, FailedPrecondition, Caller,
+        "Look for a plugin that calls the gateway inside a call of its own";
     /// No such path or method.
-    NotFound = "NOT_FOUND", 404, NotFound;
+    NotFound = "NOT_FOUND", 404, NotFound, Caller,
+        "Correct the path or the method name";
     /// The path takes another HTTP method.
-    MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented;
+    MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented, Caller,
+        "Use the HTTP method that the header `Allow` names";
     /// The body is of a type or encoding that is not taken.
-    ContentType = "CONTENT_TYPE", 415, Unimplemented;
+    ContentType = "CONTENT_TYPE", 415, Unimplemented, Caller,
+        "Send `application/json` or `application/grpc`, not compressed";
     /// The object was changed meanwhile.
-    Conflict = "CONFLICT", 409, Aborted;
+    Conflict = "CONFLICT", 409, Aborted, Caller,
+        "Read the object again and repeat the change on what it is now";
     /// The chain is not the one the caller expects.
-    PlanChanged = "PLAN_CHANGED", 409, Aborted;
+    PlanChanged = "PLAN_CHANGED", 409, Aborted, Caller,
+        "Start the run anew, or decide again without `expect_plan_digest`";
     /// The written configuration is not valid.
-    ConfigInvalid = "CONFIG_INVALID", 422, InvalidArgument;
+    ConfigInvalid = "CONFIG_INVALID", 422, InvalidArgument, Caller,
+        "Correct the fields that `errors` points at";
     /// The request is over the size limit.
-    PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, ResourceExhausted;
+    PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, ResourceExhausted, Caller,
+        "Send less, or have `limits.request` raised";
     /// The tenant has too many calls under way, or calls too often.
-    TenantLimited = "TENANT_LIMITED", 429, ResourceExhausted;
+    TenantLimited = "TENANT_LIMITED", 429, ResourceExhausted, Caller,
+        "Wait as `Retry-After` says, then call again";
     /// The gateway has too many calls under way.
-    Overloaded = "OVERLOADED", 503, Unavailable;
+    Overloaded = "OVERLOADED", 503, Unavailable, Gateway,
+        "Wait as `Retry-After` says, then call again";
     /// The gateway is shutting down.
-    Draining = "DRAINING", 503, Unavailable;
+    Draining = "DRAINING", 503, Unavailable, Gateway,
+        "Wait as `Retry-After` says, then call again on a new connection";
     /// The decision could not be recorded.
-    RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable;
+    RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable, Gateway,
+        "Wait as `Retry-After` says, then call again";
     /// A plugin cannot be called.
-    PluginUnavailable = "PLUGIN_UNAVAILABLE", 503, Unavailable;
+    PluginUnavailable = "PLUGIN_UNAVAILABLE", 503, Unavailable, Plugin,
+        "Stop; call again later";
     /// A plugin did not answer within its time-out.
-    PluginTimeout = "PLUGIN_TIMEOUT", 504, DeadlineExceeded;
+    PluginTimeout = "PLUGIN_TIMEOUT", 504, DeadlineExceeded, Plugin,
+        "Stop; call again later";
     /// The invocation's budget ran out.
-    BudgetExhausted = "BUDGET_EXHAUSTED", 504, DeadlineExceeded;
+    BudgetExhausted = "BUDGET_EXHAUSTED", 504, DeadlineExceeded, Plugin,
+        "Stop; call again later, with more time if the call set a limit of its own";
     /// A plugin answered with an error.
-    PluginError = "PLUGIN_ERROR", 502, Internal;
+    PluginError = "PLUGIN_ERROR", 502, Internal, Plugin,
+        "Stop; give the request id to whoever runs the gateway";
     /// A plugin's answer breaks the contract.
-    PluginBadReply = "PLUGIN_BAD_REPLY", 502, Internal;
+    PluginBadReply = "PLUGIN_BAD_REPLY", 502, Internal, Plugin,
+        "Stop; give the request id to whoever runs the gateway";
     /// Our own fault, never a plugin's.
-    Internal = "INTERNAL", 500, Internal;
+    Internal = "INTERNAL", 500, Internal, Gateway,
+        "Stop; give the request id to whoever runs the gateway";
     /// The caller went away; a label, never seen over HTTP.
-    Cancelled = "CANCELLED", 499, Cancelled;
+    Cancelled = "CANCELLED", 499, Cancelled, Caller,
+        "Nothing: nobody waits for an answer";
 }
 
 impl Code {
@@ -152,7 +206,7 @@ impl Violation {
 pub struct Error {
     /// What went wrong.
     pub code: Code,
-    /// One sentence for the caller; holds no secret and no inner detail.
+    /// One sentence for the caller, without a full stop; holds no secret and no inner detail.
     pub detail: String,
     /// What is wrong with the request, member by member.
     pub violations: Vec<Violation>,
@@ -172,7 +226,7 @@ impl Error {
     pub fn invalid(violations: Vec<Violation>) -> Self {
         let detail = match violations.as_slice() {
             [only] => only.message.clone(),
-            several => format!("{} members of the request are invalid", several.len()),
+            several => format!("The request has {} invalid members", several.len()),
         };
         Error { violations, ..Error::new(Code::PayloadInvalid, detail) }
     }

@@ -79,7 +79,7 @@ impl ClaimRules {
         if ours {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{}`.", self.audience)))
+        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{}`", self.audience)))
     }
 
     fn validity(&self, claims: &Value) -> Result<Validity, Refusal> {
@@ -119,7 +119,7 @@ impl ClaimRules {
         };
         match &self.tenants {
             IssuerTenants::List(ids) if !ids.contains(id) => {
-                let detail = "The token's issuer may not speak for the token's tenant.";
+                let detail = "The token's issuer may not speak for the token's tenant";
                 Err(Refusal::new(Reason::Tenant, detail))
             }
             _ => Ok(Some(id.as_str().into())),

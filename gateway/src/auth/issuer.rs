@@ -69,7 +69,7 @@ impl Issuer {
         }
         let key = keys.choose(token).map_err(refuse)?;
         if !key.verifies(token) {
-            return Err(Refusal::new(Reason::Signature, "The token's signature does not verify."));
+            return Err(Refusal::new(Reason::Signature, "The token's signature does not verify"));
         }
         Ok(keys.generation)
     }
@@ -81,20 +81,17 @@ impl Issuer {
 }
 
 fn unavailable() -> Refusal {
-    Refusal::new(
-        Reason::KeysUnavailable,
-        "The keys of the token's issuer are not available: try again later.",
-    )
+    Refusal::new(Reason::KeysUnavailable, "The keys of the token's issuer are not available: try again later")
 }
 
 fn refuse(misfit: Misfit) -> Refusal {
     match misfit {
-        Misfit::UnknownKid => Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer."),
+        Misfit::UnknownKid => Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer"),
         Misfit::Algorithm => {
-            Refusal::new(Reason::Algorithm, "The token's `alg` is not that of its issuer's key.")
+            Refusal::new(Reason::Algorithm, "The token's `alg` is not that of its issuer's key")
         }
         Misfit::Ambiguous => {
-            Refusal::new(Reason::Kid, "Several keys of the token's issuer fit: the token needs a `kid`.")
+            Refusal::new(Reason::Kid, "Several keys of the token's issuer fit: the token needs a `kid`")
         }
     }
 }

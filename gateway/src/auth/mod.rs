@@ -75,7 +75,7 @@ impl Authenticator {
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
         let token = bearer(headers)?;
         if token.len() > token::MAX_BYTES {
-            return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB."));
+            return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB"));
         }
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(verified) = self.recall(&digest) {
@@ -124,7 +124,7 @@ impl Authenticator {
         let name = token.claims.get("iss").and_then(serde_json::Value::as_str);
         let name = name.ok_or_else(|| Refusal::claim("iss", "a string"))?;
         self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {
-            Refusal::new(Reason::Issuer, "The token's `iss` is not an issuer that is accepted here.")
+            Refusal::new(Reason::Issuer, "The token's `iss` is not an issuer that is accepted here")
         })
     }
 }
@@ -138,12 +138,12 @@ impl fmt::Debug for Authenticator {
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let missing = || Refusal::new(Reason::Missing, "Send `Authorization: Bearer` and a token.");
+    let missing = || Refusal::new(Reason::Missing, "Send `Authorization: Bearer` and a token");
     let value = values.next().ok_or_else(missing)?;
     if values.next().is_some() {
-        return Err(Refusal::new(Reason::Malformed, "Send one `Authorization` header, not several."));
+        return Err(Refusal::new(Reason::Malformed, "Send one `Authorization` header, not several"));
     }
-    let malformed = || Refusal::new(Reason::Malformed, "The `Authorization` header must be ASCII text.");
+    let malformed = || Refusal::new(Reason::Malformed, "The `Authorization` header must be ASCII text");
     let value = value.to_str().map_err(|_| malformed())?;
     match value.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {

@@ -78,7 +78,7 @@ impl Refusal {
 
     /// The claim `name` (its configured name) is missing or not `shape`.
     pub(super) fn claim(name: &str, shape: &str) -> Self {
-        Refusal::new(Reason::Claims, format!("The token's claim `{name}` must be {shape}."))
+        Refusal::new(Reason::Claims, format!("The token's claim `{name}` must be {shape}"))
     }
 }
 

@@ -75,12 +75,12 @@ impl Validity {
     pub(super) fn check(&self, now: SystemTime) -> Result<(), Refusal> {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         if now >= Duration::from_secs(self.expires).saturating_add(self.leeway) {
-            let detail = "The token has expired: get a new one from its issuer.";
+            let detail = "The token has expired: get a new one from its issuer";
             return Err(Refusal::new(Reason::Expired, detail));
         }
         match self.not_before {
             Some(from) if now.saturating_add(self.leeway) < Duration::from_secs(from) => {
-                let detail = "The token is not valid yet: check `nbf` and the clocks.";
+                let detail = "The token is not valid yet: check `nbf` and the clocks";
                 Err(Refusal::new(Reason::NotYetValid, detail))
             }
             _ => Ok(()),
@@ -108,14 +108,14 @@ impl Verified {
         if self.scopes.contains(scope) {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`.", name(scope))))
+        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`", name(scope))))
     }
 
     /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
     pub fn invoker(&self) -> Result<&Arc<Identity>, Refusal> {
         self.require(Scope::Invoke)?;
         self.identity.as_ref().ok_or_else(|| {
-            Refusal::new(Reason::Claims, "The token must name a tenant to call an extension point.")
+            Refusal::new(Reason::Claims, "The token must name a tenant to call an extension point")
         })
     }
 }

@@ -53,9 +53,9 @@ impl Place<'_> {
     /// What a message calls this place.
     pub fn name(&self) -> String {
         match self {
-            Place::Root(_) => "the body".to_owned(),
+            Place::Root(_) => "The body".to_owned(),
             Place::Key(_, key) => format!("`{}`", cut(key)),
-            Place::Index(_, _) => "an entry".to_owned(),
+            Place::Index(_, _) => "An entry".to_owned(),
         }
     }
 

@@ -227,7 +227,7 @@ impl<'a> Scanner<'a> {
     fn duplicate(&self, key: &Key) -> Flaw {
         let mut pointer = self.pointer(&Inside::Container);
         pointer::push_key(&mut pointer, self.text(key));
-        let message = "the object already has this key; give each key once".to_owned();
+        let message = "The object already has this key; give each key once".to_owned();
         Flaw { offset: key.quote, pointer, kind: FlawKind::DuplicateKey, message }
     }
 

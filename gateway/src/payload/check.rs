@@ -151,7 +151,7 @@ pub(crate) fn sentence(flaw: &Flaw, text: &[u8], what: &str) -> String {
     match flaw.kind {
         json::FlawKind::DuplicateKey => flaw.message.clone(),
         json::FlawKind::TooDeep => {
-            format!("nested deeper than {} levels, counted from the root of a JSON value", json::MAX_DEPTH)
+            format!("Nested deeper than {} levels, counted from the root of a JSON value", json::MAX_DEPTH)
         }
         json::FlawKind::Encoding | json::FlawKind::Syntax => {
             format!("{what} is not valid JSON: {} at line {line}, column {column}", flaw.message)

@@ -38,7 +38,7 @@ pub(super) fn check(context: &RequestContext, check: &mut Check<'_>) {
     }
     let labels = &context.labels;
     if labels.len() > MAX_LABELS {
-        check.report("labels", format!("at most {MAX_LABELS} labels are taken, there are {}", labels.len()));
+        check.report("labels", format!("At most {MAX_LABELS} labels are taken, there are {}", labels.len()));
     }
     check.inside("labels", |check| {
         for (key, value) in labels {
@@ -51,17 +51,17 @@ pub(super) fn check(context: &RequestContext, check: &mut Check<'_>) {
 
 fn label_fault(key: &str, value: &str) -> Option<String> {
     if key.is_empty() {
-        return Some("a label's key must not be empty".to_owned());
+        return Some("The label's key must not be empty".to_owned());
     }
     if key.starts_with(CLAIM_PREFIX) {
         return Some(format!(
-            "a label's key must not begin with `{CLAIM_PREFIX}`: claims come from the token alone"
+            "The label's key must not begin with `{CLAIM_PREFIX}`: claims come from the token alone"
         ));
     }
     if let Some(wrong) = fault(key, MAX_LABEL_KEY) {
-        return Some(format!("the label's key {wrong}"));
+        return Some(format!("The label's key {wrong}"));
     }
-    fault(value, MAX_VALUE).map(|wrong| format!("the label's value {wrong}"))
+    fault(value, MAX_VALUE).map(|wrong| format!("The label's value {wrong}"))
 }
 
 fn fault(value: &str, max: usize) -> Option<String> {

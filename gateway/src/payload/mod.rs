@@ -120,7 +120,7 @@ impl Checked for types::BeforeResponsePatch {
 impl Checked for types::Media {
     fn check(&self, check: &mut Check<'_>) {
         match &self.source {
-            None => check.report_here("one of `data` and `url` is required"),
+            None => check.report_here("One of `data` and `url` is required"),
             Some(Source::Url(url)) if url.is_empty() => check.report("url", "`url` must not be empty"),
             Some(Source::Url(_) | Source::Data(_)) => {}
         }

@@ -33,7 +33,7 @@ pub fn decode<R: Request>(body: &Bytes) -> Result<R, Vec<Violation>> {
     let mut findings = Findings::default();
     if let Err(flaws) = json::scan_all(body, ENVELOPE_DEPTH + json::MAX_DEPTH) {
         for flaw in &flaws {
-            findings.add(&Place::Root(&flaw.pointer), sentence(flaw, body, "the body"));
+            findings.add(&Place::Root(&flaw.pointer), sentence(flaw, body, "The body"));
         }
         if flaws.iter().any(|flaw| flaw.kind != FlawKind::DuplicateKey) {
             return Err(findings.into_violations());

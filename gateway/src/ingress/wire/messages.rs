@@ -76,7 +76,7 @@ impl Message for types::Media {
         match name {
             "data" | "url" | "mime_type" | "filename" if value.is_null() => {}
             "data" | "url" if self.source.is_some() => {
-                findings.add(value.place, "only one of `data` and `url` may be given");
+                findings.add(value.place, "Only one of `data` and `url` may be given");
             }
             "data" => self.source = Parse::parse(value, findings).map(Source::Data),
             "url" => self.source = Parse::parse(value, findings).map(Source::Url),

@@ -95,8 +95,8 @@ fn unknown_member(key: &str, members: &[&str]) -> String {
             "`request_id` is the gateway's own; send your id in the header `x-request-id`".to_owned()
         }
         _ => match near(&cut(key)) {
-            Some(member) => format!("unknown member `{}`; did you mean `{member}`?", cut(key)),
-            None => format!("unknown member `{}`; known here: {}", cut(key), members.join(", ")),
+            Some(member) => format!("Unknown member `{}`; did you mean `{member}`?", cut(key)),
+            None => format!("Unknown member `{}`; known here: {}", cut(key), members.join(", ")),
         },
     }
 }

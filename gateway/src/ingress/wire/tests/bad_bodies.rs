@@ -31,7 +31,7 @@ fn assert_refused(cases: &[(Refusal, &str, &str, &str)]) {
 #[test]
 fn what_is_not_one_json_object_is_refused() {
     assert_refused(&[
-        (TOOL, "", "", "the body is not valid JSON: expected a value, found the end at line 1, column 1"),
+        (TOOL, "", "", "The body is not valid JSON: expected a value, found the end at line 1, column 1"),
         (TOOL, "  \n ", "", "found the end at line 2, column 2"),
         (TOOL, "tool_name=t", "", "expected a value, found `t` at line 1, column 1"),
         (
@@ -49,10 +49,10 @@ fn what_is_not_one_json_object_is_refused() {
         (TOOL, r#"{"payload":{"tool_name":"t","args":{}}} {}"#, "", "expected nothing after the value"),
         (TOOL, r#"{"payload":{"tool_name":"\ud800","args":{}}}"#, "/payload/tool_name", "surrogate"),
         (TOOL, r#"{"payload":{"tool_name":"t","args":NaN}}"#, "/payload/args", "expected a value, found `N`"),
-        (TOOL, "[]", "", "the body must be an object, is an array"),
-        (TOOL, "null", "", "the body must be an object, is null"),
-        (TOOL, "\"{}\"", "", "the body must be an object, is a string"),
-        (TOOL, "17", "", "the body must be an object, is 17"),
+        (TOOL, "[]", "", "The body must be an object, is an array"),
+        (TOOL, "null", "", "The body must be an object, is null"),
+        (TOOL, "\"{}\"", "", "The body must be an object, is a string"),
+        (TOOL, "17", "", "The body must be an object, is 17"),
     ]);
 }
 
@@ -86,8 +86,8 @@ fn unknown_members_are_refused_with_the_known_ones() {
             "/payloads",
             "known here: context, payload, expect_plan_digest",
         ),
-        (RESPONSE, r#"{"payload":{},"x/y~z":1}"#, "/x~1y~0z", "unknown member `x/y~z`"),
-        (RESPONSE, r#"{"payload":{"content":"x","contents":""}}"#, "/payload/contents", "unknown member"),
+        (RESPONSE, r#"{"payload":{},"x/y~z":1}"#, "/x~1y~0z", "Unknown member `x/y~z`"),
+        (RESPONSE, r#"{"payload":{"content":"x","contents":""}}"#, "/payload/contents", "Unknown member"),
         (
             TOOL,
             r#"{"payload":{"tool_name":"t","args":1,"toolName":"t"}}"#,
@@ -110,7 +110,7 @@ fn unknown_members_are_refused_with_the_known_ones() {
             LLM,
             r#"{"payload":{"images":[{"url":"u","mime_type":"a/b","alt":""}]}}"#,
             "/payload/images/0/alt",
-            "unknown member",
+            "Unknown member",
         ),
     ]);
 }
@@ -217,7 +217,7 @@ fn wrong_types_in_a_payload_are_refused_with_what_would_be_right() {
             LLM,
             r#"{"payload":{"text":"x","files":[null]}}"#,
             "/payload/files/0",
-            "an entry must be an object, is null",
+            "An entry must be an object, is null",
         ),
         (LLM, r#"{"payload":{"text":{}}}"#, "/payload/text", "must be a string, is an object"),
         (RESPONSE, r#"{"payload":{"content":["x"]}}"#, "/payload/content", "must be a string, is an array"),
@@ -324,10 +324,10 @@ fn media_need_one_source_and_a_type() {
     let media =
         |media: &str| format!(r#"{{"payload":{{"images":[{{"url":"u","mime_type":"a/b"}},{media}]}}}}"#);
     for (wrong, member, words) in [
-        (r#"{"mime_type":"a/b"}"#, "", "one of `data` and `url` is required"),
-        (r#"{"mime_type":"a/b","data":null,"url":null}"#, "", "one of `data` and `url` is required"),
-        (r#"{"mime_type":"a/b","data":"","url":"u"}"#, "/url", "only one of `data` and `url`"),
-        (r#"{"mime_type":"a/b","url":"u","data":"AA=="}"#, "/data", "only one of `data` and `url`"),
+        (r#"{"mime_type":"a/b"}"#, "", "One of `data` and `url` is required"),
+        (r#"{"mime_type":"a/b","data":null,"url":null}"#, "", "One of `data` and `url` is required"),
+        (r#"{"mime_type":"a/b","data":"","url":"u"}"#, "/url", "Only one of `data` and `url`"),
+        (r#"{"mime_type":"a/b","url":"u","data":"AA=="}"#, "/data", "Only one of `data` and `url`"),
         (r#"{"mime_type":"a/b","url":""}"#, "/url", "must not be empty"),
         (r#"{"url":"u"}"#, "/mime_type", "`mime_type` is required"),
         (r#"{"url":"u","mime_type":7}"#, "/mime_type", "must be a string"),
@@ -405,7 +405,7 @@ fn a_json_value_may_nest_64_levels_from_its_own_root_over_http_and_grpc() {
         assert_eq!((http.is_ok(), grpc.is_empty(), extra.is_ok()), (passes, passes, passes), "{depth}");
         if let Err(violations) = http {
             assert!(violations[0].pointer.starts_with("/payload/args/0/0"));
-            assert!(violations[0].message.contains("nested deeper than 64 levels"));
+            assert!(violations[0].message.contains("Nested deeper than 64 levels"));
             assert_eq!(grpc, violations);
         }
     }
