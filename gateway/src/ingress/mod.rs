@@ -10,6 +10,7 @@ mod body;
 pub mod call;
 pub mod grpc;
 pub mod http;
+mod linger;
 pub mod ops;
 pub mod server;
 pub mod wire;

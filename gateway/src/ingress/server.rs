@@ -4,7 +4,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use axum::body::Body;
-use http::{Request, Response};
+use http::{Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -12,6 +12,8 @@ use hyper_util::{
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::linger::Lingering;
 
 /// A client that has not sent its headers by then is hung up on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
@@ -63,10 +65,15 @@ async fn connection(stream: TcpStream, edge: impl Edge, drain: CancellationToken
     }
     let service = service_fn(move |request: Request<Incoming>| {
         let edge = edge.clone();
-        async move { Ok::<_, Infallible>(edge.answer(request.map(Body::new)).await) }
+        async move { Ok::<_, Infallible>(edge.answer(with_body(request)).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        // The buffer holds a request's head as a whole, so this bounds it; bodies go through in pieces.
+        .max_buf_size(HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -85,4 +92,11 @@ async fn connection(stream: TcpStream, edge: impl Edge, drain: CancellationToken
     if let Err(error) = ended {
         tracing::debug!(error = %error, "a connection broke off");
     }
+}
+
+/// HTTP/2 can end one request and keep the connection; HTTP/1.1 has to take what the client still sends.
+fn with_body(request: Request<Incoming>) -> Request<Body> {
+    // One that waits for `100 Continue` sends nothing that it was not asked for.
+    let lingers = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
+    request.map(|body| if lingers { Body::new(Lingering::new(body)) } else { Body::new(body) })
 }
