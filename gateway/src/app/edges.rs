@@ -36,8 +36,18 @@ impl DataEdge {
 }
 
 fn add_reflection(services: &mut tonic::service::RoutesBuilder) {
+    // The contract's other services are in the descriptors too, but this port does not serve them.
+    let served = [
+        "hookgate.gateway.v1.ExtensionPointService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ];
     let builder = || {
-        tonic_reflection::server::Builder::configure()
+        let builder = tonic_reflection::server::Builder::configure();
+        served
+            .into_iter()
+            .fold(builder, |builder, name| builder.with_service_name(name))
             .register_encoded_file_descriptor_set(hookgate_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };

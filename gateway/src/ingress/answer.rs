@@ -30,6 +30,10 @@ use crate::{
 
 /// Domain of our ErrorInfo.
 const DOMAIN: &str = "hookgate";
+/// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
+/// escapes of a message must fit: so many bytes of violations, and of the sentence.
+const GRPC_VIOLATION_BYTES: usize = 3 << 10;
+const GRPC_SENTENCE_BYTES: usize = 512;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -192,10 +196,16 @@ fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
     if error.retry_after.is_some() {
         details.set_retry_info(error.retry_after);
     }
+    let mut left = GRPC_VIOLATION_BYTES;
     for violation in &error.violations {
+        let size = violation.pointer.len() + violation.message.len();
+        let Some(rest) = left.checked_sub(size) else { break };
+        left = rest;
         details.add_bad_request_violation(&violation.pointer, &violation.message);
     }
-    Status::with_error_details(grpc_status(error.code), sentence(error, detail), details).into_http::<Body>()
+    let sentence = sentence(error, detail);
+    let sentence = &sentence[..sentence.floor_char_boundary(GRPC_SENTENCE_BYTES)];
+    Status::with_error_details(grpc_status(error.code), sentence, details).into_http::<Body>()
 }
 
 /// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown

@@ -59,9 +59,10 @@ impl GrpcEdge {
     async fn unary<P: ExtensionPoint>(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
-        if head.method != Method::POST
-            || !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto"))
-        {
+        if head.method != Method::POST {
+            return self.refuse(&Error::new(Code::MethodNotAllowed, "This path takes POST"));
+        }
+        if !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto")) {
             return self.refuse(&Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
         }
         let codec = Codec { framing: PREFIX, decode: decode::<P> };
