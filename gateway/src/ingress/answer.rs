@@ -390,3 +390,7 @@ fn timing_headers(arrival: &Arrival, steps: &[StepReport], detail: Detail) -> He
     let request_id = arrival.request_id.to_string();
     HeaderMap::from_iter([(REQUEST_ID, ascii(&request_id)), (SERVER_TIMING, ascii(&timing))])
 }
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

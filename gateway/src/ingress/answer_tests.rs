@@ -1,0 +1,168 @@
+//! A block is never an error and an error never a block, whatever a plugin or a step did.
+
+use std::{sync::Arc, time::Duration};
+
+use hookgate_proto::types::v1::{BeforeToolCallPayload, CancelScope};
+use proptest::{prelude::*, sample::select};
+
+use super::*;
+use crate::{
+    error::Violation,
+    invoke::BeforeToolCall,
+    step::{Mode, Reason},
+};
+
+fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
+    let report = StepReport {
+        plugin: "guard".into(),
+        binding: "floor".into(),
+        mode: Mode::Enforce,
+        outcome: StepOutcome::Cancelled,
+        reason: None,
+        duration: Duration::from_millis(3),
+        queue: Duration::from_millis(1),
+        sanitised: 0,
+        failed_open: false,
+    };
+    let ended = Ended {
+        result,
+        payload: Arc::new(BeforeToolCallPayload::default()),
+        modified: false,
+        notices: Vec::new(),
+        steps: vec![report],
+        plan_digest: "0".into(),
+        revision: 1,
+    };
+    Finished { arrival: Arrival::now(), result: Ok(ended), detail: Detail::Full }
+}
+
+fn block(code: &str, retry_after_ms: Option<u64>) -> Block {
+    Block {
+        plugin: "guard".into(),
+        binding: "floor".into(),
+        code: code.into(),
+        message: "no".into(),
+        retry_after_ms,
+        scope: CancelScope::Step,
+    }
+}
+
+fn error(code: Code) -> Error {
+    Error { plugin: Some("guard".into()), ..Error::new(code, "Plugin 'guard' failed: why") }
+}
+
+fn decision(answer: &Response<Body>) -> Option<&str> {
+    answer.headers().get(&DECISION).and_then(|value| value.to_str().ok())
+}
+
+/// Statuses that a configuration may hold for codes that are not fixed.
+fn statuses() -> impl Strategy<Value = BlockStatuses> {
+    let of_all = prop::collection::btree_map("[A-Z_]{1,12}", 400..=499_u16, 0..4);
+    let of_plugin = prop::collection::btree_map("[A-Z_]{1,12}", 400..=499_u16, 0..4);
+    (of_all, of_plugin)
+        .prop_map(|(of_all, guard)| BlockStatuses { of_all, of_plugin: [("guard".to_owned(), guard)].into() })
+}
+
+proptest! {
+    #[test]
+    fn a_block_is_a_decision_with_a_status_of_the_callers(
+        code in prop_oneof![
+            "[A-Za-z][A-Za-z0-9_.:-]{0,63}",
+            select(FIXED_BLOCK_STATUSES).prop_map(|(code, _)| code.to_owned()),
+        ],
+        statuses in statuses(),
+        retry in proptest::option::of(any::<u64>()),
+    ) {
+        let block = block(&code, retry);
+        let answer = http(ended(Ok(Decided::Block(block.clone()))), &statuses);
+        prop_assert_eq!(decision(&answer), Some("block"));
+        prop_assert!(answer.status().is_client_error());
+        prop_assert_eq!(answer.headers().contains_key(header::RETRY_AFTER), retry.is_some());
+        let challenge = answer.headers().get(header::WWW_AUTHENTICATE).map(|value| value.as_bytes());
+        prop_assert_eq!(challenge.is_some(), answer.status() == StatusCode::UNAUTHORIZED);
+        prop_assert!(challenge.is_none_or(|text| text.starts_with(b"Hookgate code=")));
+        if let Some((_, fixed)) = FIXED_BLOCK_STATUSES.iter().find(|(fixed, _)| *fixed == code) {
+            prop_assert_eq!(answer.status().as_u16(), *fixed, "no configuration changes it");
+        }
+
+        let answer = grpc(ended(Ok(Decided::Block(block))));
+        prop_assert!(!answer.headers().contains_key("grpc-status"), "OK comes in the trailers");
+    }
+
+    #[test]
+    fn an_error_is_no_decision_and_carries_its_code(
+        code in select(Code::ALL),
+        retry in proptest::option::of(0..10_000_000_u64),
+        detail in select(vec![Detail::Full, Detail::Minimal]),
+        statuses in statuses(),
+    ) {
+        let error = || Error { retry_after: retry.map(Duration::from_millis), ..error(code) };
+        let mut finished = ended(Err(error()));
+        finished.detail = detail;
+        let answer = http(finished, &statuses);
+        prop_assert_eq!(decision(&answer), None);
+        prop_assert_eq!(answer.status().as_u16(), code.http());
+        let seconds = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let seconds = seconds.map(|text| text.parse::<u64>().expect("whole seconds"));
+        prop_assert_eq!(seconds, retry.map(|millis| millis.div_ceil(1000)));
+
+        let mut finished = ended(Err(error()));
+        finished.detail = detail;
+        let answer = grpc(finished);
+        prop_assert_eq!(decision(&answer), None);
+        let status = Status::from_header_map(answer.headers()).expect("an error is all in the headers");
+        prop_assert_ne!(status.code(), tonic::Code::Ok);
+        let info = status.get_details_error_info().expect("every error has it");
+        prop_assert_eq!((info.reason.as_str(), info.domain.as_str()), (code.as_str(), DOMAIN));
+        prop_assert_eq!(status.get_details_retry_info().is_some(), retry.is_some());
+    }
+}
+
+proptest! {
+    // few cases: each is tens of long texts
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_grpc_error_fits_into_the_headers_that_clients_take(
+        violations in prop::collection::vec(("\\PC{0,200}", "\\PC{0,200}"), 0..40),
+        detail in "\\PC{0,1000}",
+    ) {
+        let violations: Vec<_> =
+            violations.into_iter().map(|(pointer, message)| Violation::new(pointer, message)).collect();
+        let error = Error { violations, ..Error::new(Code::PayloadInvalid, detail) };
+        let answer = grpc_refusal(&Arrival::now(), &error, Detail::Full);
+        let size: usize =
+            answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        prop_assert!(size <= 8 << 10, "{} bytes", size);
+    }
+}
+
+#[test]
+fn no_code_is_both_a_blocks_and_an_errors() {
+    for (code, status) in FIXED_BLOCK_STATUSES {
+        assert!(!Code::is_reserved(code), "{code}");
+        assert!((400..=499).contains(status), "{code}");
+    }
+    for code in Code::ALL {
+        assert!(Code::is_reserved(code.as_str()));
+        assert!((400..=599).contains(&code.http()), "{code}");
+        assert_ne!(code.grpc(), tonic::Code::Ok, "{code}");
+    }
+}
+
+#[test]
+fn every_failed_step_is_an_error_of_the_plugins_side() {
+    for reason in Reason::ALL {
+        for status in [None, Some(tonic::Code::Unavailable), Some(tonic::Code::PermissionDenied)] {
+            let code = Code::of_step(*reason, status);
+            assert!(code.http() >= 500, "an outage never looks like a denial: {reason} is {code}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_step_tells_its_reason_only_where_all_is_told() {
+    let error = error(Code::PluginError);
+    assert!(sentence(&error, Detail::Full).contains("guard"));
+    assert_eq!(sentence(&error, Detail::Minimal), Code::PluginError.meaning());
+}
