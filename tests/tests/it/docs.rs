@@ -92,7 +92,7 @@ fn fault(page: &Path, link: &str) -> Option<String> {
 /// A source's text with its comments as running text: a citation may be broken over two lines.
 fn running_text(source: &str) -> String {
     let text = |line: &str| line.trim().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
-    source.lines().map(|line| text(line)).collect()
+    source.lines().map(text).collect()
 }
 
 /// The section numbers that each citation of docs/protocol.md in `text` names, such as `, sections 2 to 5 and 7`.
