@@ -64,11 +64,21 @@ pub(super) async fn run(
     if given_up > 0 {
         tracing::warn!(given_up, "observers did not see every call");
     }
+    shut_down(clients, end).await;
+    tracing::info!("drained");
+}
+
+/// Lets go of the plugins that a start that came to nothing had initialised.
+pub(super) async fn let_go(clients: &[Arc<PluginClient>]) {
+    shut_down(clients, Instant::now() + LAST).await;
+}
+
+/// Tells the plugins by `end`, in the reverse order of their initialisation.
+async fn shut_down(clients: &[Arc<PluginClient>], end: Instant) {
     let mut initialised: Vec<_> =
         clients.iter().filter_map(|client| Some((client.initialised_at()?, client))).collect();
     initialised.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     for (_, client) in initialised {
         client.shutdown(end.saturating_duration_since(Instant::now())).await;
     }
-    tracing::info!("drained");
 }

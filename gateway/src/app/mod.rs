@@ -101,12 +101,21 @@ impl App {
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
+        let clients = self.clients.clone();
         let bound = self.bind().await?;
-        let running = tokio::select! {
-            running = bound.start() => running?,
-            () = drain::signal() => return Ok(()), // nothing was served yet
+        let started = tokio::select! {
+            started = bound.start() => started.map(Some),
+            () = drain::signal() => Ok(None),
         };
-        running.until(drain::signal).await;
+        match started {
+            Ok(Some(running)) => running.until(drain::signal).await,
+            // Nothing was served yet, but plugins may have been initialised.
+            Ok(None) => drain::let_go(&clients).await,
+            Err(error) => {
+                drain::let_go(&clients).await;
+                return Err(error);
+            }
+        }
         Ok(())
     }
 

@@ -3,15 +3,18 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    convert::Infallible,
     fmt::Write,
     time::Duration,
 };
 
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
 use hookgate_proto::gateway::v1 as wire;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use prost::Message;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -185,8 +188,9 @@ fn grpc_message(message: &impl Message) -> Response<Body> {
     message.encode(&mut frame).expect("a BytesMut grows as it needs to");
     let trailers =
         HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
-    let body = Full::new(frame.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
-    let mut answer = Response::new(Body::new(body));
+    // Frames rather than a body of known size: gRPC answers carry no content-length.
+    let frames = [Frame::data(frame.freeze()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    let mut answer = Response::new(Body::new(StreamBody::new(stream::iter(frames))));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     answer
 }

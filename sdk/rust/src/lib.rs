@@ -57,6 +57,11 @@ pub const MAX_CALL_BYTES: usize = 17 * 1024 * 1024;
 #[doc = include_str!("../../../docs/writing-a-plugin.md")]
 pub struct WritingAPlugin;
 
+/// Compiles the plugin of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 #[cfg(test)]
 mod tests {
     #[test]

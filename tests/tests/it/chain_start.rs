@@ -146,3 +146,15 @@ async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
     }
     assert_eq!(*order.lock().expect("nobody panics"), ["third", "second", "first"]);
 }
+
+#[tokio::test]
+async fn a_start_that_comes_to_nothing_lets_go_of_the_plugins_it_initialised() {
+    let (whole, broken) = (FakePlugin::named("whole").start().await, FakePlugin::named("broken").only(&[]));
+    // The broken one comes later than the whole one is initialised: it is dialled after `whole` answered.
+    let broken = broken.on_describe(Handshake::Slow(Duration::from_millis(300))).start().await;
+    let setup = Gateway::with().tenant("acme").plugin(&whole).plugin(&broken);
+    let exit = setup.binding("whole", 1).binding("broken", 2).run_to_the_end().await;
+    assert_refused(&exit, 4, &["broken", "NO_EXTENSION_POINT"]);
+    let counts = whole.counts();
+    assert_eq!((counts.initializes, counts.shutdowns), (1, 1));
+}
