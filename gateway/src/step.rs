@@ -15,6 +15,17 @@ pub enum Mode {
     Observe,
 }
 
+impl Mode {
+    /// The name used in configuration, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Advise => "advise",
+            Mode::Observe => "observe",
+        }
+    }
+}
+
 /// What a failed step does to its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

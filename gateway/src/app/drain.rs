@@ -15,6 +15,8 @@ use crate::{config::Config, ingress::call::Gateway, upstream::PluginClient};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
 const LAST: Duration = Duration::from_secs(4);
+/// The part of it for telemetry, after everything else.
+pub const TELEMETRY: Duration = Duration::from_secs(1);
 /// The part of it for the answers to calls that were given up.
 const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
@@ -52,7 +54,7 @@ pub(super) async fn run(
 
     lifecycle.goaway.cancel();
     lifecycle.connections.close();
-    let end = Instant::now() + config.drain.finish.0 + LAST;
+    let end = Instant::now() + config.drain.finish.0 + LAST - TELEMETRY;
     if timeout(config.drain.finish.0, lifecycle.connections.wait()).await.is_err() {
         gateway.abort.cancel();
         let unfinished = timeout(ANSWERS, lifecycle.connections.wait()).await.is_err();

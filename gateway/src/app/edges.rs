@@ -15,10 +15,12 @@ use crate::ingress::{
     ops::{self, Readiness},
     server::Edge,
 };
+use crate::telemetry::Telemetry;
 
 /// The data port: extension points over HTTP and gRPC, health and reflection.
 #[derive(Clone)]
 pub(super) struct DataEdge {
+    telemetry: Telemetry,
     http: Router,
     grpc: GrpcEdge,
 }
@@ -29,6 +31,7 @@ impl DataEdge {
         services.add_service(health);
         add_reflection(&mut services);
         DataEdge {
+            telemetry: gateway.telemetry.clone(),
             http: http_edge::router(Arc::clone(&gateway)),
             grpc: GrpcEdge::new(gateway, services.routes()),
         }
@@ -58,11 +61,18 @@ fn add_reflection(services: &mut tonic::service::RoutesBuilder) {
 
 impl Edge for DataEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        if is_grpc(request.headers()) {
-            self.grpc.call(request).await
-        } else {
-            ask(&self.http, request).await
+        if !is_grpc(request.headers()) {
+            let call = self.telemetry.http_call(&request);
+            let answer = call.wrap(ask(&self.http, request)).await;
+            call.answered(&answer);
+            return answer;
         }
+        let Some(call) = self.telemetry.grpc_call(&request) else {
+            return self.grpc.call(request).await;
+        };
+        let answer = call.wrap(self.grpc.call(request)).await;
+        call.answered(&answer);
+        answer
     }
 }
 

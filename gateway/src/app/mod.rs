@@ -6,7 +6,6 @@ use std::{io, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
-use uuid::Uuid;
 
 use crate::{
     auth::Authenticator,
@@ -21,14 +20,17 @@ use crate::{
     },
     invoke::{Invoker, ReplyLimits, Routes},
     routing::RouteTable,
+    telemetry::Telemetry,
     upstream::{PluginClient, Shared},
 };
 
 mod drain;
 mod edges;
+mod gauges;
 mod publisher;
 mod start;
 
+pub use drain::TELEMETRY;
 use edges::{DataEdge, OpsEdge};
 use publisher::Publisher;
 pub use start::Missing;
@@ -67,16 +69,15 @@ impl App {
     ///
     /// # Errors
     /// Every mistake of the configuration that its parts find, with the lines.
-    pub fn build(loaded: Loaded) -> Result<Self, Problems> {
+    pub fn build(loaded: Loaded, telemetry: Telemetry) -> Result<Self, Problems> {
         let config = &loaded.config;
         let mut problems = Vec::new();
         let auth = keep(Authenticator::new(&config.auth), &mut problems, |violations| {
             violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
         });
-        let instance = Uuid::now_v7().to_string();
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let resolve = |config: &_| Ok(resolve_references(config, environment())?.expose().clone());
-        let shared = Shared::new(instance, limits, observers, resolve);
+        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve);
         let clients = keep(clients(config, &shared), &mut problems, |found| found);
         let no_manifests = vec![None; config.plugins.len()];
         let table =
@@ -84,16 +85,20 @@ impl App {
         let (Some(auth), Some(clients), Some(table)) = (auth, clients, table) else {
             return Err(loaded.render(&problems));
         };
-        let routes = Routes { table, clients: clients.clone(), replies: reply_limits(config) };
+        let observed = Arc::new(telemetry.clone());
+        let routes = Routes { table, clients: clients.clone(), replies: reply_limits(config), observed };
         let gateway = Gateway {
             auth,
             invoker: Invoker::new(routes, config.limits.budget.0),
             admission: Admission::new(config.limits.in_flight, bytes(config.limits.bytes_in_flight)),
             limits: Limits { request: bytes(config.limits.request), detail: config.answer.detail },
             statuses: block_statuses(config),
+            telemetry,
             abort: CancellationToken::new(),
         };
-        Ok(App { config: loaded.config, gateway: Arc::new(gateway), clients, shared })
+        let gateway = Arc::new(gateway);
+        gauges::register(&gateway, &clients);
+        Ok(App { config: loaded.config, gateway, clients, shared })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains.

@@ -45,7 +45,9 @@ impl Publisher {
                     tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
                 }
                 let replies = reply_limits(&self.config);
-                self.gateway.invoker.publish(Routes { table, clients: self.clients.clone(), replies });
+                let observed = Arc::new(self.gateway.telemetry.clone());
+                let clients = self.clients.clone();
+                self.gateway.invoker.publish(Routes { table, clients, replies, observed });
                 tracing::info!(
                     event = "table.published",
                     revision = FILE_REVISION,

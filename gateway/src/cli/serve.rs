@@ -5,7 +5,8 @@ use std::path::Path;
 use super::Exit;
 use crate::{
     app::{self, App, RunError},
-    config, telemetry,
+    config,
+    telemetry::Telemetry,
 };
 
 pub(super) async fn run(path: &Path) -> Exit {
@@ -13,12 +14,17 @@ pub(super) async fn run(path: &Path) -> Exit {
         Ok(loaded) => loaded,
         Err(problems) => return Exit::usage(problems.to_string()),
     };
-    telemetry::start_log(&loaded.config.log);
-    let app = match App::build(loaded) {
+    let telemetry = match Telemetry::start(&loaded.config) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return Exit::usage(error),
+    };
+    let app = match App::build(loaded, telemetry.clone()) {
         Ok(app) => app,
         Err(problems) => return Exit::usage(problems.to_string()),
     };
-    match app.run().await {
+    let ended = app.run().await;
+    telemetry.shutdown(app::TELEMETRY).await;
+    match ended {
         Ok(()) => Exit::ok(),
         Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
         Err(error @ RunError::Listen { .. }) => Exit::failure(error.to_string()),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     auth::Issuer,
-    model::{Drain, Limits, Observers, Server, Startup, Tenant},
+    model::{Drain, Limits, Observers, Server, Startup, Telemetry, Tenant},
     plugin::{Binding, Plugin},
     problem::item,
     schema::{self, Schema},
@@ -38,6 +38,7 @@ pub(super) struct Draft {
     pub(super) drain: Option<Drain>,
     pub(super) observers: Option<Observers>,
     pub(super) startup: Option<Startup>,
+    pub(super) telemetry: Option<Telemetry>,
     pub(super) block_status: BTreeMap<String, u16>,
     /// Where something stands in for a value that is missing or wrong; nothing is to be said of it.
     pub(super) placeholders: BTreeSet<String>,
@@ -57,6 +58,7 @@ impl Draft {
             drain: section(root, "/drain", misfits),
             observers: section(root, "/observers", misfits),
             startup: section(root, "/startup", misfits),
+            telemetry: section(root, "/telemetry", misfits),
             block_status: section(root, "/block_status", misfits).unwrap_or_default(),
             placeholders,
         }

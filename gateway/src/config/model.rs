@@ -58,6 +58,9 @@ pub struct Config {
     /// What an answer tells.
     #[serde(default)]
     pub answer: Answer,
+    /// What operators see.
+    #[serde(default)]
+    pub telemetry: Telemetry,
     /// What is logged, and how.
     #[serde(default)]
     pub log: Log,
@@ -257,6 +260,42 @@ pub enum Detail {
     Full,
     /// No plugin names, no steps, no operator details.
     Minimal,
+}
+
+/// What operators see beside the log and `/metrics`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Telemetry {
+    /// Collector that gets metrics, traces and log lines over OTLP, such as `http://127.0.0.1:4317`; absent: none.
+    pub otlp_endpoint: Option<String>,
+    /// How the collector is talked to.
+    pub otlp_protocol: OtlpProtocol,
+    /// Tenants that metrics name; no others are named.
+    pub tenant_labels: Vec<String>,
+    /// An invocation that takes longer is logged as a warning, with its steps.
+    pub slow_invocation: Span,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Telemetry {
+            otlp_endpoint: None,
+            otlp_protocol: OtlpProtocol::default(),
+            tenant_labels: Vec::new(),
+            slow_invocation: span(1_000),
+        }
+    }
+}
+
+/// How a collector is talked to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OtlpProtocol {
+    /// gRPC, usually on port 4317.
+    #[default]
+    Grpc,
+    /// Protobuf over HTTP, usually on port 4318; `/v1/traces` and its like are added to the endpoint.
+    Http,
 }
 
 /// What is logged, and how.

@@ -37,7 +37,6 @@ fn keys_of_later_versions_are_unknown() {
         ("store: { url: \"sqlite:x.db\" }", "store"),
         ("egress: {}", "egress"),
         ("secrets: { dir: /run/secrets }", "secrets"),
-        ("telemetry: {}", "telemetry"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", tls: {} }]", "tls"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", breaker: {} }]", "breaker"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", health: {} }]", "health"),

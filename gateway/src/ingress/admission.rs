@@ -112,6 +112,11 @@ impl Admission {
         })
     }
 
+    /// Calls under way.
+    pub fn calls(&self) -> usize {
+        self.calls.taken.load(Ordering::Relaxed)
+    }
+
     /// A place among the tenant's calls, or TENANT_LIMITED.
     pub fn enter_tenant(&self, tenant: &Arc<str>, most: usize, rate: Option<Rate>) -> Result<Place, Error> {
         let entry = self.tenant(tenant, rate);

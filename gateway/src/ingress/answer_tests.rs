@@ -23,6 +23,7 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         queue: Duration::from_millis(1),
         sanitised: 0,
         failed_open: false,
+        changed: Vec::new(),
     };
     let ended = Ended {
         result,

@@ -24,6 +24,7 @@ use crate::{
     error::{Code, Error, Violation},
     invoke::{Ended, ExtensionPoint, Invoker},
     routing::{RouteTable, TenantPlans, TenantRoute},
+    telemetry::{Facts, Telemetry},
 };
 
 /// What every call needs; one per process.
@@ -34,6 +35,8 @@ pub struct Gateway {
     pub invoker: Invoker,
     /// Counts the calls under way.
     pub admission: Admission,
+    /// Records what became of them.
+    pub telemetry: Telemetry,
     /// Limits at the edge.
     pub limits: Limits,
     /// Statuses of block codes.
@@ -79,8 +82,10 @@ impl Gateway {
     {
         let arrival = Arrival::now();
         let mut detail = self.limits.detail;
+        let mut invocation = self.telemetry.invocation(P::POINT, arrival.request_id, arrival.received);
         let result = {
-            let run = AssertUnwindSafe(self.run::<P, B>(&arrival, headers, body, codec, &mut detail))
+            let facts = &mut invocation.facts;
+            let run = AssertUnwindSafe(self.run::<P, B>(&arrival, headers, body, codec, &mut detail, facts))
                 .catch_unwind();
             tokio::select! {
                 biased;
@@ -89,6 +94,7 @@ impl Gateway {
                 result = run => result.unwrap_or_else(|_| Err(Error::new(Code::Internal, Code::Internal.meaning()))),
             }
         };
+        invocation.ended(&result, |block| self.statuses.status(block).as_u16());
         Finished { arrival, result, detail }
     }
 
@@ -99,6 +105,7 @@ impl Gateway {
         body: B,
         codec: Codec<P::Request>,
         detail: &mut Detail,
+        facts: &mut Facts,
     ) -> Result<Ended<P>, Error>
     where
         P: ExtensionPoint,
@@ -106,8 +113,10 @@ impl Gateway {
         B::Error: std::fmt::Display,
     {
         let said = arrival.read(headers)?;
-        let verified = self.auth.authenticate(headers).await.map_err(|refusal| refused(arrival, refusal))?;
-        let identity = verified.invoker().map_err(|refusal| refused(arrival, refusal))?;
+        facts.correlation_id.clone_from(&said.correlation_id);
+        let verified = self.auth.authenticate(headers).await.map_err(|refusal| refused(facts, refusal))?;
+        let identity = verified.invoker().map_err(|refusal| refused(facts, refusal))?;
+        facts.identity = Some(Arc::clone(identity));
         let _place = self.admission.enter()?;
         // Taken once: a reload never changes a call under way.
         let routes = self.invoker.routes();
@@ -123,8 +132,14 @@ impl Gateway {
         let message = received.await.map_err(late)??;
         let parts = P::request_parts((codec.decode)(message, self.limits.request)?);
         let payload = parts.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
-        let ctx = context(arrival, said, identity, parts.context)?;
-        self.invoker.run::<P>(&routes, tenant, &ctx, payload, parts.expect_plan_digest.as_deref()).await
+        let subject = P::subject(&payload);
+        facts.tool = subject.tool.map(str::to_owned);
+        facts.call_id = subject.call_id.map(str::to_owned);
+        facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), routes.table.revision()));
+        let Facts { ctx, broken_off, .. } = facts;
+        let ctx = ctx.insert(context(arrival, said, identity, parts.context)?);
+        let expected = parts.expect_plan_digest;
+        self.invoker.run::<P>(&routes, tenant, ctx, payload, expected.as_deref(), broken_off).await
     }
 }
 
@@ -132,10 +147,9 @@ fn draining() -> Error {
     Error::new(Code::Draining, "The gateway is shutting down").retry_after(Duration::from_secs(1))
 }
 
-/// Logs why a caller was turned away: finer than the answer, which must not help to guess.
-fn refused(arrival: &Arrival, refusal: Refusal) -> Error {
-    let reason = refusal.reason.as_str();
-    tracing::info!(event = "auth.refused", request_id = %arrival.request_id, reason, "a caller was turned away");
+/// Remembers why a caller was turned away: finer than the answer, which must not help to guess.
+fn refused(facts: &mut Facts, refusal: Refusal) -> Error {
+    facts.refused = Some(refusal.reason);
     refusal.into()
 }
 

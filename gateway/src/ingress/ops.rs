@@ -1,4 +1,4 @@
-//! The ops port: is the process alive, should it get traffic. Plaintext and without a token, for probes; it passes
+//! The ops port: is the process alive, should it get traffic, what do its metrics say. Plaintext and without a token, for probes; it passes
 //! no chain and looks at no plugin.
 
 use std::sync::{
@@ -6,11 +6,19 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use axum::{Router, extract::State, routing::get};
-use http::StatusCode;
+use axum::{
+    Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Gateway;
+
+/// Media type of the Prometheus text format.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether the gateway should get traffic (docs/protocol.md, section 2): the start is finished, every issuer has
 /// keys, and it is not draining. Plugin health never changes it.
@@ -47,7 +55,18 @@ impl Readiness {
 
 /// The routes of the ops port.
 pub fn router(readiness: Arc<Readiness>) -> Router {
-    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(readyz)).with_state(readiness)
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(readiness)
+}
+
+async fn metrics(State(readiness): State<Arc<Readiness>>) -> Response {
+    match readiness.gateway.telemetry.prometheus() {
+        Ok(text) => ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 async fn readyz(State(readiness): State<Arc<Readiness>>) -> (StatusCode, String) {

@@ -56,6 +56,10 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     observers: Vec<(&'a Step, Arc<P::Payload>)>,
     /// How the chain ended; none while it runs.
     end: Option<wire::ChainResult>,
+    /// Since when the step under way is asked.
+    asked: Option<Instant>,
+    /// Takes the steps of a run that is dropped.
+    broken_off: &'a mut Vec<StepReport>,
 }
 
 /// How one step went.
@@ -90,7 +94,7 @@ impl<P: ExtensionPoint> Went<P> {
 }
 
 impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
-    /// A chain that has not started.
+    /// A chain that has not started. Dropped before its end, it leaves its steps in `broken_off`.
     pub fn new(
         ctx: &'a CallContext,
         plan: &'a Plan,
@@ -98,6 +102,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         limits: &'a ReplyLimits,
         budget: Budget,
         payload: P::Payload,
+        broken_off: &'a mut Vec<StepReport>,
     ) -> Self {
         let original = Arc::new(payload);
         Chain {
@@ -113,6 +118,8 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             steps: Vec::with_capacity(plan.steps.len()),
             observers: Vec::new(),
             end: None,
+            asked: None,
+            broken_off,
         }
     }
 
@@ -143,8 +150,12 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         for step in &plan.steps {
             let went = match step.mode {
                 Mode::Observe => self.hand_over(step),
-                Mode::Enforce | Mode::Advise => self.ask(step).await,
+                Mode::Enforce | Mode::Advise => {
+                    self.asked = Some(Instant::now());
+                    self.ask(step).await
+                }
             };
+            self.asked = None;
             let ruling = self.report(step, &went);
             let block = went.said.as_ref().and_then(|said| said.cancel.clone());
             match ruling.next {
@@ -259,10 +270,29 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             reason,
             duration: went.duration,
             queue: went.queue,
+            changed: went.said.as_ref().map_or_else(Vec::new, |said| said.changed.clone()),
             sanitised: went.said.as_ref().map_or(0, |said| said.sanitised),
             failed_open: ruling.failed_open,
         });
         ruling
+    }
+
+    /// The caller is gone: the step under way ends with it. The observers behind it see the payload as it stood
+    /// there.
+    fn break_off(&mut self) {
+        let plan = self.plan;
+        let mut left = plan.steps.iter().skip(self.steps.len());
+        if let Some(asked) = self.asked.take()
+            && let Some(step) = left.next()
+        {
+            let went = Went { duration: asked.elapsed(), ..Went::uncalled(Event::CallerGone) };
+            self.report(step, &went);
+        }
+        for step in left.filter(|step| step.mode == Mode::Observe) {
+            let went = self.hand_over(step);
+            self.report(step, &went);
+        }
+        *self.broken_off = std::mem::take(&mut self.steps);
     }
 
     /// Takes over what a plugin said: its payload and its notices.
@@ -284,12 +314,7 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
     /// Hands the observers their calls: here, so that they are told when the caller went away as well.
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| {
-            // Where the chain broke off, the observers behind it see the payload as it stood there.
-            let behind =
-                self.plan.steps.iter().skip(self.steps.len()).filter(|step| step.mode == Mode::Observe);
-            for step in behind {
-                self.hand_over(step);
-            }
+            self.break_off();
             wire::ChainResult { code: Some(Code::Cancelled.as_str().into()), ..wire::ChainResult::default() }
         });
         for (step, payload) in std::mem::take(&mut self.observers) {

@@ -133,7 +133,10 @@ impl Setup {
         let plan = Plan { steps: self.steps, digest: "digest".into() };
         let ctx = context();
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
-        let chain = Chain::<BeforeToolCall, _>::new(&ctx, &plan, &self.plugins, &LIMITS, budget, payload());
+        let mut broken_off = Vec::new();
+        let (plugins, limits) = (&self.plugins, &LIMITS);
+        let chain =
+            Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, limits, budget, payload(), &mut broken_off);
         let ended = chain.run(1).await;
         (ended, self.plugins)
     }
@@ -321,8 +324,13 @@ async fn observers_are_told_when_the_caller_goes_away() {
     let plan = Plan { steps: setup.steps, digest: "digest".into() };
     let ctx = context();
     let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
-    let chain = Chain::<BeforeToolCall, _>::new(&ctx, &plan, &setup.plugins, &LIMITS, budget, payload());
+    let (plugins, mut broken_off) = (&setup.plugins, Vec::new());
+    let chain =
+        Chain::<BeforeToolCall, _>::new(&ctx, &plan, plugins, &LIMITS, budget, payload(), &mut broken_off);
     tokio::time::timeout(Duration::from_millis(100), chain.run(1)).await.err().expect("it hangs for 5 s");
+    let outcomes: Vec<_> = broken_off.iter().map(|step| step.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["observed", "modified", "cancelled_by_caller", "observed"]);
+    assert_eq!(broken_off[2].duration, Duration::from_millis(100));
     let observed = setup.plugins.observed.lock().expect("no panic");
     let seen: Vec<_> =
         observed.iter().map(|(plugin, payload, _)| (*plugin, payload.tool_name.as_str())).collect();

@@ -49,7 +49,7 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     /// Replaces each field of `payload` that `patch` holds.
     fn fold(payload: &mut Self::Payload, patch: Self::Patch);
 
-    /// What match conditions may look at.
+    /// What match conditions and the log may look at.
     fn subject(payload: &Self::Payload) -> Subject<'_>;
 }
 
@@ -101,7 +101,7 @@ pub struct ResponseParts<Payload> {
     pub request_id: String,
 }
 
-/// What match conditions may look at in a payload; `None` where the point or the payload has no such thing.
+/// What match conditions and the log may look at in a payload; `None` where the point or the payload has no such thing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// The tool's name.
@@ -110,6 +110,8 @@ pub struct Subject<'a> {
     pub text: Option<&'a str>,
     /// The model that answered.
     pub model: Option<&'a str>,
+    /// The agent's id of the tool call.
+    pub call_id: Option<&'a str>,
 }
 
 /// A value that a field of a patch carries, where it carries one.
@@ -238,7 +240,11 @@ extension_point! {
 extension_point! {
     /// The agent is about to run a tool.
     BeforeToolCall: BeforeToolCallPayload, BeforeToolCallPatch, BeforeToolCallRequest, BeforeToolCallResponse,
-    subject: |payload| Subject { tool: Some(&payload.tool_name), ..Subject::default() },
+    subject: |payload| Subject {
+        tool: Some(&payload.tool_name),
+        call_id: payload.call_id.as_deref(),
+        ..Subject::default()
+    },
     fold: |payload| {
         tool_name => |value| payload.tool_name = value,
         args => |json| payload.args = json,
@@ -249,7 +255,11 @@ extension_point! {
 extension_point! {
     /// The agent is about to hand a tool's result, or its failure, back to the model.
     AfterToolResult: AfterToolResultPayload, AfterToolResultPatch, AfterToolResultRequest, AfterToolResultResponse,
-    subject: |payload| Subject { tool: Some(&payload.tool_name), ..Subject::default() },
+    subject: |payload| Subject {
+        tool: Some(&payload.tool_name),
+        call_id: payload.call_id.as_deref(),
+        ..Subject::default()
+    },
     fold: |payload| {
         result => |json| payload.result = json,
         extra => |json| payload.extra = json,

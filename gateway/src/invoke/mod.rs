@@ -35,6 +35,7 @@ pub use extension::{
     AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyParts,
     RequestParts, ResponseParts, Subject, Verdict,
 };
+pub use observe::{Observed, ObserverSink};
 pub use outcome::{Block, Decided, Ended, Remark, StepReport};
 pub use reply::ReplyLimits;
 
@@ -46,6 +47,8 @@ pub struct Routes {
     pub clients: Vec<Arc<PluginClient>>,
     /// Sizes of replies.
     pub replies: ReplyLimits,
+    /// Is told what observers made of their calls.
+    pub observed: Arc<dyn ObserverSink>,
 }
 
 /// Runs chains over the routes that are in force.
@@ -75,7 +78,8 @@ impl Invoker {
         Budget::new(self.budget, received, deadline)
     }
 
-    /// Runs the tenant's chain at `P` over `payload`.
+    /// Runs the tenant's chain at `P` over `payload`. Dropped before its end, it leaves the steps so far in
+    /// `broken_off`, the one under way as `cancelled_by_caller`.
     ///
     /// # Errors
     /// PLAN_CHANGED when the caller expects another chain. A chain that can't decide is no error here: it has
@@ -87,6 +91,7 @@ impl Invoker {
         ctx: &CallContext,
         payload: P::Payload,
         expected_digest: Option<&str>,
+        broken_off: &mut Vec<StepReport>,
     ) -> Result<Ended<P>, Error> {
         let plan = tenant.plan(P::POINT);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
@@ -96,7 +101,7 @@ impl Invoker {
             ));
         }
         let budget = self.budget(ctx.received, ctx.deadline);
-        let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload);
+        let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
     }
 }
@@ -110,9 +115,7 @@ impl Plugins for Routes {
         depth: u32,
         limit: Duration,
     ) -> Result<Replied, Failure> {
-        self.clients[step.plugin]
-            .call(P::POINT, call, payload, CallMeta { depth, ..CallMeta::default() }, limit)
-            .await
+        self.clients[step.plugin].call(P::POINT, call, payload, CallMeta { depth }, limit).await
     }
 
     fn observe<P: ExtensionPoint>(
@@ -122,6 +125,6 @@ impl Plugins for Routes {
         payload: Arc<P::Payload>,
         depth: u32,
     ) {
-        observe::enqueue::<P>(&self.clients[step.plugin], step, call, payload, depth, self.replies);
+        observe::enqueue::<P>(self, step, call, payload, depth);
     }
 }

@@ -1,52 +1,83 @@
-//! Hands calls to observers, and reads what they say for the log alone: nothing of it reaches the chain.
+//! Hands calls to observers, and says what they made of them: nothing of it reaches the chain.
 
 use std::sync::Arc;
 
 use hookgate_proto::plugin::v1 as wire;
 
 use super::{
-    ExtensionPoint, chain,
+    ExtensionPoint, Routes, chain,
     decide::{Event, decide},
     reply::{self, Grant, ReplyLimits},
 };
 use crate::{
+    point::Point,
     routing::{Access, Step},
-    step::StepOutcome,
-    upstream::{CallMeta, Failure, PluginClient, Replied},
+    step::{Reason, StepOutcome},
+    upstream::{CallMeta, Failure, Replied},
 };
+
+/// Is told what observers made of their calls, after the answer.
+pub trait ObserverSink: Send + Sync {
+    /// An observer has answered, failed, or never got its call.
+    fn observed(&self, observed: Observed<'_>);
+}
+
+/// What an observer made of one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// Where.
+    pub point: Point,
+    /// The observer.
+    pub plugin: &'a Arc<str>,
+    /// Its binding.
+    pub binding: &'a Arc<str>,
+    /// Whose call it was.
+    pub tenant: &'a Arc<str>,
+    /// Our id of the invocation.
+    pub request_id: &'a str,
+    /// `observed`, `would_block` or `failed`.
+    pub outcome: StepOutcome,
+    /// Why it failed.
+    pub reason: Option<Reason>,
+    /// The code it would block with, or how it failed.
+    pub detail: &'a str,
+}
 
 /// Puts a call into the queue of the plugin of `step`.
 pub(super) fn enqueue<P: ExtensionPoint>(
-    client: &PluginClient,
+    routes: &Routes,
     step: &Step,
     call: wire::Call,
     payload: Arc<P::Payload>,
     depth: u32,
-    limits: ReplyLimits,
 ) {
-    let (step_mode, on_error) = (step.mode, step.on_error);
+    let (sink, limits) = (Arc::clone(&routes.observed), routes.replies);
+    let (mode, on_error) = (step.mode, step.on_error);
     let (plugin, binding) = (Arc::clone(&step.plugin_name), Arc::clone(&step.binding));
-    let request_id = call.context.as_ref().map(|context| context.request_id.clone()).unwrap_or_default();
+    let caller = call.context.as_ref();
+    let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
+    let tenant: Arc<str> = caller.map(|caller| caller.tenant.as_str()).unwrap_or_default().into();
     let asked = Arc::clone(&payload);
     let done = move |answer: Result<Replied, Failure>| {
         let (event, detail) = read::<P>(answer, &asked, &limits);
-        let outcome = decide(step_mode, on_error, event).outcome;
-        match outcome {
-            StepOutcome::WouldBlock => {
-                tracing::info!(event = "decision.would_block", %plugin, %binding, request_id, detail, "an observer would block");
-            }
-            StepOutcome::Failed => {
-                tracing::warn!(event = "step.failed", %plugin, %binding, request_id, detail, "an observer failed");
-            }
-            _ => {}
-        }
+        let reason = if let Event::Failed(reason) = event { Some(reason) } else { None };
+        sink.observed(Observed {
+            point: P::POINT,
+            plugin: &plugin,
+            binding: &binding,
+            tenant: &tenant,
+            request_id: &request_id,
+            outcome: decide(mode, on_error, event).outcome,
+            reason,
+            detail: &detail,
+        });
     };
     // As in a chain: the plugin never sees a config that its schema refuses, or that was not checked yet.
     if let Err(failure) = chain::grant(step) {
         return done(Err(failure));
     }
-    let meta = CallMeta { depth, ..CallMeta::default() };
-    client.observe(P::POINT, call, payload, meta, step.timeout, Box::new(done));
+    let meta = CallMeta { depth };
+    routes.clients[step.plugin].observe(P::POINT, call, payload, meta, step.timeout, Box::new(done));
 }
 
 /// What an observer said, as an event of its step, and why.

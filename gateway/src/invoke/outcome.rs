@@ -97,6 +97,8 @@ pub struct StepReport {
     pub duration: Duration,
     /// The part of it spent waiting for a place among the plugin's calls.
     pub queue: Duration,
+    /// Names of the payload's fields that its reply changed, honoured or not.
+    pub changed: Vec<&'static str>,
     /// What was wrong with the reply and was left out of it.
     pub sanitised: u32,
     /// Whether a rule that should have been enforced was not.

@@ -59,6 +59,8 @@ pub struct Said<P: ExtensionPoint> {
     pub cancel: Option<Cancelled>,
     /// The payload with the patch applied; absent: no patch.
     pub payload: Option<Arc<P::Payload>>,
+    /// Names of the fields that the patch holds.
+    pub changed: Vec<&'static str>,
     /// Its remarks.
     pub notices: Vec<Notice>,
     /// How many things were wrong with the reply and were left out.
@@ -110,18 +112,29 @@ pub fn read<P: ExtensionPoint>(
     match parts.verdict {
         None => Err(Flaw::new(Reason::BadReply, "its reply holds neither continue nor cancel")),
         Some(Verdict::Continue) => {
-            let payload = folded?;
+            let (payload, changed) = folded?.unzip();
             check_notices(&parts.notices, limits)?;
-            Ok(Said { cancel: None, payload, notices: parts.notices, sanitised: 0 })
+            let changed = changed.unwrap_or_default();
+            Ok(Said { cancel: None, payload, changed, notices: parts.notices, sanitised: 0 })
         }
         Some(Verdict::Cancel(cancel)) => {
             let mut sanitised = u32::from(folded.is_err());
             let cancel = cancelled(cancel, &parts.notices, &mut sanitised);
             let notices = keep_valid(parts.notices, limits, &mut sanitised);
-            Ok(Said { cancel: Some(cancel), payload: folded.unwrap_or(None), notices, sanitised })
+            let (payload, changed) = folded.unwrap_or(None).unzip();
+            Ok(Said {
+                cancel: Some(cancel),
+                payload,
+                changed: changed.unwrap_or_default(),
+                notices,
+                sanitised,
+            })
         }
     }
 }
+
+/// A patched payload, with the names of the fields that the patch holds.
+type Folded<P> = (Arc<<P as ExtensionPoint>::Payload>, Vec<&'static str>);
 
 /// The payload with `patch` applied, or nothing when the patch is empty.
 fn folded<P: ExtensionPoint>(
@@ -129,7 +142,7 @@ fn folded<P: ExtensionPoint>(
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
     limits: &ReplyLimits,
-) -> Result<Option<Arc<P::Payload>>, Flaw> {
+) -> Result<Option<Folded<P>>, Flaw> {
     let fields = P::fields(&patch);
     let Some(first) = fields.first() else { return Ok(None) };
     if grant.access == Access::Read {
@@ -164,7 +177,7 @@ fn folded<P: ExtensionPoint>(
     if size > limits.request + GROWTH_BYTES {
         return Err(Flaw::new(Reason::TooLarge, format!("its patch makes the payload {size} bytes large")));
     }
-    Ok(Some(Arc::new(folded)))
+    Ok(Some((Arc::new(folded), fields)))
 }
 
 /// What is wrong with one notice.

@@ -1,35 +1,139 @@
-//! What operators see of a running gateway: log lines, on standard error.
+//! What operators see of a running gateway: metrics, traces and log lines, over OTLP, as Prometheus text and on
+//! standard error.
+//!
+//! Named by `app`, `ingress` and `upstream` alone, each at the edge of its part: [`ServerCall`] around a request on the
+//! data port, [`Invocation`] around a call from its headers to its decision, [`PluginCall`] around a call to a plugin.
+//! All three are guards: dropped before they were told how it ended, they record that the caller went away. `invoke`
+//! and `routing` know nothing of all this; what they report is counted here.
+//!
+//! Every name stands in [`names`]. Values of metric attributes come from the configuration or from closed sets, and a
+//! tenant is among them only where `telemetry.tenant_labels` says so.
 
-use std::io::IsTerminal;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use opentelemetry::{
+    KeyValue,
+    metrics::{Meter, MeterProvider as _},
+    trace::TracerProvider as _,
+};
+use opentelemetry_sdk::trace::SdkTracer;
+use prometheus::TextEncoder;
+use uuid::Uuid;
 
-use crate::config::{Log, LogFormat, LogLevel};
+use crate::{config::Config, ingress::answer::FIXED_BLOCK_STATUSES};
 
-/// Starts logging to standard error; pretty on a terminal, a JSON object a line elsewhere, or as configured.
-///
-/// Does nothing when logging was started before.
-pub fn start_log(log: &Log) {
-    let level = match log.level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
-    };
-    let automatic = if std::io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
-    // Lines of libraries are about their insides: only what they warn of.
-    let filter = EnvFilter::new(format!("warn,hookgate={level},hookgate_sdk={level}"));
-    let registry = tracing_subscriber::registry().with(filter);
-    let started = match log.format.unwrap_or(automatic) {
-        LogFormat::Pretty => {
-            registry.with(fmt::layer().with_writer(std::io::stderr).with_target(false)).try_init()
-        }
-        LogFormat::Json => {
-            let layer =
-                fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).with_target(false);
-            registry.with(layer).try_init()
-        }
-    };
-    drop(started); // a second start keeps the first one's settings
+mod document;
+mod export;
+mod instruments;
+mod invocation;
+mod json_line;
+mod line;
+mod log;
+pub mod names;
+mod observer;
+mod otlp_http;
+mod plugin_call;
+mod server_call;
+mod trace;
+
+pub use document::document;
+pub use instruments::Observed;
+pub use invocation::{Facts, Invocation};
+pub use log::start_log;
+pub use plugin_call::{Parent, PluginCall, PluginCalls};
+pub use server_call::ServerCall;
+pub use trace::InContext;
+
+use export::Providers;
+use instruments::Instruments;
+use names::{Metric, SCOPE, TENANT};
+
+/// The telemetry of one gateway process; cheap to clone.
+#[derive(Clone)]
+pub struct Telemetry(Arc<Inner>);
+
+struct Inner {
+    instance: String,
+    providers: Providers,
+    /// None: nobody would see the spans.
+    tracer: Option<SdkTracer>,
+    meter: Meter,
+    instruments: Instruments,
+    /// Tenants with series of their own.
+    tenants: BTreeSet<String>,
+    /// Block codes that stand on metrics by name.
+    codes: BTreeSet<Arc<str>>,
+    /// Above it an invocation is slow.
+    slow: Duration,
+}
+
+impl Telemetry {
+    /// Starts logging and what is configured beside it. Call it within the runtime.
+    ///
+    /// # Errors
+    /// One sentence that names the key of an endpoint that can't be used.
+    pub fn start(config: &Config) -> Result<Self, String> {
+        let instance = Uuid::now_v7().to_string();
+        let providers = Providers::new(&config.telemetry, &instance)?;
+        log::start(&config.log, providers.logger.as_ref());
+        let slow = config.telemetry.slow_invocation.0;
+        Ok(Telemetry(Arc::new(Inner::new(instance, providers, slow).of(config))))
+    }
+
+    /// Telemetry that nobody sees: for the demo, which prints what happens itself, and for tests.
+    pub fn unseen() -> Self {
+        let instance = Uuid::now_v7().to_string();
+        Telemetry(Arc::new(Inner::new(instance, Providers::none(), Duration::MAX)))
+    }
+
+    /// Names this process: to plugins, in every signal.
+    pub fn instance(&self) -> &str {
+        &self.0.instance
+    }
+
+    /// What `GET /metrics` answers: Prometheus text, version 0.0.4.
+    ///
+    /// # Errors
+    /// One sentence, when a metric can't be written.
+    pub fn prometheus(&self) -> Result<String, String> {
+        let mut text = String::new();
+        let families = self.0.providers.registry.gather();
+        TextEncoder::new().encode_utf8(&families, &mut text).map_err(|error| error.to_string())?;
+        Ok(text)
+    }
+
+    /// Has `read` asked for the values of `metric` whenever metrics are collected.
+    pub fn observe(&self, metric: &Metric, read: impl Fn() -> Vec<Observed> + Send + Sync + 'static) {
+        instruments::observe(&self.0.meter, metric, read);
+    }
+
+    /// Sends what is left, and ends. Returns after `limit` at the latest.
+    pub async fn shutdown(&self, limit: Duration) {
+        self.0.providers.shutdown(limit).await;
+    }
+}
+
+impl Inner {
+    fn new(instance: String, providers: Providers, slow: Duration) -> Self {
+        let meter = providers.meter.meter(SCOPE);
+        let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
+        let instruments = Instruments::new(&meter);
+        let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
+        Inner { instance, providers, tracer, meter, instruments, tenants: BTreeSet::new(), codes, slow }
+    }
+
+    /// With the names that the configuration allows.
+    fn of(mut self, config: &Config) -> Self {
+        self.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
+        let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
+        let configured = config.block_status.keys().chain(of_plugins);
+        self.codes.extend(configured.map(|code| Arc::from(code.as_str())));
+        self
+    }
+
+    /// The tenant as an attribute of metrics, where it may be one.
+    fn tenant_label(&self, tenant: Option<&Arc<str>>) -> Option<KeyValue> {
+        let tenant = tenant.filter(|tenant| self.tenants.contains(&***tenant))?;
+        Some(KeyValue::new(TENANT, Arc::clone(tenant)))
+    }
 }

@@ -18,7 +18,12 @@ use super::{
     supervisor,
     transport::{self, InProcess},
 };
-use crate::{config, point::Point, step::Reason};
+use crate::{
+    config,
+    point::Point,
+    step::Reason,
+    telemetry::{Parent, PluginCalls, Telemetry},
+};
 
 /// Resolves the references in a plugin's configuration.
 type Resolve = dyn Fn(&config::Object) -> Result<config::Object, String> + Send + Sync;
@@ -31,19 +36,22 @@ pub struct Shared {
     pub(super) observers: config::Observers,
     pub(super) resolve: Arc<Resolve>,
     pub(super) changes: watch::Sender<u64>,
+    telemetry: Telemetry,
 }
 
 impl Shared {
-    /// `instance_id` names this process to plugins; `resolve` replaces the references of a configuration, its
+    /// `instance_id` names this process to plugins; `telemetry` measures calls; `resolve` replaces the references of a configuration, its
     /// error naming the member and never a value.
     pub fn new(
         instance_id: impl Into<Arc<str>>,
+        telemetry: Telemetry,
         limits: config::Limits,
         observers: config::Observers,
         resolve: impl Fn(&config::Object) -> Result<config::Object, String> + Send + Sync + 'static,
     ) -> Self {
         let changes = watch::Sender::new(0);
-        Shared { instance_id: instance_id.into(), limits, observers, resolve: Arc::new(resolve), changes }
+        let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
+        Shared { instance_id, limits, observers, resolve, changes, telemetry }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -75,6 +83,7 @@ pub struct PluginClient {
     pub(super) endpoint: Arc<Endpoint>,
     bulkhead: Bulkhead,
     pub(super) observers: Observers,
+    calls: PluginCalls,
     closing: CancellationToken,
 }
 
@@ -97,8 +106,10 @@ impl PluginClient {
     ) -> Result<Arc<Self>, String> {
         let transport = transport::of_plugin(plugin, builtin)?;
         let limits = plugin.limits.clone();
+        let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {
-            name: plugin.name.as_str().into(),
+            calls: shared.telemetry.plugin_calls(&name, transport.address()),
+            name,
             max_call: shared.max_call(),
             max_reply: shared.max_reply(),
             endpoint: Endpoint::new(plugin.clone(), shared.clone(), transport),
@@ -158,7 +169,7 @@ impl PluginClient {
         meta: CallMeta,
         limit: Duration,
     ) -> Result<Replied, Failure> {
-        self.run(Request { point, call, payload, meta, limit }).await
+        self.run(Request { point, call, payload, meta, parent: Parent::current(), limit }).await
     }
 
     async fn run(&self, request: Request) -> Result<Replied, Failure> {
@@ -186,7 +197,8 @@ impl PluginClient {
         limit: Duration,
         done: Box<dyn FnOnce(Result<Replied, Failure>) + Send>,
     ) {
-        self.observers.push(Request { point, call, payload, meta, limit }, Done::new(done));
+        let parent = Parent::current();
+        self.observers.push(Request { point, call, payload, meta, parent, limit }, Done::new(done));
     }
 
     /// Entries of the observers' queue that were given up so far.
@@ -215,11 +227,26 @@ impl PluginClient {
         Ok(Replied { bytes, queue: place.waited })
     }
 
+    /// Sends and measures; dropped, it is measured as broken off.
+    async fn send(&self, request: Request, deadline: Instant) -> Result<bytes::Bytes, Failure> {
+        let call = self.calls.start(request.point, &request.parent);
+        let mut headers = http::HeaderMap::new();
+        headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
+        call.inject(&mut headers);
+        let result = self.exchange(request, headers, deadline).await;
+        call.ended(result.as_ref().map(drop).map_err(|failure| (failure.reason, failure.status)));
+        result
+    }
+
     /// Sends, and once more where the plugin provably did not process the call: after a connection that could
     /// not be made or that handed the request back, a refused stream, or NOT_INITIALIZED. The plugin sees a
     /// call at most twice, and processes it at most once.
-    async fn send(&self, mut request: Request, deadline: Instant) -> Result<bytes::Bytes, Failure> {
-        let headers = headers(&request.meta);
+    async fn exchange(
+        &self,
+        mut request: Request,
+        headers: http::HeaderMap,
+        deadline: Instant,
+    ) -> Result<bytes::Bytes, Failure> {
         let (mut unsent, mut seen_by_plugin) = (false, false);
         loop {
             let live = match self.connected(&request, deadline).await {
@@ -295,12 +322,6 @@ impl PluginClient {
             Err(_) => Err(Failure::new(Reason::NotReady, "Initialize is still under way")),
         }
     }
-}
-
-fn headers(meta: &CallMeta) -> http::HeaderMap {
-    let mut headers = meta.headers.clone();
-    headers.insert("hookgate-depth", HeaderValue::from(meta.depth));
-    headers
 }
 
 /// The step's reason for an exchange that is not tried again.

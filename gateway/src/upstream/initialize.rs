@@ -207,6 +207,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::telemetry::Telemetry;
 
     #[test]
     fn escaped_dollars_are_no_references() {
@@ -224,9 +225,13 @@ mod tests {
     fn references_do_not_travel_over_plaintext_beyond_loopback() {
         let mut plugin: config::Plugin =
             serde_json::from_value(json!({"name": "guard", "config": {"key": "${KEY}"}})).expect("a plugin");
-        let shared = Shared::new("g", config::Limits::default(), config::Observers::default(), |config| {
-            Ok(config.clone())
-        });
+        let shared = Shared::new(
+            "g",
+            Telemetry::unseen(),
+            config::Limits::default(),
+            config::Observers::default(),
+            |config| Ok(config.clone()),
+        );
         let manifest = Manifest {
             name: "guard".into(),
             version: semver::Version::new(1, 0, 0),

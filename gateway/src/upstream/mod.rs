@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Untyped: a call is a point, a `Call` and a message; the reply is bytes, which `invoke` decodes and judges.
-//! Knows nothing of verdicts, tenants, plans or metrics.
+//! Knows nothing of verdicts, tenants or plans; `telemetry` measures calls where they are sent.
 
 mod acceptance;
 mod bulkhead;

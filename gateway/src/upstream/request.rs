@@ -5,19 +5,16 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hookgate_proto::plugin::v1 as plugin;
-use http::HeaderMap;
 use prost::Message;
 
 use super::codec;
-use crate::{point::Point, step::Reason};
+use crate::{point::Point, step::Reason, telemetry::Parent};
 
 /// What travels beside a call's message.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct CallMeta {
     /// `hookgate-depth` to send: what was received, plus one.
     pub depth: u32,
-    /// Further headers, such as `traceparent`.
-    pub headers: HeaderMap,
 }
 
 /// A reply that came whole and with status OK.
@@ -73,6 +70,8 @@ pub(super) struct Request {
     pub(super) call: plugin::Call,
     pub(super) payload: Arc<dyn Payload>,
     pub(super) meta: CallMeta,
+    /// The trace it belongs to.
+    pub(super) parent: Parent,
     /// Time for everything: place, connection, handshake and the call itself.
     pub(super) limit: Duration,
 }
@@ -116,6 +115,7 @@ mod tests {
             call: call.clone(),
             payload: Arc::new(payload.clone()),
             meta: CallMeta::default(),
+            parent: Parent::current(),
             limit: Duration::ZERO,
         };
         let frame = request.frame("abc");

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use super::child::Child;
-use crate::{app::App, config};
+use crate::{app::App, config, telemetry::Telemetry};
 
 /// The configuration, as a person would write it; `@DIR@` stands for the directory.
 const CONFIG: &str = include_str!("hookgate.yaml");
@@ -53,7 +53,7 @@ impl Stage {
 
         // Without the environment: whatever is set there for another gateway is not meant for this one.
         let loaded = config::load(&file, []).map_err(|problems| problems.to_string())?;
-        let app = App::build(loaded).map_err(|problems| problems.to_string())?;
+        let app = App::build(loaded, Telemetry::unseen()).map_err(|problems| problems.to_string())?;
         let bound = app.bind().await.map_err(|error| error.to_string())?;
         let running = bound.start().await.map_err(|error| error.to_string())?;
         let (data_addr, ops_addr) = (running.data_addr(), running.ops_addr());

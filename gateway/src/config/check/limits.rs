@@ -9,14 +9,14 @@ use crate::config::{
     units::{Size, Span},
 };
 
-const fn ms(millis: u64) -> Span {
+pub(super) const fn ms(millis: u64) -> Span {
     Span(Duration::from_millis(millis))
 }
 
 /// Range of a step's time-out and of the budget.
 pub(super) const STEP: (Span, Span) = (ms(10), ms(60_000));
 /// What nobody waits longer for.
-const HOUR: Span = ms(3_600_000);
+pub(super) const HOUR: Span = ms(3_600_000);
 const MIB: u64 = 1 << 20;
 
 impl Check<'_> {

@@ -6,6 +6,7 @@ mod bindings;
 mod issuers;
 mod limits;
 mod plugins;
+mod telemetry;
 mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         problems: Vec::new(),
     };
     check.limits();
+    check.telemetry();
     check.issuers();
     check.tenants();
     check.plugins();

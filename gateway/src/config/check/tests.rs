@@ -408,3 +408,29 @@ fn tenants_have_ids_and_disable_what_may_be_disabled() {
     let good = tenant("disable: [p]").replace("priority: 1", "priority: 1, overridable: true");
     from_text(String::new(), &format!("{AUTH}{good}"), []).unwrap();
 }
+
+#[test]
+fn telemetry_goes_to_a_url_that_holds_no_credentials() {
+    let remedy = "write `http://host:port` or `https://host:port`";
+    for (endpoint, fault) in [
+        ("collector:4317", "is not a URL with `http://` or `https://`"),
+        ("ftp://collector", "is not a URL with `http://` or `https://`"),
+        ("http://a b", "is not a URL"),
+        (
+            "http://me:secret@collector",
+            "names a user; credentials go into the variable OTEL_EXPORTER_OTLP_HEADERS",
+        ),
+        ("http://collector?a=b", "has a query"),
+        ("http://collector/v1", "has a path, which gRPC has no use for"),
+    ] {
+        let text = format!("telemetry: {{ otlp_endpoint: \"{endpoint}\" }}\n");
+        rest(&text, 2, &format!("`otlp_endpoint` {fault}"), remedy);
+    }
+    rest("telemetry: { tenant_labels: [acme, \"*\"] }\n", 2, "`*` is no tenant's id", "write ids of tenants");
+    rest(
+        "telemetry: { slow_invocation: 0s }\n",
+        2,
+        "`slow_invocation` is out of range",
+        "write a duration from 1ms to 3600s",
+    );
+}

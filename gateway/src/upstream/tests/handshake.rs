@@ -17,6 +17,7 @@ use super::support::*;
 use crate::{
     config::{self, Capability, Span},
     step::Reason,
+    telemetry::Telemetry,
     upstream::{Refusal, State, Why},
 };
 
@@ -175,6 +176,7 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
     let script = Arc::new(Script::default());
     let shared = crate::upstream::Shared::new(
         "gateway-7",
+        Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
         |config| {
@@ -205,6 +207,7 @@ async fn secrets_are_cut_out_of_the_words_of_a_plugin_that_refuses_them() {
     let process = Process::new(&Arc::new(Script::initializing(refuse)));
     let shared = crate::upstream::Shared::new(
         "gateway-1",
+        Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
         |_| Ok(json!({"key": "s3cr3t"}).as_object().expect("an object").clone()),

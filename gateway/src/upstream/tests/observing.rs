@@ -13,6 +13,7 @@ use crate::{
     config::{self, Size},
     point::Point,
     step::Reason,
+    telemetry::Telemetry,
     upstream::{CallMeta, Failure, Replied, Shared},
 };
 
@@ -48,7 +49,9 @@ impl Observer {
         plugin.limits.in_flight = in_flight;
         let observers = config::Observers { items, bytes: Size(bytes) };
         let shared =
-            Shared::new("gateway-1", config::Limits::default(), observers, |config| Ok(config.clone()));
+            Shared::new("gateway-1", Telemetry::unseen(), config::Limits::default(), observers, |config| {
+                Ok(config.clone())
+            });
         let client = Client::with(&plugin, shared, None);
         client.until_ready().await;
         let (tell, told) = mpsc::unbounded_channel();

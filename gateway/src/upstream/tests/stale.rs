@@ -20,6 +20,7 @@ use crate::{
     config,
     point::Point,
     step::Reason,
+    telemetry::Telemetry,
     upstream::{CallMeta, Shared},
 };
 
@@ -42,6 +43,7 @@ async fn restarts_under_load_never_mix_configurations() {
     let count = Arc::clone(&resolved);
     let shared = Shared::new(
         "gateway-1",
+        Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
         move |config: &config::Object| {

@@ -27,6 +27,7 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use crate::{
     config::{self, Span},
     point::Point,
+    telemetry::Telemetry,
     upstream::{CallMeta, Failure, InProcess, PluginClient, Replied, Shared, State},
 };
 
@@ -390,9 +391,13 @@ pub(crate) fn registered(endpoint: String) -> config::Plugin {
 }
 
 pub(crate) fn shared() -> Shared {
-    Shared::new("gateway-1", config::Limits::default(), config::Observers::default(), |config| {
-        Ok(config.clone())
-    })
+    Shared::new(
+        "gateway-1",
+        Telemetry::unseen(),
+        config::Limits::default(),
+        config::Observers::default(),
+        |config| Ok(config.clone()),
+    )
 }
 
 /// A client with its supervisor, which ends with the test.
@@ -448,7 +453,7 @@ impl Client {
 
     pub(crate) async fn tool_call(&self, limit: Duration) -> Result<Replied, Failure> {
         let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
-        let (call, meta) = (plugin::Call::default(), CallMeta { depth: 1, ..CallMeta::default() });
+        let (call, meta) = (plugin::Call::default(), CallMeta { depth: 1 });
         self.plugin.call(Point::BeforeToolCall, call, Arc::new(payload), meta, limit).await
     }
 }

@@ -1,0 +1,59 @@
+//! Metrics that are read when they are collected: the state of what this process holds.
+
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+
+use crate::{
+    ingress::call::Gateway,
+    telemetry::{Observed, names},
+    upstream::{PluginClient, State},
+};
+
+/// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
+pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>]) {
+    let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
+        let gateway = Arc::downgrade(gateway);
+        move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
+    };
+    let telemetry = &gateway.telemetry;
+    telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
+    let revision = |gateway: &Gateway| one(gateway.invoker.routes().table.revision());
+    telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
+    telemetry.observe(&names::JWKS_AGE, of_gateway(key_ages));
+
+    let of_clients = |read: fn(&PluginClient) -> Vec<Observed>| {
+        let clients: Vec<_> = clients.iter().map(Arc::downgrade).collect();
+        move || clients.iter().filter_map(|client| Some(read(&*client.upgrade()?))).flatten().collect()
+    };
+    telemetry.observe(&names::OBSERVER_DROPPED, of_clients(dropped));
+    telemetry.observe(&names::PLUGIN_STATE, of_clients(states));
+}
+
+fn one(value: u64) -> Vec<Observed> {
+    vec![(value as f64, Vec::new())]
+}
+
+fn key_ages(gateway: &Gateway) -> Vec<Observed> {
+    let of_issuer = |issuer: &str, age: std::time::Duration| {
+        (age.as_secs_f64(), vec![KeyValue::new(names::ISSUER, issuer.to_owned())])
+    };
+    gateway.auth.key_ages().map(|(issuer, age)| of_issuer(issuer, age)).collect()
+}
+
+fn dropped(client: &PluginClient) -> Vec<Observed> {
+    vec![(client.observers_dropped() as f64, vec![plugin(client)])]
+}
+
+fn states(client: &PluginClient) -> Vec<Observed> {
+    let now = client.status().state;
+    let of_state = |state: &State| {
+        let attributes = vec![plugin(client), KeyValue::new(names::STATE, state.as_str())];
+        (f64::from(u8::from(*state == now)), attributes)
+    };
+    State::ALL.iter().map(of_state).collect()
+}
+
+fn plugin(client: &PluginClient) -> KeyValue {
+    KeyValue::new(names::PLUGIN, client.name().to_owned())
+}

@@ -1,0 +1,141 @@
+//! Where telemetry goes: OTLP, where an endpoint is configured, and Prometheus text, always. Bounded queues on threads
+//! of their own: a collector that is slow, down or wrong costs telemetry and nothing else.
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{
+    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig as _,
+    WithHttpConfig as _, WithTonicConfig as _, tonic_types::transport::ClientTlsConfig,
+};
+use opentelemetry_sdk::{
+    Resource, logs::SdkLoggerProvider, metrics::SdkMeterProvider, trace::SdkTracerProvider,
+};
+use tokio::sync::oneshot;
+
+use super::otlp_http::OverTokio;
+use crate::config::{self, OtlpProtocol};
+
+/// Longest export; meanwhile the queue fills, and what doesn't fit is dropped.
+const EXPORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the signals go through.
+pub(super) struct Providers {
+    /// None: nobody would see the spans.
+    pub(super) tracer: Option<SdkTracerProvider>,
+    pub(super) meter: SdkMeterProvider,
+    pub(super) logger: Option<SdkLoggerProvider>,
+    /// What `/metrics` shows.
+    pub(super) registry: prometheus::Registry,
+}
+
+impl Providers {
+    /// Nothing is collected and nothing goes anywhere.
+    pub(super) fn none() -> Self {
+        let (meter, registry) = (SdkMeterProvider::default(), prometheus::Registry::new());
+        Providers { tracer: None, meter, logger: None, registry }
+    }
+
+    /// As configured. `instance` names this process. Nothing is dialled before there is something to send.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong with the endpoint.
+    pub(super) fn new(settings: &config::Telemetry, instance: &str) -> Result<Self, String> {
+        let resource = Resource::builder()
+            .with_service_name("hookgate")
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .with_attribute(KeyValue::new("service.instance.id", instance.to_owned()))
+            .build();
+        let registry = prometheus::Registry::new();
+        let prometheus = opentelemetry_prometheus::exporter()
+            .with_registry(registry.clone())
+            .scope_info_enabled(false)
+            .build()
+            .map_err(|error| format!("Prometheus text can't be set up: {error}"))?;
+        let meter = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(prometheus);
+        let Some(endpoint) = &settings.otlp_endpoint else {
+            return Ok(Providers { tracer: None, meter: meter.build(), logger: None, registry });
+        };
+        let exporters = exporters(endpoint, settings.otlp_protocol)
+            .map_err(|error| format!("`telemetry.otlp_endpoint` can't be used: {error}"))?;
+        let tracer = SdkTracerProvider::builder().with_resource(resource.clone());
+        let logger = SdkLoggerProvider::builder().with_resource(resource);
+        Ok(Providers {
+            tracer: Some(tracer.with_batch_exporter(exporters.spans).build()),
+            meter: meter.with_periodic_exporter(exporters.metrics).build(),
+            logger: Some(logger.with_batch_exporter(exporters.logs).build()),
+            registry,
+        })
+    }
+
+    /// Sends what is left, and ends. Returns after `limit` at the latest, done or not.
+    pub(super) async fn shutdown(&self, limit: Duration) {
+        let (tracer, meter, logger) = (self.tracer.clone(), self.meter.clone(), self.logger.clone());
+        let (done, all_done) = oneshot::channel::<()>();
+        // Threads of their own: a runtime that ends waits for its blocking tasks, and these may hang.
+        let ends: [Box<dyn FnOnce() + Send>; 3] = [
+            Box::new(move || drop(tracer.map(|tracer| tracer.shutdown_with_timeout(limit)))),
+            Box::new(move || drop(meter.shutdown_with_timeout(limit))),
+            Box::new(move || drop(logger.map(|logger| logger.shutdown_with_timeout(limit)))),
+        ];
+        std::thread::spawn(move || {
+            let threads = ends.map(std::thread::spawn);
+            // One that panicked has nothing left to send either.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+            drop(done);
+        });
+        // It is never sent, only dropped when all have ended.
+        let _ = tokio::time::timeout(limit, all_done).await;
+    }
+}
+
+struct Exporters {
+    spans: SpanExporter,
+    metrics: MetricExporter,
+    logs: LogExporter,
+}
+
+fn exporters(endpoint: &str, protocol: OtlpProtocol) -> Result<Exporters, ExporterBuildError> {
+    match protocol {
+        OtlpProtocol::Grpc => over_grpc(endpoint),
+        OtlpProtocol::Http => over_http(endpoint.trim_end_matches('/')),
+    }
+}
+
+fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {
+    macro_rules! exporter {
+        ($exporter:ident) => {{
+            let builder =
+                $exporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_WITHIN);
+            let tls = endpoint.starts_with("https:").then(|| ClientTlsConfig::new().with_enabled_roots());
+            match tls {
+                Some(tls) => builder.with_tls_config(tls).build()?,
+                None => builder.build()?,
+            }
+        }};
+    }
+    Ok(Exporters {
+        spans: exporter!(SpanExporter),
+        metrics: exporter!(MetricExporter),
+        logs: exporter!(LogExporter),
+    })
+}
+
+fn over_http(base: &str) -> Result<Exporters, ExporterBuildError> {
+    let client = OverTokio::new(EXPORT_WITHIN);
+    macro_rules! exporter {
+        ($exporter:ident, $path:literal) => {
+            $exporter::builder()
+                .with_http()
+                .with_http_client(client.clone())
+                .with_endpoint(format!("{base}{}", $path))
+                .with_timeout(EXPORT_WITHIN)
+                .build()?
+        };
+    }
+    Ok(Exporters {
+        spans: exporter!(SpanExporter, "/v1/traces"),
+        metrics: exporter!(MetricExporter, "/v1/metrics"),
+        logs: exporter!(LogExporter, "/v1/logs"),
+    })
+}

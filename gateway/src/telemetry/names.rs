@@ -1,0 +1,234 @@
+//! Every name that telemetry uses: attributes, and the metrics with what docs/metrics.md says of them.
+//!
+//! Attributes without the prefix `hookgate.` are those of the OpenTelemetry semantic conventions (RPC as of 1.44,
+//! a release candidate; HTTP stable). Values of attributes on metrics come from the configuration or from closed
+//! sets, never from a call.
+
+/// Instrumentation scope of our spans, metrics and log records.
+pub const SCOPE: &str = "hookgate";
+
+// Semantic conventions.
+pub const ERROR_TYPE: &str = "error.type";
+pub const HTTP_METHOD: &str = "http.request.method";
+pub const HTTP_ROUTE: &str = "http.route";
+pub const HTTP_STATUS: &str = "http.response.status_code";
+pub const RPC_METHOD: &str = "rpc.method";
+pub const RPC_STATUS: &str = "rpc.response.status_code";
+pub const RPC_SYSTEM: &str = "rpc.system.name";
+pub const SERVER_ADDRESS: &str = "server.address";
+pub const SERVER_PORT: &str = "server.port";
+pub const URL_SCHEME: &str = "url.scheme";
+
+// Ours, on metrics and spans.
+pub const CODE: &str = "hookgate.code";
+pub const DECISION: &str = "hookgate.decision";
+pub const ISSUER: &str = "hookgate.issuer";
+pub const MODE: &str = "hookgate.mode";
+pub const OUTCOME: &str = "hookgate.outcome";
+pub const PLUGIN: &str = "hookgate.plugin.name";
+pub const POINT: &str = "hookgate.point";
+pub const REASON: &str = "hookgate.reason";
+pub const STATE: &str = "hookgate.state";
+/// On spans always; on metrics for the tenants of `telemetry.tenant_labels` alone.
+pub const TENANT: &str = "hookgate.tenant.id";
+
+// Ours, on spans alone.
+pub const OPERATOR: &str = "hookgate.operator.id";
+pub const REQUEST_ID: &str = "hookgate.request.id";
+
+/// Value of an attribute whose set is closed, for everything outside it.
+pub const OTHER: &str = "other";
+/// The same where the conventions say it.
+pub const CONVENTION_OTHER: &str = "_OTHER";
+
+/// Bounds of the conventions, in seconds: whole calls.
+pub const CALL_BOUNDS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+/// For what the gateway itself takes, in seconds.
+pub const OVERHEAD_BOUNDS: &[f64] =
+    &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
+/// For plugins and the wait for them, in seconds: local ones answer in well under 5 ms.
+pub const PLUGIN_BOUNDS: &[f64] =
+    &[0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Kind of an instrument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only ever rises.
+    Counter,
+    /// A value of this moment.
+    Gauge,
+    /// How often a value fell between which bounds.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As UCUM has it.
+    pub unit: &'static str,
+    /// Upper bounds of a histogram's buckets.
+    pub bounds: &'static [f64],
+    /// Those that a series may have.
+    pub attributes: &'static [&'static str],
+    /// Whether the tenants of `telemetry.tenant_labels` have series of their own.
+    pub by_tenant: bool,
+    pub meaning: &'static str,
+    pub alert: &'static str,
+}
+
+const fn metric(
+    kind: Kind,
+    name: &'static str,
+    unit: &'static str,
+    bounds: &'static [f64],
+    attributes: &'static [&'static str],
+) -> Metric {
+    Metric { name, kind, unit, bounds, attributes, by_tenant: false, meaning: "", alert: "" }
+}
+
+const fn histogram(
+    name: &'static str,
+    bounds: &'static [f64],
+    attributes: &'static [&'static str],
+) -> Metric {
+    metric(Kind::Histogram, name, "s", bounds, attributes)
+}
+
+const fn counter(name: &'static str, unit: &'static str, attributes: &'static [&'static str]) -> Metric {
+    metric(Kind::Counter, name, unit, &[], attributes)
+}
+
+const fn gauge(name: &'static str, unit: &'static str, attributes: &'static [&'static str]) -> Metric {
+    metric(Kind::Gauge, name, unit, &[], attributes)
+}
+
+impl Metric {
+    const fn by_tenant(self) -> Self {
+        Metric { by_tenant: true, ..self }
+    }
+
+    const fn says(self, meaning: &'static str, alert: &'static str) -> Self {
+        Metric { meaning, alert, ..self }
+    }
+}
+
+pub const RPC_SERVER: Metric = histogram(
+    "rpc.server.call.duration",
+    CALL_BOUNDS,
+    &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, ERROR_TYPE],
+)
+.says(
+    "Calls over gRPC on the data port, from the headers to the answer. An unknown method is `_OTHER`; health \
+         and reflection are not measured. A block is `OK`: it is a decision.",
+    "`error.type` is there: agents get no decision",
+);
+pub const HTTP_SERVER: Metric = histogram(
+    "http.server.request.duration",
+    CALL_BOUNDS,
+    &[HTTP_METHOD, URL_SCHEME, HTTP_ROUTE, HTTP_STATUS, ERROR_TYPE],
+)
+.says(
+    "Requests over HTTP on the data port, from the headers to the answer. Paths that are no route have no \
+     `http.route`; a caller gone has no status.",
+    "`http.response.status_code` of 500 and above",
+);
+pub const RPC_CLIENT: Metric = histogram(
+    "rpc.client.call.duration",
+    CALL_BOUNDS,
+    &[RPC_SYSTEM, RPC_METHOD, RPC_STATUS, ERROR_TYPE, SERVER_ADDRESS, SERVER_PORT, PLUGIN],
+)
+.says(
+    "Calls to plugins at extension points, observers included: finding or making a connection, sending, the \
+     reply. The handshake's own calls and the wait for a place are not in it.",
+    "`error.type` is there: a plugin fails",
+);
+pub const INVOCATION: Metric =
+    histogram("hookgate.invocation.duration", CALL_BOUNDS, &[POINT, DECISION, ERROR_TYPE]).by_tenant().says(
+        "Invocations, refused ones included, from the headers until the decision. `hookgate.decision` is \
+         `continue`, `block`, `error` or `cancelled`; `error.type` is the error code.",
+        "the share of `error`; the 99th percentile against your agents' patience",
+    );
+pub const OVERHEAD: Metric = histogram("hookgate.overhead.duration", OVERHEAD_BOUNDS, &[POINT]).by_tenant().says(
+    "What an invocation took less what its steps took: the gateway's own time, receiving the request included. \
+     Only of invocations whose chain ran and whose caller stayed.",
+    "the 99th percentile over 5 ms: the machine is too small, or callers send slowly",
+);
+pub const PLUGIN_CALL: Metric =
+    histogram("hookgate.plugin.call.duration", PLUGIN_BOUNDS, &[PLUGIN, POINT, OUTCOME]).by_tenant().says(
+        "Steps that asked their plugin, less the wait for a place.",
+        "the 99th percentile near the step's time-out",
+    );
+pub const PLUGIN_QUEUE: Metric = histogram("hookgate.plugin.queue.duration", PLUGIN_BOUNDS, &[PLUGIN]).says(
+    "The wait for a place among a plugin's calls under way (`limits.in_flight`).",
+    "anything but the lowest bucket: the plugin is too slow or has too few places",
+);
+pub const STEPS: Metric =
+    counter("hookgate.steps", "{step}", &[PLUGIN, POINT, OUTCOME, REASON]).by_tenant().says(
+        "Steps by how they ended. An observer counts once, when it has answered or was given up.",
+        "outcome `failed`",
+    );
+pub const BLOCKS: Metric = counter("hookgate.blocks", "{block}", &[PLUGIN, POINT, CODE]).by_tenant().says(
+    "Blocks. `hookgate.code` is a code of the protocol's table or of `block_status`, else `other`.",
+    "a sudden change: a rule or an agent is new",
+);
+pub const FAILED_OPEN: Metric =
+    counter("hookgate.failed_open", "{step}", &[PLUGIN, POINT, REASON]).by_tenant().says(
+        "Steps that failed, or found too little time, and were skipped: a rule that was not applied.",
+        "any, where the rule matters",
+    );
+pub const WOULD_BLOCK: Metric =
+    counter("hookgate.would_block", "{step}", &[PLUGIN, POINT, MODE]).by_tenant().says(
+        "Cancels that were not honoured, because the binding only advises or observes.",
+        "none: read it before you make a binding enforce",
+    );
+pub const AUTH_FAILURES: Metric = counter("hookgate.auth.failures", "{call}", &[REASON]).says(
+    "Callers turned away for their token.",
+    "`signature` or `issuer` rising: somebody tries; `keys_unavailable`: the issuer can't be reached",
+);
+pub const IN_FLIGHT: Metric =
+    gauge("hookgate.in_flight", "{call}", &[]).says("Calls under way.", "near `limits.in_flight`");
+pub const OBSERVER_DROPPED: Metric = counter("hookgate.observer.dropped", "{call}", &[PLUGIN]).says(
+    "Calls that an observer never saw, because its queue was full or ended.",
+    "any: the observer is too slow",
+);
+pub const PLUGIN_STATE: Metric = gauge("hookgate.plugin.state", "{plugin}", &[PLUGIN, STATE]).says(
+    "1 for the state that a plugin is in, 0 for the others.",
+    "`refused`, or `unhealthy` for more than a minute",
+);
+pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
+    .says("Revision of the routing table in force.", "replicas that differ for more than a minute");
+pub const BUDGET_EXHAUSTED: Metric =
+    counter("hookgate.budget_exhausted", "{invocation}", &[POINT]).by_tenant().says(
+        "Invocations whose time ran out before the chain's end: a step failed or was skipped for it, or the body \
+         came too late.",
+        "any: time-outs and budget do not fit the chain",
+    );
+pub const JWKS_AGE: Metric = gauge("hookgate.jwks.age", "s", &[ISSUER]).says(
+    "Time since an issuer's keys were fetched, for issuers that publish them.",
+    "above `jwks_ttl` and 5 minutes: fetches fail; at `jwks_ttl` and an hour nobody gets in",
+);
+
+/// All of them, in the order of docs/metrics.md.
+pub const METRICS: &[&Metric] = &[
+    &INVOCATION,
+    &OVERHEAD,
+    &STEPS,
+    &BLOCKS,
+    &FAILED_OPEN,
+    &WOULD_BLOCK,
+    &BUDGET_EXHAUSTED,
+    &AUTH_FAILURES,
+    &IN_FLIGHT,
+    &PLUGIN_CALL,
+    &PLUGIN_QUEUE,
+    &PLUGIN_STATE,
+    &OBSERVER_DROPPED,
+    &TABLE_REVISION,
+    &JWKS_AGE,
+    &HTTP_SERVER,
+    &RPC_SERVER,
+    &RPC_CLIENT,
+];

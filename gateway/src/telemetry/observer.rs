@@ -1,0 +1,34 @@
+//! What observers make of their calls, which is known only after the answer: counted, and logged where it matters.
+
+use super::{
+    Telemetry,
+    invocation::Measured,
+    line::{SENTENCE, cut},
+};
+use crate::{
+    invoke::{Observed, ObserverSink},
+    step::{Mode, Reason, StepOutcome},
+};
+
+impl ObserverSink for Telemetry {
+    fn observed(&self, observed: Observed<'_>) {
+        let Observed { point, plugin, binding, tenant, request_id, outcome, reason, .. } = observed;
+        let tenant_label = self.0.tenant_label(Some(tenant));
+        let measured = Measured { inner: &self.0, point, tenant: tenant_label };
+        measured.outcome(plugin, Mode::Observe, outcome, reason);
+        let (point, detail) = (point.as_str(), cut(observed.detail, SENTENCE));
+        match (outcome, reason) {
+            (StepOutcome::WouldBlock, _) => {
+                tracing::info!(event = "decision.would_block", request_id, %tenant, point, %plugin, %binding, code = detail, "an observer would block");
+            }
+            (StepOutcome::Failed, Some(Reason::Timeout)) => {
+                tracing::warn!(event = "step.timeout", request_id, %tenant, point, %plugin, %binding, detail, "an observer did not answer in time");
+            }
+            (StepOutcome::Failed, reason) => {
+                let reason = reason.map(Reason::as_str);
+                tracing::warn!(event = "step.failed", request_id, %tenant, point, %plugin, %binding, reason, detail, "an observer failed");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Exporters work on threads without a runtime, and our HTTP client needs one: their requests run on the gateway's.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use opentelemetry_http::{HttpClient, HttpError};
+use tokio::runtime::Handle;
+
+/// Sends an exporter's requests from the runtime it was made in.
+#[derive(Debug, Clone)]
+pub(super) struct OverTokio {
+    client: Result<reqwest::Client, String>,
+    runtime: Handle,
+}
+
+impl OverTokio {
+    /// A client whose requests take at most `limit`. Call it within the runtime.
+    pub(super) fn new(limit: Duration) -> Self {
+        let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
+        OverTokio { client: builder.build().map_err(|error| error.to_string()), runtime: Handle::current() }
+    }
+}
+
+#[async_trait]
+impl HttpClient for OverTokio {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone()?;
+        let request = reqwest::Request::try_from(request)?;
+        let send = async move {
+            let answer = client.execute(request).await?;
+            let mut response = Response::builder().status(answer.status());
+            if let Some(headers) = response.headers_mut() {
+                headers.clone_from(answer.headers());
+            }
+            Ok::<_, HttpError>(response.body(answer.bytes().await?)?)
+        };
+        self.runtime.spawn(send).await?
+    }
+}

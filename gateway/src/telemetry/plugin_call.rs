@@ -1,0 +1,156 @@
+//! One call to a plugin at an extension point: its client span, its headers, its duration.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Uri};
+use opentelemetry::{
+    Context, KeyValue,
+    trace::{SpanKind, Status, TraceContextExt as _, Tracer as _},
+};
+use tokio::time::Instant;
+
+use super::{
+    Inner, Telemetry,
+    names::{ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT},
+    server_call::grpc_code,
+    trace,
+};
+use crate::{point::Point, step::Reason};
+
+/// The trace that a call to a plugin belongs to.
+#[derive(Clone)]
+pub struct Parent(Context);
+
+impl Parent {
+    /// The one that is being worked on.
+    pub fn current() -> Self {
+        Parent(Context::current())
+    }
+}
+
+/// Calls to one plugin.
+pub struct PluginCalls {
+    inner: Arc<Inner>,
+    /// Of every call, by point.
+    attributes: [Vec<KeyValue>; 4],
+}
+
+impl Telemetry {
+    /// Calls to the plugin `name` at `address`: a URL, `unix:///path` or `builtin:name`.
+    pub fn plugin_calls(&self, name: &Arc<str>, address: &str) -> PluginCalls {
+        let server = server(address);
+        let attributes = Point::ALL.map(|point| {
+            let common = [
+                KeyValue::new(RPC_SYSTEM, "grpc"),
+                KeyValue::new(RPC_METHOD, method(point)),
+                KeyValue::new(PLUGIN, Arc::clone(name)),
+            ];
+            common.into_iter().chain(server.iter().cloned()).collect()
+        });
+        PluginCalls { inner: Arc::clone(&self.0), attributes }
+    }
+}
+
+impl PluginCalls {
+    /// A call that has its place and is about to be sent.
+    pub fn start(&self, point: Point, parent: &Parent) -> PluginCall<'_> {
+        let attributes = &self.attributes[point.index()];
+        let context = match &self.inner.tracer {
+            None => parent.0.clone(),
+            Some(tracer) => {
+                let attributes = attributes.iter().cloned().chain([KeyValue::new(POINT, point.as_str())]);
+                let span = tracer.span_builder(method(point)).with_kind(SpanKind::Client);
+                let span = span.with_attributes(attributes);
+                parent.0.with_span(span.start_with_context(tracer, &parent.0))
+            }
+        };
+        PluginCall { calls: self, attributes, context, started: Instant::now(), is_ended: false }
+    }
+}
+
+/// A call under way. Dropped before [`PluginCall::ended`], it was broken off.
+#[must_use = "dropped, it records that the call was broken off"]
+pub struct PluginCall<'a> {
+    calls: &'a PluginCalls,
+    attributes: &'a [KeyValue],
+    context: Context,
+    started: Instant,
+    is_ended: bool,
+}
+
+impl PluginCall<'_> {
+    /// Puts `traceparent` and `tracestate` into the call's headers.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        trace::inject(&self.context, headers);
+    }
+
+    /// It brought a reply, or failed so, with the plugin's own status where there is one.
+    pub fn ended(mut self, result: Result<(), (Reason, Option<tonic::Code>)>) {
+        self.is_ended = true;
+        match result {
+            Ok(()) => self.record(Some("OK"), None),
+            Err((reason, status)) => self.record(status.map(grpc_code), Some(reason.as_str())),
+        }
+    }
+
+    fn record(&self, status: Option<&'static str>, error: Option<&'static str>) {
+        let status = status.map(|status| KeyValue::new(RPC_STATUS, status));
+        let error = error.map(|error| KeyValue::new(ERROR_TYPE, error));
+        let span = self.context.span();
+        if error.is_some() {
+            span.set_status(Status::error(""));
+        }
+        let ending: Vec<_> = status.into_iter().chain(error).collect();
+        let attributes: Vec<_> = self.attributes.iter().chain(&ending).cloned().collect();
+        span.set_attributes(ending);
+        span.end(); // the caller's own, where there is no tracer, is not ours to end, and this does nothing
+        self.calls.inner.instruments.rpc_client.record(self.started.elapsed().as_secs_f64(), &attributes);
+    }
+}
+
+impl Drop for PluginCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            self.record(Some("CANCELLED"), Some("CANCELLED"));
+        }
+    }
+}
+
+/// The method in full, as the conventions have it.
+const fn method(point: Point) -> &'static str {
+    match point {
+        Point::BeforeLlmRequest => "hookgate.plugin.v1.PluginService/BeforeLlmRequest",
+        Point::BeforeToolCall => "hookgate.plugin.v1.PluginService/BeforeToolCall",
+        Point::AfterToolResult => "hookgate.plugin.v1.PluginService/AfterToolResult",
+        Point::BeforeResponse => "hookgate.plugin.v1.PluginService/BeforeResponse",
+    }
+}
+
+/// Host and port; of a Unix socket the path; nothing for a plugin in this process.
+fn server(address: &str) -> Vec<KeyValue> {
+    if let Some(path) = address.strip_prefix("unix://") {
+        return vec![KeyValue::new(SERVER_ADDRESS, path.to_owned())];
+    }
+    if address.starts_with("builtin:") {
+        return Vec::new();
+    }
+    let Ok(uri) = address.parse::<Uri>() else { return Vec::new() };
+    let Some(host) = uri.host() else { return Vec::new() };
+    let host = KeyValue::new(SERVER_ADDRESS, host.to_owned());
+    let port = uri.port_u16().map(|port| KeyValue::new(SERVER_PORT, i64::from(port)));
+    std::iter::once(host).chain(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugins_address_is_host_and_port_or_the_sockets_path() {
+        let path = KeyValue::new(SERVER_ADDRESS, "/run/a.sock");
+        assert_eq!(server("unix:///run/a.sock"), [path]);
+        let (host, port) = (KeyValue::new(SERVER_ADDRESS, "plugin"), KeyValue::new(SERVER_PORT, 7000));
+        assert_eq!(server("http://plugin:7000"), [host, port]);
+        assert_eq!(server("builtin:content-policy"), []);
+    }
+}

@@ -1,0 +1,242 @@
+//! One request on the data port: its server span, and its duration as the semantic conventions have it.
+
+use axum::body::Body;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use opentelemetry::{
+    Context, KeyValue,
+    trace::{SpanKind, Status, TraceContextExt as _, Tracer as _},
+};
+use tokio::time::Instant;
+
+use super::{
+    Inner, Telemetry,
+    names::{
+        CONVENTION_OTHER, ERROR_TYPE, HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS, RPC_METHOD, RPC_STATUS,
+        RPC_SYSTEM, URL_SCHEME,
+    },
+    trace::{self, InContext},
+};
+use std::sync::Arc;
+
+/// Paths of the extension points over HTTP.
+const ROUTES: [&str; 4] =
+    ["/v1/before-llm-request", "/v1/before-tool-call", "/v1/after-tool-result", "/v1/before-response"];
+
+/// Methods of the extension points over gRPC, in full.
+const METHODS: [&str; 4] = [
+    "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
+    "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
+    "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
+    "hookgate.gateway.v1.ExtensionPointService/BeforeResponse",
+];
+
+/// What is called; nothing of it is the caller's own text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Called {
+    Http { method: &'static str, route: Option<&'static str> },
+    Rpc { method: &'static str },
+}
+
+impl Called {
+    fn by_http<B>(request: &Request<B>) -> Self {
+        let path = request.uri().path();
+        let route = ROUTES.into_iter().find(|route| *route == path);
+        Called::Http { method: method(request.method()), route }
+    }
+
+    /// None for health and reflection: probes and tools, no calls.
+    fn by_grpc<B>(request: &Request<B>) -> Option<Self> {
+        let path = request.uri().path().trim_start_matches('/');
+        if path.starts_with("grpc.health.") || path.starts_with("grpc.reflection.") {
+            return None;
+        }
+        let method = METHODS.into_iter().find(|method| *method == path);
+        Some(Called::Rpc { method: method.unwrap_or(CONVENTION_OTHER) })
+    }
+
+    fn span_name(self) -> String {
+        match self {
+            Called::Http { method, route: Some(route) } => format!("{method} {route}"),
+            Called::Http { method, route: None } => method.to_owned(),
+            Called::Rpc { method } => method.to_owned(),
+        }
+    }
+
+    fn attributes(self) -> Vec<KeyValue> {
+        match self {
+            Called::Http { method, route } => {
+                let known = [KeyValue::new(HTTP_METHOD, method), KeyValue::new(URL_SCHEME, "http")];
+                known.into_iter().chain(route.map(|route| KeyValue::new(HTTP_ROUTE, route))).collect()
+            }
+            Called::Rpc { method } => {
+                vec![KeyValue::new(RPC_SYSTEM, "grpc"), KeyValue::new(RPC_METHOD, method)]
+            }
+        }
+    }
+}
+
+/// Known methods by name, as the conventions ask.
+fn method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "CONNECT" => "CONNECT",
+        "OPTIONS" => "OPTIONS",
+        "TRACE" => "TRACE",
+        "PATCH" => "PATCH",
+        _ => CONVENTION_OTHER,
+    }
+}
+
+/// A request being answered. Dropped before [`ServerCall::answered`], its caller is gone.
+#[must_use = "dropped, it records that the caller went away"]
+pub struct ServerCall {
+    inner: Arc<Inner>,
+    called: Called,
+    context: Context,
+    started: Instant,
+    is_answered: bool,
+}
+
+impl Telemetry {
+    /// A request over HTTP that has just arrived.
+    pub fn http_call<B>(&self, request: &Request<B>) -> ServerCall {
+        ServerCall::new(self, Called::by_http(request), request.headers())
+    }
+
+    /// A request over gRPC that has just arrived; none for those that are not measured.
+    pub fn grpc_call<B>(&self, request: &Request<B>) -> Option<ServerCall> {
+        Some(ServerCall::new(self, Called::by_grpc(request)?, request.headers()))
+    }
+}
+
+impl ServerCall {
+    fn new(telemetry: &Telemetry, called: Called, headers: &HeaderMap) -> Self {
+        let inner = Arc::clone(&telemetry.0);
+        let parent = trace::extract(headers);
+        let context = match &inner.tracer {
+            None => parent,
+            Some(tracer) => {
+                let span = tracer.span_builder(called.span_name()).with_kind(SpanKind::Server);
+                let span = span.with_attributes(called.attributes());
+                parent.with_span(span.start_with_context(tracer, &parent))
+            }
+        };
+        ServerCall { inner, called, context, started: Instant::now(), is_answered: false }
+    }
+
+    /// What answers the request, as part of its trace.
+    pub fn wrap<F: Future>(&self, answer: F) -> InContext<F> {
+        InContext::new(self.context.clone(), answer)
+    }
+
+    /// The answer is ready.
+    pub fn answered(mut self, answer: &Response<Body>) {
+        self.is_answered = true;
+        match self.called {
+            Called::Http { .. } => {
+                let status = answer.status();
+                let failed = status.is_server_error().then(|| text(status));
+                self.record(Some(KeyValue::new(HTTP_STATUS, i64::from(status.as_u16()))), failed);
+            }
+            Called::Rpc { .. } => {
+                // A unary answer has its status in the headers when it is an error.
+                let code = answer
+                    .headers()
+                    .get("grpc-status")
+                    .map_or(tonic::Code::Ok, |value| tonic::Code::from_bytes(value.as_bytes()));
+                let name = grpc_code(code);
+                let failed = (code != tonic::Code::Ok).then_some(name);
+                self.record(Some(KeyValue::new(RPC_STATUS, name)), failed.map(Into::into));
+            }
+        }
+    }
+
+    fn record(&self, status: Option<KeyValue>, error: Option<opentelemetry::StringValue>) {
+        let span = self.context.span();
+        if let Some(error) = &error {
+            span.set_status(Status::error(""));
+            span.set_attribute(KeyValue::new(ERROR_TYPE, error.clone()));
+        }
+        let mut attributes = self.called.attributes();
+        attributes.extend(status.clone());
+        attributes.extend(error.map(|error| KeyValue::new(ERROR_TYPE, error)));
+        span.set_attributes(status);
+        span.end();
+        let histogram = match self.called {
+            Called::Http { .. } => &self.inner.instruments.http_server,
+            Called::Rpc { .. } => &self.inner.instruments.rpc_server,
+        };
+        histogram.record(self.started.elapsed().as_secs_f64(), &attributes);
+    }
+}
+
+impl Drop for ServerCall {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let status = match self.called {
+                Called::Http { .. } => None,
+                Called::Rpc { .. } => Some(KeyValue::new(RPC_STATUS, "CANCELLED")),
+            };
+            self.record(status, Some("CANCELLED".into()));
+        }
+    }
+}
+
+fn text(status: StatusCode) -> opentelemetry::StringValue {
+    status.as_str().to_owned().into()
+}
+
+/// A status code as gRPC writes it.
+pub(super) const fn grpc_code(code: tonic::Code) -> &'static str {
+    match code {
+        tonic::Code::Ok => "OK",
+        tonic::Code::Cancelled => "CANCELLED",
+        tonic::Code::Unknown => "UNKNOWN",
+        tonic::Code::InvalidArgument => "INVALID_ARGUMENT",
+        tonic::Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        tonic::Code::NotFound => "NOT_FOUND",
+        tonic::Code::AlreadyExists => "ALREADY_EXISTS",
+        tonic::Code::PermissionDenied => "PERMISSION_DENIED",
+        tonic::Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        tonic::Code::FailedPrecondition => "FAILED_PRECONDITION",
+        tonic::Code::Aborted => "ABORTED",
+        tonic::Code::OutOfRange => "OUT_OF_RANGE",
+        tonic::Code::Unimplemented => "UNIMPLEMENTED",
+        tonic::Code::Internal => "INTERNAL",
+        tonic::Code::Unavailable => "UNAVAILABLE",
+        tonic::Code::DataLoss => "DATA_LOSS",
+        tonic::Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, path: &str) -> Request<()> {
+        Request::builder().method(method).uri(path).body(()).expect("a request")
+    }
+
+    #[test]
+    fn nothing_of_a_callers_path_or_method_becomes_an_attribute() {
+        let called = Called::by_http(&request("SECRET", "/v1/secret?secret"));
+        assert_eq!(called, Called::Http { method: "_OTHER", route: None });
+        let called = Called::by_http(&request("POST", "/v1/before-tool-call?secret"));
+        assert_eq!(called, Called::Http { method: "POST", route: Some("/v1/before-tool-call") });
+        let called = Called::by_grpc(&request("POST", "/secret/Secret"));
+        assert_eq!(called, Some(Called::Rpc { method: "_OTHER" }));
+    }
+
+    #[test]
+    fn probes_over_grpc_are_no_calls() {
+        for path in
+            ["/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"]
+        {
+            assert_eq!(Called::by_grpc(&request("POST", path)), None);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Trace context (W3C Trace Context): taken from an agent's headers, carried along a call, put into a plugin's.
+//! Without a collector nothing is traced here and the agent's own `traceparent` is passed on as it came.
+
+use std::{
+    pin::Pin,
+    task::{Poll, ready},
+};
+
+use http::HeaderMap;
+use opentelemetry::{Context, propagation::TextMapPropagator as _, trace::TraceContextExt as _};
+use opentelemetry_http::{HeaderExtractor, HeaderInjector};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use pin_project_lite::pin_project;
+
+/// What the caller's headers say; nothing where they say nothing valid.
+pub(super) fn extract(headers: &HeaderMap) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers))
+}
+
+/// Says it to whom we call.
+pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
+    TraceContextPropagator::new().inject_context(context, &mut HeaderInjector(headers));
+}
+
+/// Id of the trace, where there is one.
+pub(super) fn id(context: &Context) -> Option<String> {
+    let span = context.span();
+    let context = span.span_context();
+    context.is_valid().then(|| context.trace_id().to_string())
+}
+
+pin_project! {
+    /// A future that runs, and is dropped, with a context as the current one: what a broken-off call still does
+    /// belongs to its trace too.
+    pub struct InContext<F> {
+        #[pin]
+        future: Option<F>,
+        context: Context,
+    }
+
+    impl<F> PinnedDrop for InContext<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            let _current = this.context.clone().attach();
+            this.future.set(None);
+        }
+    }
+}
+
+impl<F: Future> InContext<F> {
+    pub(super) fn new(context: Context, future: F) -> Self {
+        InContext { future: Some(future), context }
+    }
+}
+
+impl<F: Future> Future for InContext<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _current = this.context.clone().attach();
+        let future = this.future.as_pin_mut().expect("the future is there until this is dropped");
+        Poll::Ready(ready!(future.poll(task)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn headers(parent: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("traceparent", parent.parse().expect("a header value"));
+        headers.insert("tracestate", "vendor=1".parse().expect("a header value"));
+        headers
+    }
+
+    #[test]
+    fn trace_context_is_passed_on_as_it_came() {
+        let mut sent = HeaderMap::new();
+        inject(&extract(&headers(PARENT)), &mut sent);
+        assert_eq!(sent, headers(PARENT));
+    }
+
+    #[test]
+    fn what_is_no_trace_context_is_not_passed_on() {
+        for bad in ["", "00-0-0-0", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+            let context = extract(&headers(bad));
+            let mut sent = HeaderMap::new();
+            inject(&context, &mut sent);
+            assert!(!sent.contains_key("traceparent"), "{bad}");
+            assert_eq!(id(&context), None, "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_sees_the_context_too() {
+        struct AtDrop(std::sync::Arc<std::sync::Mutex<Option<String>>>);
+        impl Drop for AtDrop {
+            fn drop(&mut self) {
+                *self.0.lock().expect("nobody panics") = id(&Context::current());
+            }
+        }
+        let seen = std::sync::Arc::default();
+        let at_drop = AtDrop(std::sync::Arc::clone(&seen));
+        let future = InContext::new(extract(&headers(PARENT)), async move {
+            let _at_drop = at_drop;
+            std::future::pending::<()>().await;
+        });
+        let mut future = Box::pin(future);
+        assert!(futures::poll!(&mut future).is_pending());
+        drop(future);
+        assert_eq!(seen.lock().expect("nobody panics").as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
+    }
+}
