@@ -1,12 +1,14 @@
-//! What the integration tests share: scripted plugins on real sockets, the built gateway as a child process,
+//! What the integration tests share: scripted plugins and a telemetry collector on real sockets, the built gateway as a child process,
 //! agents that call it over HTTP and gRPC, and tokens.
 //!
 //! Nothing in here knows how the gateway works inside: it speaks the contract, reads the configuration format
 //! that a person writes, and looks at answers, logs and exit codes.
 
 pub mod agent;
+pub mod collector;
 pub mod fake;
 pub mod gateway;
+pub mod metrics;
 pub mod repository;
 pub mod sources;
 pub mod token;
