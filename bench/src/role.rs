@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use hookgate::{app::App, config};
+use hookgate::{app::App, config, telemetry::Telemetry};
 use hookgate_proto::gateway::v1::{
     self as wire,
     extension_point_service_server::{ExtensionPointService, ExtensionPointServiceServer},
@@ -47,7 +47,9 @@ fn say(address: impl std::fmt::Display) {
 
 async fn gateway(config: &Path) -> Result<(), Failed> {
     let loaded = config::load(config, []).map_err(|problems| problems.to_string())?;
-    let app = App::build(loaded).map_err(|problems| problems.to_string())?;
+    // Counted and traced as in production.
+    let telemetry = Telemetry::start(&loaded.config)?;
+    let app = App::build(loaded, telemetry).map_err(|problems| problems.to_string())?;
     let running = app.bind().await?.start().await?;
     say(format_args!("http://{}", running.data_addr()));
     running.until(std::future::pending).await;

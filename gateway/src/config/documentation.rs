@@ -30,6 +30,7 @@ const SECTIONS: &[&str] = &[
     "block_status",
     "answer",
     "log",
+    "telemetry",
 ];
 
 fn reference() -> String {
