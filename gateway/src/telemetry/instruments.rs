@@ -51,7 +51,7 @@ impl Instruments {
     }
 }
 
-/// A value of this moment and its attributes, as [`observe`] is given it.
+/// A value of this moment and its attributes, as they are read when metrics are collected.
 pub type Observed = (f64, Vec<KeyValue>);
 
 /// Makes an instrument whose values `read` gives whenever they are collected.

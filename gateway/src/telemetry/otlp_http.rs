@@ -18,7 +18,8 @@ pub(super) struct OverTokio {
 impl OverTokio {
     /// A client whose requests take at most `limit`. Call it within the runtime.
     pub(super) fn new(limit: Duration) -> Self {
-        let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
+        let builder =
+            reqwest::Client::builder().no_proxy().timeout(limit).redirect(reqwest::redirect::Policy::none());
         OverTokio { client: builder.build().map_err(|error| error.to_string()), runtime: Handle::current() }
     }
 }

@@ -43,12 +43,12 @@ async fn answers(gateway: &Gateway) -> [(u16, Value); 2] {
     first
 }
 
-/// SIGTERM ends it as ever, and well within the drain.
+/// SIGTERM ends it as ever, a second later at most; the time limits of an export are longer than is asked for here.
 async fn stops(gateway: Gateway) {
     let since = Instant::now();
     let exit = gateway.stop().await;
     assert_eq!(exit.code, Some(0), "{}", exit.log);
-    assert!(since.elapsed() < Duration::from_secs(8), "telemetry held the exit up: {:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(4), "telemetry held the exit up: {:?}", since.elapsed());
 }
 
 #[tokio::test]
