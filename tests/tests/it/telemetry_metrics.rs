@@ -183,7 +183,7 @@ async fn calls_under_way_are_counted_while_they_are() {
     assert_eq!(Scrape::of(&gateway).await.sum("hookgate_in_flight", &[]), 1.0);
     gate.open();
     assert_eq!(call.await.expect("no panic").status, 200);
-    assert_eq!(Scrape::of(&gateway).await.sum("hookgate_in_flight", &[]), 0.0);
+    scrape_until(&gateway, |scrape| scrape.sum("hookgate_in_flight", &[]) == 0.0).await;
 }
 
 #[tokio::test]
@@ -194,15 +194,16 @@ async fn a_caller_that_goes_away_is_counted_as_cancelled_with_the_step_under_way
     let call = tokio::spawn(async move { agent.call(POINT, payload()).await });
     slow.wait_until(|counts| counts.calls == 1).await;
     call.abort();
+    // Records from the inside out: the request's comes last.
     let cancelled = |scrape: &Scrape| {
-        let step = [("hookgate_plugin_name", "slow"), ("hookgate_outcome", "cancelled_by_caller")];
-        scrape.sum("hookgate_steps_total", &step) == 1.0
+        let count = "http_server_request_duration_seconds_count";
+        scrape.sum(count, &[("error_type", "CANCELLED")]) == 1.0
     };
     let scrape = scrape_until(&gateway, cancelled).await;
+    let step = [("hookgate_plugin_name", "slow"), ("hookgate_outcome", "cancelled_by_caller")];
+    assert_eq!(scrape.sum("hookgate_steps_total", &step), 1.0);
     let labels = [("hookgate_decision", "cancelled"), ("error_type", "CANCELLED")];
     assert_eq!(scrape.sum("hookgate_invocation_duration_seconds_count", &labels), 1.0);
-    let labels = [("error_type", "CANCELLED")];
-    assert_eq!(scrape.sum("http_server_request_duration_seconds_count", &labels), 1.0);
     let labels = [("error_type", "CANCELLED"), ("hookgate_plugin_name", "slow")];
     assert_eq!(scrape.sum("rpc_client_call_duration_seconds_count", &labels), 1.0);
 }
