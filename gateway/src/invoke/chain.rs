@@ -2,7 +2,10 @@
 //! step decides. Observers are handed their copy when the chain is over, however it ended, the caller's going
 //! away included.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use hookgate_proto::{
     plugin::v1 as wire,
@@ -47,7 +50,8 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     plugins: &'a C,
     limits: &'a ReplyLimits,
     budget: Budget,
-    caller: wire::CallContext,
+    /// What plugins are told of the caller; made for the first of them.
+    caller: OnceLock<wire::CallContext>,
     original: Arc<P::Payload>,
     payload: Arc<P::Payload>,
     notices: Vec<Remark>,
@@ -111,7 +115,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             plugins,
             limits,
             budget,
-            caller: ctx.for_plugins(),
+            caller: OnceLock::new(),
             payload: Arc::clone(&original),
             original,
             notices: Vec::new(),
@@ -242,7 +246,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     fn call(&self, step: &Step, chain_result: Option<wire::ChainResult>) -> wire::Call {
         wire::Call {
-            context: Some(self.caller.clone()),
+            context: Some(self.caller.get_or_init(|| self.ctx.for_plugins()).clone()),
             config_digest: String::new(), // the plugin's client knows it
             tenant_config: step.tenant_config.clone(),
             tenant_config_digest: step.tenant_config_digest.to_string(),

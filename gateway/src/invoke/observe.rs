@@ -7,11 +7,11 @@ use hookgate_proto::plugin::v1 as wire;
 use super::{
     ExtensionPoint, Routes, chain,
     decide::{Event, decide},
-    reply::{self, Grant, ReplyLimits},
+    reply::{self, ReplyLimits},
 };
 use crate::{
     point::Point,
-    routing::{Access, Step},
+    routing::Step,
     step::{Reason, StepOutcome},
     upstream::{CallMeta, Failure, Replied},
 };
@@ -57,9 +57,8 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     let caller = call.context.as_ref();
     let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
     let tenant: Arc<str> = caller.map(|caller| caller.tenant.as_str()).unwrap_or_default().into();
-    let asked = Arc::clone(&payload);
     let done = move |answer: Result<Replied, Failure>| {
-        let (event, detail) = read::<P>(answer, &asked, &limits);
+        let (event, detail) = heard::<P>(answer, &limits);
         let reason = if let Event::Failed(reason) = event { Some(reason) } else { None };
         sink.observed(Observed {
             point: P::POINT,
@@ -77,23 +76,15 @@ pub(super) fn enqueue<P: ExtensionPoint>(
         return done(Err(failure));
     }
     let meta = CallMeta { depth };
-    routes.clients[step.plugin].observe(P::POINT, call, payload, meta, step.timeout, Box::new(done));
+    routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
 }
 
 /// What an observer said, as an event of its step, and why.
-fn read<P: ExtensionPoint>(
-    answer: Result<Replied, Failure>,
-    payload: &Arc<P::Payload>,
-    limits: &ReplyLimits,
-) -> (Event, String) {
-    // Patches of observers are not applied, so that one may not be a reason to fail.
-    let grant = Grant { access: Access::Modify, writable: None };
-    match answer.map(|replied| reply::read::<P>(replied.bytes, payload, grant, limits)) {
+fn heard<P: ExtensionPoint>(answer: Result<Replied, Failure>, limits: &ReplyLimits) -> (Event, String) {
+    match answer.map(|replied| reply::heard::<P>(replied.bytes, limits)) {
         Err(failure) => (Event::Failed(failure.reason), failure.detail),
         Ok(Err(flaw)) => (Event::Failed(flaw.reason), flaw.detail),
-        Ok(Ok(said)) => match said.cancel {
-            Some(cancel) => (Event::Cancelled, cancel.code),
-            None => (Event::Continued { patched: said.payload.is_some() }, String::new()),
-        },
+        Ok(Ok(Some(cancel))) => (Event::Cancelled, cancel.code),
+        Ok(Ok(None)) => (Event::Continued { patched: false }, String::new()),
     }
 }

@@ -13,7 +13,7 @@ use hookgate_proto::{
 };
 use prost::Message;
 
-use super::{ExtensionPoint, Verdict};
+use super::{ExtensionPoint, ReplyParts, Verdict};
 use crate::{
     error::Code,
     json,
@@ -102,15 +102,13 @@ pub fn read<P: ExtensionPoint>(
     grant: Grant<'_>,
     limits: &ReplyLimits,
 ) -> Result<Said<P>, Flaw> {
-    let reply = P::Reply::decode(bytes)
-        .map_err(|error| Flaw::new(Reason::BadReply, format!("its reply cannot be decoded: {error}")))?;
-    let parts = P::reply_parts(reply);
+    let parts = parts::<P>(bytes)?;
     let folded = match parts.modify {
         Some(patch) => folded::<P>(patch, payload, grant, limits),
         None => Ok(None),
     };
     match parts.verdict {
-        None => Err(Flaw::new(Reason::BadReply, "its reply holds neither continue nor cancel")),
+        None => Err(no_verdict()),
         Some(Verdict::Continue) => {
             let (payload, changed) = folded?.unzip();
             check_notices(&parts.notices, limits)?;
@@ -131,6 +129,25 @@ pub fn read<P: ExtensionPoint>(
             })
         }
     }
+}
+
+/// Reads an observer's reply: whether it would block. Patches of observers are not applied, so they are not looked at.
+pub fn heard<P: ExtensionPoint>(bytes: Bytes, limits: &ReplyLimits) -> Result<Option<Cancelled>, Flaw> {
+    let parts = parts::<P>(bytes)?;
+    match parts.verdict {
+        None => Err(no_verdict()),
+        Some(Verdict::Continue) => check_notices(&parts.notices, limits).map(|()| None),
+        Some(Verdict::Cancel(cancel)) => Ok(Some(cancelled(cancel, &parts.notices, &mut 0))),
+    }
+}
+
+fn parts<P: ExtensionPoint>(bytes: Bytes) -> Result<ReplyParts<P::Patch>, Flaw> {
+    let undecodable = |error| Flaw::new(Reason::BadReply, format!("its reply cannot be decoded: {error}"));
+    P::Reply::decode(bytes).map(P::reply_parts).map_err(undecodable)
+}
+
+fn no_verdict() -> Flaw {
+    Flaw::new(Reason::BadReply, "its reply holds neither continue nor cancel")
 }
 
 /// A patched payload, with the names of the fields that the patch holds.

@@ -13,7 +13,7 @@ use super::{
     connection::Rpc,
     endpoint::{Down, Endpoint, Live},
     observers::{Done, Observers},
-    request::{CallMeta, Failure, Replied, Request},
+    request::{CallMeta, Encoded, Failure, Replied, Request},
     state::Status,
     supervisor,
     transport::{self, InProcess},
@@ -188,16 +188,20 @@ impl PluginClient {
 
     /// Queues a call whose reply nobody waits for. Returns at once: a full queue gives up its oldest entry.
     /// `done` is called exactly once with what came of it; an entry given up is `bulkhead_full` and counted.
-    pub fn observe<M: prost::Message + 'static>(
+    ///
+    /// The payload is encoded here: its values may be slices of the whole message that was received, and an entry that
+    /// kept that alive would hold more than the queue counts.
+    pub fn observe(
         &self,
         point: Point,
         call: plugin::Call,
-        payload: Arc<M>,
+        payload: &impl prost::Message,
         meta: CallMeta,
         limit: Duration,
         done: Box<dyn FnOnce(Result<Replied, Failure>) + Send>,
     ) {
         let parent = Parent::current();
+        let payload = Arc::new(Encoded::new(payload));
         self.observers.push(Request { point, call, payload, meta, parent, limit }, Done::new(done));
     }
 

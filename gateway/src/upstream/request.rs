@@ -64,6 +64,26 @@ impl<M: Message> Payload for M {
     }
 }
 
+/// A message that was encoded before: memory of its own, as much as its length.
+pub(super) struct Encoded(Bytes);
+
+impl Encoded {
+    pub(super) fn new(message: &impl Message) -> Self {
+        Encoded(message.encode_to_vec().into())
+    }
+}
+
+impl Payload for Encoded {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, buffer: &mut BytesMut) {
+        prost::encode_length_delimiter(self.0.len(), buffer).expect("a BytesMut grows as needed");
+        buffer.extend_from_slice(&self.0);
+    }
+}
+
 /// One call.
 pub(super) struct Request {
     pub(super) point: Point,

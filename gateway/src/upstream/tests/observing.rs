@@ -59,15 +59,15 @@ impl Observer {
     }
 
     fn observe(&self, number: usize, args: usize) {
-        let payload = BeforeToolCallPayload {
-            tool_name: number.to_string(),
-            args: vec![b'1'; args].into(),
-            ..Default::default()
-        };
+        self.observe_args(number, vec![b'1'; args].into());
+    }
+
+    fn observe_args(&self, number: usize, args: bytes::Bytes) {
+        let payload = BeforeToolCallPayload { tool_name: number.to_string(), args, ..Default::default() };
         let tell = self.tell.clone();
         let done = Box::new(move |result| drop(tell.send((number, result))));
         let meta = CallMeta::default();
-        self.client.observe(Point::BeforeToolCall, Call::default(), Arc::new(payload), meta, SOON, done);
+        self.client.observe(Point::BeforeToolCall, Call::default(), &payload, meta, SOON, done);
     }
 
     async fn told(&mut self) -> Told {
@@ -99,6 +99,28 @@ async fn full_queue_gives_up_its_oldest_entries_and_counts_them() {
             assert!(told == number && result.is_ok(), "{told}: {result:?}");
         }
         assert_eq!(observer.observed(), [0, 7, 8, 9, 10], "in order");
+    }
+}
+
+#[tokio::test]
+async fn a_queued_entry_does_not_keep_the_received_message_alive() {
+    let (observer, _place, _running) = Observer::new(Wire::Unix, 1000, 10_000, 1).await;
+    observer.observe(0, 0);
+    eventually("the first is under way", || observer.observed() == [0]).await;
+    // A large message of which the payload is a small slice, as JSON values and gRPC fields are.
+    let message = Arc::new(vec![b'1'; 4 << 20]);
+    let received = bytes::Bytes::from_owner(Shares(Arc::clone(&message)));
+    observer.observe_args(1, received.slice(..10));
+    drop(received);
+    assert_eq!(Arc::strong_count(&message), 1, "the queue holds what it counts");
+}
+
+/// Memory whose users can be counted.
+struct Shares(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shares {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
