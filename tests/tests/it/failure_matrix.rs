@@ -193,15 +193,18 @@ fn observers_were_heard(exit: &Exit) {
     };
     let observe = KINDS.into_iter().find(|kind| kind.mode == Mode::Observe).expect("it is a kind");
     for case in Case::all().into_iter().filter(|case| case.arises(observe)) {
-        let (failed, would_block) = match case {
-            Case::Fails(failure) if failure.reason == Reason::ForbiddenPatch => (0, 0),
-            Case::Fails(_) => (4, 0),
-            Case::Cancels { .. } => (0, 4),
-            Case::Continues { .. } | Case::ConditionFalse | Case::BudgetShort => (0, 0),
+        let expected = match case {
+            Case::Fails(failure) if failure.reason == Reason::ForbiddenPatch => None,
+            Case::Fails(failure) if failure.reason == Reason::Timeout => Some("step.timeout"),
+            Case::Fails(_) => Some("step.failed"),
+            Case::Cancels { .. } => Some("decision.would_block"),
+            Case::Continues { .. } | Case::ConditionFalse | Case::BudgetShort => None,
         };
         let tenant = tenant(observe, case);
-        assert_eq!(told("step.failed", &tenant), failed, "{tenant}:\n{}", exit.log);
-        assert_eq!(told("decision.would_block", &tenant), would_block, "{tenant}:\n{}", exit.log);
+        for event in ["step.failed", "step.timeout", "decision.would_block"] {
+            let lines = if expected == Some(event) { 4 } else { 0 };
+            assert_eq!(told(event, &tenant), lines, "{event} {tenant}:\n{}", exit.log);
+        }
     }
 }
 
