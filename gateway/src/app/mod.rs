@@ -76,7 +76,7 @@ impl App {
             violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
         });
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
-        let resolve = |config: &_| Ok(resolve_references(config, environment())?.expose().clone());
+        let resolve = |config: &_| resolve_references(config, environment());
         let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve);
         let clients = keep(clients(config, &shared), &mut problems, |found| found);
         let no_manifests = vec![None; config.plugins.len()];

@@ -122,6 +122,7 @@ fn plugin_config_keeps_its_references_until_they_are_resolved() {
     let resolved = crate::config::resolve_references(object, env(&[("UNSET", "canary")])).unwrap();
     assert_eq!(serde_json::to_string(resolved.expose()).unwrap(), r#"{"a":["xcanary",1],"b":"$"}"#);
     assert_eq!(format!("{resolved:?}"), "Resolved(***)");
+    assert_eq!(resolved.into_exposed().1, ["canary", "xcanary"]);
     let refused = crate::config::resolve_references(object, env(&[])).unwrap_err();
     assert_eq!(
         refused,

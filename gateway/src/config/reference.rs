@@ -90,25 +90,49 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 /// # Errors
 /// One sentence that names the variable or file, never a value.
 pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
+    resolve_noting(text, env, &mut Vec::new())
+}
+
+/// [`resolve`] that adds to `noted` what each reference resolved to, and what the text with them became.
+fn resolve_noting(
+    text: &str,
+    env: &BTreeMap<String, String>,
+    noted: &mut Vec<String>,
+) -> Result<String, String> {
     let mut resolved = String::with_capacity(text.len());
+    let before = noted.len();
     for part in parts(text)? {
-        match part {
-            Part::Literal(literal) => resolved.push_str(literal),
-            Part::File(path) => resolved.push_str(&read(Path::new(path))?),
-            Part::Variable { name, default } => match (env.get(name), default) {
-                // As in a shell, an empty variable takes the default too.
-                (Some(value), None) => resolved.push_str(value),
-                (Some(value), Some(_)) if !value.is_empty() => resolved.push_str(value),
-                (_, Some(default)) => resolved.push_str(default),
-                (None, None) => {
-                    return Err(format!(
-                        "the environment variable {name} is not set: set it, or write `${{{name}:-default}}`"
-                    ));
-                }
-            },
-        }
+        let value = match part {
+            Part::Literal(literal) => {
+                resolved.push_str(literal);
+                continue;
+            }
+            Part::File(path) => read(Path::new(path))?,
+            Part::Variable { name, default } => variable(name, default, env)?.to_owned(),
+        };
+        resolved.push_str(&value);
+        noted.push(value);
+    }
+    if noted.len() > before {
+        noted.push(resolved.clone());
     }
     Ok(resolved)
+}
+
+fn variable<'a>(
+    name: &str,
+    default: Option<&'a str>,
+    env: &'a BTreeMap<String, String>,
+) -> Result<&'a str, String> {
+    match (env.get(name), default) {
+        (Some(value), None) => Ok(value),
+        // As in a shell, an empty variable takes the default too.
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some(default)) => Ok(default),
+        (None, None) => Err(format!(
+            "the environment variable {name} is not set: set it, or write `${{{name}:-default}}`"
+        )),
+    }
 }
 
 /// A file's text without the line end that editors and `kubectl` leave.
@@ -137,12 +161,21 @@ fn read(path: &Path) -> Result<String, String> {
 /// A plugin's config with its references resolved: handed to the plugin at Initialize and kept nowhere else.
 /// Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq)]
-pub struct Resolved(Object);
+pub struct Resolved {
+    values: Object,
+    secrets: Vec<String>,
+}
 
 impl Resolved {
     /// The values. Never log them.
     pub fn expose(&self) -> &Object {
-        &self.0
+        &self.values
+    }
+
+    /// The values, and what is to be kept out of any text that people see: what each reference resolved to by
+    /// itself, and every text that holds one. Never log either.
+    pub fn into_exposed(self) -> (Object, Vec<String>) {
+        (self.values, self.secrets)
     }
 }
 
@@ -162,26 +195,32 @@ pub fn resolve_references(
 ) -> Result<Resolved, String> {
     let env = env.into_iter().collect();
     let mut resolved = Value::Object(config.clone());
-    resolve_value(&mut resolved, "", &env)?;
+    let mut secrets = Vec::new();
+    resolve_value(&mut resolved, "", &env, &mut secrets)?;
     match resolved {
-        Value::Object(object) => Ok(Resolved(object)),
+        Value::Object(values) => Ok(Resolved { values, secrets }),
         _ => Err("a plugin's config is a mapping".into()),
     }
 }
 
-fn resolve_value(value: &mut Value, pointer: &str, env: &BTreeMap<String, String>) -> Result<(), String> {
+fn resolve_value(
+    value: &mut Value,
+    pointer: &str,
+    env: &BTreeMap<String, String>,
+    secrets: &mut Vec<String>,
+) -> Result<(), String> {
     match value {
         Value::String(text) => {
-            *text = resolve(text, env).map_err(|problem| format!("{pointer}: {problem}"))?;
+            *text = resolve_noting(text, env, secrets).map_err(|problem| format!("{pointer}: {problem}"))?;
             Ok(())
         }
         Value::Array(items) => items
             .iter_mut()
             .enumerate()
-            .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), env)),
-        Value::Object(members) => members
-            .iter_mut()
-            .try_for_each(|(key, member)| resolve_value(member, &super::tree::child(pointer, key), env)),
+            .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), env, secrets)),
+        Value::Object(members) => members.iter_mut().try_for_each(|(key, member)| {
+            resolve_value(member, &super::tree::child(pointer, key), env, secrets)
+        }),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }

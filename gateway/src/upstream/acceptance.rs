@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::{
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
+    initialize::Prepared,
     refusal::{Refusal, Refused},
     state::Why,
 };
@@ -67,8 +68,12 @@ fn bad_manifest(advice: impl Into<String>) -> Refused {
     Refused::new(Refusal::BadManifest, advice)
 }
 
-/// Asks what is at the other end of `connection`.
-pub(super) async fn describe(connection: &Connection) -> Result<DescribeResponse, Unaccepted> {
+/// Asks what is at the other end of `connection`. `before` is what it was handed on the last one: nothing of that
+/// shows.
+pub(super) async fn describe(
+    connection: &Connection,
+    before: Option<&Prepared>,
+) -> Result<DescribeResponse, Unaccepted> {
     let request = DescribeRequest {
         gateway_version: env!("CARGO_PKG_VERSION").into(),
         protocol_versions: PROTOCOL_VERSIONS.into(),
@@ -76,7 +81,7 @@ pub(super) async fn describe(connection: &Connection) -> Result<DescribeResponse
     let frame = codec::message(&request);
     let deadline = Instant::now() + DESCRIBE_LIMIT;
     let reply = connection.unary(Rpc::Describe, frame, HeaderMap::new(), deadline, MAX_MANIFEST).await;
-    let described = DescribeResponse::decode(reply.map_err(undescribed)?).map_err(|error| {
+    let described = DescribeResponse::decode(reply.map_err(|error| undescribed(&error, before))?).map_err(|error| {
         bad_manifest(format!(
             "the answer to Describe can't be decoded ({error}): generate the plugin's code from our .proto"
         ))
@@ -85,25 +90,28 @@ pub(super) async fn describe(connection: &Connection) -> Result<DescribeResponse
 }
 
 /// What it means that Describe brought no answer.
-fn undescribed(error: ExchangeError) -> Unaccepted {
+fn undescribed(error: &ExchangeError, before: Option<&Prepared>) -> Unaccepted {
+    let shown = |text: &str| before.map_or_else(|| codec::shown(text), |before| before.shown(text));
     match error {
         ExchangeError::Status(status) if status.code() == tonic::Code::Unimplemented => bad_manifest(
             "there is no hookgate.plugin.v1.PluginService/Describe: implement it, or correct `endpoint`",
         )
         .into(),
         ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail) => bad_manifest(format!(
-            "the answer to Describe is unusable ({detail}): serve gRPC over HTTP/2, or correct `endpoint`"
+            "the answer to Describe is unusable ({}): serve gRPC over HTTP/2, or correct `endpoint`",
+            shown(detail)
         ))
         .into(),
         ExchangeError::TimedOut => {
             Unaccepted::Away(Why::DescribeTimeout, "Describe was not answered within 5 s".into())
         }
         ExchangeError::Status(status) => {
-            let detail = format!("Describe was answered with {}", codec::shown_status(&status));
+            let (code, words) = (status.code(), shown(status.message()));
+            let detail = format!("Describe was answered with {code:?}: {words}");
             Unaccepted::Away(Why::DescribeFailed, detail)
         }
         ExchangeError::Lost(_) | ExchangeError::Unsent(_) | ExchangeError::StreamRefused => {
-            Unaccepted::Away(Why::Unreachable, format!("Describe: {error}"))
+            Unaccepted::Away(Why::Unreachable, format!("Describe: {}", shown(&error.to_string())))
         }
     }
 }

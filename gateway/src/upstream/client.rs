@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Resolves the references in a plugin's configuration.
-type Resolve = dyn Fn(&config::Object) -> Result<config::Object, String> + Send + Sync;
+type Resolve = dyn Fn(&config::Object) -> Result<config::Resolved, String> + Send + Sync;
 
 /// What all plugins of a gateway process share.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Shared {
         telemetry: Telemetry,
         limits: config::Limits,
         observers: config::Observers,
-        resolve: impl Fn(&config::Object) -> Result<config::Object, String> + Send + Sync + 'static,
+        resolve: impl Fn(&config::Object) -> Result<config::Resolved, String> + Send + Sync + 'static,
     ) -> Self {
         let changes = watch::Sender::new(0);
         let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
@@ -343,5 +343,5 @@ fn failure(error: &ExchangeError, live: &Live) -> Failure {
         ExchangeError::StreamRefused | ExchangeError::Lost(_) => Some(tonic::Code::Unavailable),
         _ => None,
     };
-    Failure { reason, status, detail: live.config.redact(error.to_string()) }
+    Failure { reason, status, detail: live.config.shown_error(error) }
 }

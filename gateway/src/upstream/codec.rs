@@ -27,7 +27,8 @@ use tonic_types::StatusExt as _;
 /// Compressed flag and length before every message.
 const PREFIX: usize = 5;
 
-/// Why an exchange brought no message. Shown to operators; a plugin's own words are cut and cleaned.
+/// Why an exchange brought no message. Leaves out the message of a plugin's status, and holds other words from
+/// its side as they came: shown to people by way of [`super::initialize::Prepared::shown_error`].
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExchangeError {
     /// The request never left: it may be sent again.
@@ -37,7 +38,7 @@ pub(super) enum ExchangeError {
     #[error("the plugin refused the stream")]
     StreamRefused,
     /// The plugin answered with a status other than OK.
-    #[error("the plugin answered with {}", shown_status(.0))]
+    #[error("the plugin answered with {:?}", .0.code())]
     Status(Box<Status>),
     /// The connection ended before the reply began; whether the request was processed is not known.
     #[error("the connection ended before the reply: {0}")]
@@ -68,15 +69,16 @@ pub(super) fn message(message: &impl prost::Message) -> Bytes {
     frame(message.encoded_len(), |buffer| message.encode(buffer).expect("a BytesMut grows as needed"))
 }
 
-/// Text from a plugin as shown to people: at most 1 KiB, without control characters.
+/// Text from a plugin as shown to people: at most 1 KiB, without control characters. What is secret in it must
+/// be gone before: afterwards it may be cut in two, and no longer found.
 pub(super) fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(1 << 10);
-    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    without_controls(&text[..end])
 }
 
-/// A plugin's status as shown to people.
-pub(super) fn shown_status(status: &Status) -> String {
-    format!("{:?}: {}", status.code(), shown(status.message()))
+/// Text with a space for every control character.
+pub(super) fn without_controls(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The body of a request: one frame. Unlike `http_body_util::Full` it names no exact size, so that no

@@ -167,7 +167,8 @@ impl Endpoint {
     }
 
     async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<Live>, Unaccepted> {
-        let described = acceptance::describe(connection).await?;
+        let last = self.live.load_full();
+        let described = acceptance::describe(connection, last.as_deref().map(|live| &live.config)).await?;
         let before = self.accepted.load_full();
         let accepted = acceptance::accept(&self.plugin, described, before.as_deref())?;
         let manifest = Arc::clone(&accepted.manifest);
@@ -281,7 +282,7 @@ impl Endpoint {
             .await;
         if let Err(error) = reply {
             let plugin = &*self.plugin.name;
-            let error = live.config.redact(error.to_string());
+            let error = live.config.shown_error(&error);
             tracing::warn!(plugin, ?limit, error, "the plugin did not answer Shutdown");
         }
     }

@@ -15,6 +15,7 @@ use super::{
     client::Shared,
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
+    redaction::Redaction,
     refusal::{Refusal, Refused},
 };
 use crate::{config, digest::digest, routing::Manifest};
@@ -27,8 +28,7 @@ pub(super) struct Prepared {
     json: Bytes,
     /// Names it in every call; shown to the plugin alone.
     pub(super) digest: Arc<str>,
-    /// What references resolved to.
-    secrets: Vec<String>,
+    redaction: Redaction,
 }
 
 impl fmt::Debug for Prepared {
@@ -52,7 +52,8 @@ impl Prepared {
                           Unix socket or loopback, or set `allow_plaintext: true`";
             return Err(refused(advice.into()));
         }
-        let resolved = (shared.resolve)(&plugin.config).map(Value::Object).map_err(refused)?;
+        let (resolved, secrets) = (shared.resolve)(&plugin.config).map_err(refused)?.into_exposed();
+        let resolved = Value::Object(resolved);
         if let Some(schema) = &manifest.config_schema {
             let listed: Vec<_> =
                 schema.iter_errors(&resolved).take(MAX_LISTED).map(|error| violation(&error)).collect();
@@ -61,15 +62,28 @@ impl Prepared {
                 return Err(refused(format!("`config` does not fit the plugin's schema: {listed}")));
             }
         }
-        let mut secrets = Vec::new();
-        collect_secrets(&raw, &resolved, &mut secrets);
         let json = serde_json::to_vec(&resolved).expect("a JSON value has text keys").into();
-        Ok(Prepared { json, digest: digest(&resolved).into(), secrets })
+        Ok(Prepared { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
     }
 
-    /// A plugin's words without what references resolved to.
-    pub(super) fn redact(&self, text: String) -> String {
-        self.secrets.iter().fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+    /// A plugin's words as shown to people, without what references resolved to.
+    pub(super) fn shown(&self, text: &str) -> String {
+        codec::shown(&self.redaction.apply(text))
+    }
+
+    /// A plugin's status, likewise.
+    pub(super) fn shown_status(&self, status: &tonic::Status) -> String {
+        format!("{:?}: {}", status.code(), self.shown(status.message()))
+    }
+
+    /// What came of an exchange, likewise.
+    pub(super) fn shown_error(&self, error: &ExchangeError) -> String {
+        match error {
+            ExchangeError::Status(status) => {
+                format!("the plugin answered with {}", self.shown_status(status))
+            }
+            error => self.shown(&error.to_string()),
+        }
     }
 }
 
@@ -96,24 +110,6 @@ fn holds_reference(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(holds_reference),
         Value::Object(members) => members.values().any(holds_reference),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-fn collect_secrets(raw: &Value, resolved: &Value, secrets: &mut Vec<String>) {
-    match (raw, resolved) {
-        (Value::Array(raw), Value::Array(resolved)) => {
-            raw.iter().zip(resolved).for_each(|(raw, resolved)| collect_secrets(raw, resolved, secrets));
-        }
-        (Value::Object(raw), Value::Object(resolved)) => {
-            for (name, raw) in raw {
-                collect_secrets(raw, resolved.get(name).unwrap_or(&Value::Null), secrets);
-            }
-        }
-        // Very short ones would turn every message into stars and are no secrets.
-        (Value::String(_), Value::String(text)) if holds_reference(raw) && text.len() >= 4 => {
-            secrets.push(text.clone());
-        }
-        _ => {}
     }
 }
 
@@ -164,7 +160,7 @@ pub(super) async fn initialize(
             ),
         ),
         Err(ExchangeError::Status(status)) => {
-            let shown = prepared.redact(codec::shown_status(&status));
+            let shown = prepared.shown_status(&status);
             match status.code() {
                 tonic::Code::InvalidArgument => refused(
                     Refusal::ConfigRefused,
@@ -181,9 +177,13 @@ pub(super) async fn initialize(
         }
         Err(ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail)) => refused(
             Refusal::InitializeFailed,
-            format!("the answer to Initialize is unusable ({detail}): answer with one InitializeResponse"),
+            format!(
+                "the answer to Initialize is unusable ({}): answer with one InitializeResponse",
+                prepared.shown(&detail)
+            ),
         ),
         Err(ExchangeError::Lost(detail) | ExchangeError::Unsent(detail)) => {
+            let detail = prepared.shown(&detail);
             Err(Uninitialised::Unavailable(format!("the connection ended during Initialize: {detail}")))
         }
         Err(ExchangeError::StreamRefused) => {
@@ -230,7 +230,7 @@ mod tests {
             Telemetry::unseen(),
             config::Limits::default(),
             config::Observers::default(),
-            |config| Ok(config.clone()),
+            |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
         );
         let manifest = Manifest {
             name: "guard".into(),

@@ -18,6 +18,7 @@ mod endpoint;
 mod flight;
 mod initialize;
 mod observers;
+mod redaction;
 mod refusal;
 mod request;
 mod state;

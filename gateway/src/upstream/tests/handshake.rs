@@ -179,11 +179,7 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config| {
-            let mut config = config.clone();
-            config.insert("key".into(), json!("s3cr3t"));
-            Ok(config)
-        },
+        |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
     );
     let mut plugin = registered(String::new());
     (plugin.endpoint, plugin.builtin) = (None, Some("guard".into()));
@@ -201,24 +197,58 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
     assert_eq!((limits.max_call_bytes, limits.max_notices), (5 << 20, 16));
 }
 
-#[tokio::test]
-async fn secrets_are_cut_out_of_the_words_of_a_plugin_that_refuses_them() {
-    let refuse = || std::future::ready(Err(Status::invalid_argument("bad key s3cr3t")));
-    let process = Process::new(&Arc::new(Script::initializing(refuse)));
+/// A client of `script` in this process whose `config` has a key of several lines and a text with a password in it.
+fn with_secrets(script: Script) -> Client {
     let shared = crate::upstream::Shared::new(
         "gateway-1",
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |_| Ok(json!({"key": "s3cr3t"}).as_object().expect("an object").clone()),
+        |config| {
+            let env = [("PEM", "-----BEGIN\ns3cr3t\n-----END"), ("DBPW", "hunter22")];
+            config::resolve_references(config, env.map(|(name, value)| (name.to_owned(), value.to_owned())))
+        },
     );
     let mut plugin = registered(String::new());
     (plugin.endpoint, plugin.builtin) = (None, Some("guard".into()));
-    plugin.config = json!({"key": "${KEY}"}).as_object().expect("an object").clone();
-    let client = Client::with(&plugin, shared, Some(process.in_process()));
-    client.until(|status| status.why == Why::Refused(Refusal::ConfigRefused)).await;
-    let detail = client.status().detail.clone();
-    assert!(detail.contains("bad key ***") && !detail.contains("s3cr3t"), "{detail}");
+    let config = json!({"key": "${PEM}", "dsn": "user:x${DBPW}"});
+    plugin.config = config.as_object().expect("an object").clone();
+    Client::with(&plugin, shared, Some(Process::new(&Arc::new(script)).in_process()))
+}
+
+/// A plugin's words, and what is left of them.
+fn indiscreet() -> [(String, String); 4] {
+    let filler = "x".repeat((1 << 10) - 12);
+    [
+        ("no -----BEGIN\ns3cr3t\n-----END!".into(), "no ***!".into()),
+        (format!("{filler} -----BEGIN\ns3cr3t\n-----END"), format!("{filler} ***")),
+        ("no hunter22".into(), "no ***".into()),
+        ("no user:xhunter22".into(), "no ***".into()),
+    ]
+}
+
+#[tokio::test]
+async fn secrets_are_cut_out_of_the_words_of_a_plugin_that_refuses_them() {
+    for (words, left) in indiscreet() {
+        let refuse = move || std::future::ready(Err(Status::invalid_argument(words.clone())));
+        let client = with_secrets(Script::initializing(refuse));
+        client.until(|status| status.why == Why::Refused(Refusal::ConfigRefused)).await;
+        let expected = format!("the plugin refused `config` with InvalidArgument: {left}: correct `config`");
+        assert_eq!(client.status().detail, expected);
+        let failure = client.tool_call(SECOND).await.expect_err("refused");
+        assert_eq!(failure.detail, format!("the plugin is refused: CONFIG_REFUSED {expected}"));
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_cut_out_of_the_words_of_a_call_that_fails() {
+    for (words, left) in indiscreet() {
+        let client =
+            with_secrets(Script::calling(move |_| std::future::ready(Err(Status::internal(words.clone())))));
+        client.until_ready().await;
+        let failure = client.tool_call(SECOND).await.expect_err("refused");
+        assert_eq!(failure.detail, format!("the plugin answered with Internal: {left}"));
+    }
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ impl Observer {
         let observers = config::Observers { items, bytes: Size(bytes) };
         let shared =
             Shared::new("gateway-1", Telemetry::unseen(), config::Limits::default(), observers, |config| {
-                Ok(config.clone())
+                config::resolve_references(config, [])
             });
         let client = Client::with(&plugin, shared, None);
         client.until_ready().await;

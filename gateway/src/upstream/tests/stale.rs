@@ -49,7 +49,7 @@ async fn restarts_under_load_never_mix_configurations() {
         move |config: &config::Object| {
             let mut config = config.clone();
             config.insert("rotation".into(), count.fetch_add(1, Ordering::SeqCst).into());
-            Ok(config)
+            config::resolve_references(&config, [])
         },
     );
     let mut plugin = registered(place.endpoint());

@@ -396,7 +396,7 @@ pub(crate) fn shared() -> Shared {
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config| Ok(config.clone()),
+        |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
     )
 }
 

@@ -1,0 +1,69 @@
+//! Keeps the values of references out of a plugin's words. Holds secrets; prints none.
+
+use std::ops::Range;
+
+use super::codec;
+
+/// Shortest value, in bytes, that is looked for. References stand for ports, flags and regions too: one of those
+/// would blot out unrelated words, and nothing so short is hard to guess.
+const SHORTEST: usize = 4;
+
+/// The texts that nobody may see.
+pub(super) struct Redaction(Vec<String>);
+
+impl Redaction {
+    /// Looks for each of `secrets` as it is, with spaces for its control characters, and escaped as in JSON: so
+    /// come back keys of several lines. White space around a secret may have been trimmed on its way.
+    pub(super) fn new(secrets: Vec<String>) -> Self {
+        let forms = secrets.iter().map(|secret| secret.trim()).flat_map(|secret| {
+            let json = serde_json::Value::from(secret).to_string();
+            [secret.to_owned(), codec::without_controls(secret), json[1..json.len() - 1].to_owned()]
+        });
+        let mut forms: Vec<_> = forms.filter(|form| form.len() >= SHORTEST).collect();
+        forms.sort_unstable();
+        forms.dedup();
+        Redaction(forms)
+    }
+
+    /// `text` with `***` for each of them. Those that overlap go as one, or the second would be left in part.
+    pub(super) fn apply(&self, text: &str) -> String {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for form in &self.0 {
+            found.extend(text.match_indices(form.as_str()).map(|(at, form)| at..at + form.len()));
+        }
+        found.sort_unstable_by_key(|range| range.start);
+        let (mut redacted, mut end) = (String::with_capacity(text.len()), 0);
+        for range in found {
+            if range.start >= end {
+                redacted.push_str(&text[end..range.start]);
+                redacted.push_str("***");
+            }
+            end = end.max(range.end);
+        }
+        redacted.push_str(&text[end..]);
+        redacted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_secret_goes_and_short_values_stay() {
+        let secrets = ["s3cr3t", "user:s3cr3t", "-----BEGIN\nk\"ey\n-----END\n", "443", "t-and-more"];
+        let redaction = Redaction::new(secrets.map(str::to_owned).into());
+        for (text, expected) in [
+            ("no such thing", "no such thing"),
+            ("bad s3cr3t, really s3cr3t", "bad ***, really ***"),
+            ("dsn user:s3cr3t", "dsn ***"),
+            ("s3cr3t-and-more.", "***."),
+            ("port 443", "port 443"),
+            ("<-----BEGIN\nk\"ey\n-----END>", "<***>"),
+            ("<-----BEGIN k\"ey -----END>", "<***>"),
+            (r#"{"k":"-----BEGIN\nk\"ey\n-----END\n"}"#, r#"{"k":"***\n"}"#),
+        ] {
+            assert_eq!(redaction.apply(text), expected);
+        }
+    }
+}
