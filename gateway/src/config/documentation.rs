@@ -143,7 +143,6 @@ fn the_page_names_no_key_of_a_later_version() {
         "dns://",
         "egress",
         "breaker",
-        "otlp",
         "store",
         "secrets.dir",
     ] {
