@@ -25,7 +25,6 @@ pub mod config;
 pub mod context;
 pub mod digest;
 pub mod error;
-pub mod glob;
 pub mod ingress;
 pub mod invoke;
 pub mod json;

@@ -12,7 +12,6 @@ use regex::{Regex, RegexSet};
 
 use crate::{
     config::{Match, Problem, TextMatch},
-    glob,
     point::Point,
 };
 
@@ -58,7 +57,7 @@ impl Conditions {
         }
         let mut problems = Vec::new();
         let mut globs = |list: &[String], name: &str| {
-            set(patterns(list, name, glob::to_regex), name).unwrap_or_else(|errors| {
+            set(patterns(list, name, hookgate_glob::to_regex), name).unwrap_or_else(|errors| {
                 problems.extend(errors);
                 None
             })

@@ -1,6 +1,6 @@
 //! A tenant's tool lists, compiled. Knows nothing of calls and replies.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use regex::RegexSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -27,8 +27,8 @@ struct ToolLists {
 #[serde(try_from = "ToolLists")]
 #[schemars(into = "ToolLists")] // both ways, the schema is that of the lists
 pub struct ToolRules {
-    allowed: GlobSet,
-    blocked: GlobSet,
+    allowed: RegexSet,
+    blocked: RegexSet,
     shown: Vec<String>,
 }
 
@@ -63,17 +63,33 @@ impl TryFrom<ToolLists> for ToolRules {
     }
 }
 
-fn compile(list: &str, patterns: &[String]) -> Result<GlobSet, String> {
-    let mut set = GlobSetBuilder::new();
-    for (index, pattern) in patterns.iter().enumerate() {
-        // Braces and backslashes are ordinary characters in our globs, globset gives them a meaning.
-        let plain = pattern.replace('{', "[{]").replace('}', "[}]");
-        let glob = GlobBuilder::new(&plain)
-            .literal_separator(false)
-            .backslash_escape(false)
-            .build()
-            .map_err(|error| format!("`{list}[{index}]` is no glob: {}", error.kind()))?;
-        set.add(glob);
+fn compile(list: &str, patterns: &[String]) -> Result<RegexSet, String> {
+    let translate = |(index, pattern): (usize, &String)| {
+        hookgate_glob::to_regex(pattern).map_err(|fault| format!("`{list}[{index}]` is no glob: {fault}"))
+    };
+    let patterns = patterns.iter().enumerate().map(translate).collect::<Result<Vec<_>, _>>()?;
+    RegexSet::new(patterns).map_err(|_| format!("`{list}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rules(lists: Value) -> ToolRules {
+        serde_json::from_value(lists).unwrap()
     }
-    set.build().map_err(|error| format!("`{list}`: {}", error.kind()))
+
+    #[test]
+    fn globs_mean_what_they_mean_in_the_gateway() {
+        let table: Vec<(String, String, bool)> =
+            serde_json::from_str(include_str!("../../../glob/table.json")).unwrap();
+        for (glob, tool, expected) in table {
+            let allowed = rules(json!({ "allowed_tools": [glob] }));
+            assert_eq!(allowed.allow(&tool), expected, "{glob} on {tool}");
+            let blocked = rules(json!({ "allowed_tools": ["*"], "blocked_tools": [glob] }));
+            assert_eq!(blocked.allow(&tool), !expected, "{glob} on {tool}");
+        }
+    }
 }

@@ -9,7 +9,6 @@ use crate::{
         schema::alternatives,
         tree::child,
     },
-    glob,
     point::Point,
     step::Mode,
 };
@@ -150,7 +149,7 @@ impl Check<'_> {
 
     fn globs(&mut self, pointer: &str, globs: &[String]) {
         for (index, text) in globs.iter().enumerate() {
-            if let Err(error) = glob::to_regex(text) {
+            if let Err(error) = hookgate_glob::to_regex(text) {
                 self.report(
                     item(pointer, index),
                     error,
