@@ -98,7 +98,6 @@ impl Setup {
             plugin,
             plugin_name: format!("p{plugin}").into(),
             binding: format!("b{plugin}").into(),
-            priority: plugin as i64,
             mode,
             on_error,
             timeout: Duration::from_secs(5),

@@ -42,8 +42,6 @@ pub struct Step {
     pub plugin_name: Arc<str>,
     /// The binding's name.
     pub binding: Arc<str>,
-    /// The binding's priority.
-    pub priority: i64,
     /// What the plugin may do.
     pub mode: Mode,
     /// What a failure does; [`OnError::Skip`] for an observer, whose failure is only counted.
@@ -155,7 +153,6 @@ impl<'c> Planner<'c> {
             plugin: binding.plugin,
             plugin_name: self.names[binding.plugin].clone(),
             binding: binding.name.clone(),
-            priority: binding.written.priority,
             mode: binding.written.mode(),
             on_error: binding.written.on_error(),
             timeout: self.timeout(binding),

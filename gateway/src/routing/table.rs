@@ -1,7 +1,7 @@
 //! The routing table: for every tenant its plans, looked up without an allocation.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -49,8 +49,6 @@ pub struct TenantPlans {
     pub in_flight: usize,
     /// Most calls, as written, such as `100/s`; none: no limit.
     pub rate: Option<Rate>,
-    /// The tenant's labels, which selectors see; empty for a tenant that is not listed.
-    pub labels: BTreeMap<String, String>,
 }
 
 impl TenantPlans {
@@ -164,7 +162,6 @@ impl<'b, 'c> Builder<'b, 'c> {
             detail: tenant.and_then(|tenant| tenant.answer.detail).unwrap_or(self.config.answer.detail),
             in_flight: limits.and_then(|limits| limits.in_flight).unwrap_or(defaults.tenant_in_flight),
             rate: limits.and_then(|limits| limits.rate).or(defaults.tenant_rate),
-            labels: tenant.map(|tenant| tenant.labels.clone()).unwrap_or_default(),
         }
     }
 

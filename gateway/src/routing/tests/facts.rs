@@ -106,23 +106,23 @@ fn writable_fields_travel_with_the_step() {
 }
 
 #[test]
-fn tenants_have_their_own_limits_detail_and_labels_or_the_gateways() {
+fn tenants_have_their_own_limits_and_detail_or_the_gateways() {
     let table = table(json!({
         "limits": { "tenant_in_flight": 7, "tenant_rate": "10/s" },
         "answer": { "detail": "minimal" },
         "tenants": { "unknown": "accept", "list": [
-            { "id": "acme", "labels": { "plan": "pro" }, "limits": { "in_flight": 1, "rate": "5/m" },
+            { "id": "acme", "limits": { "in_flight": 1, "rate": "5/m" },
               "answer": { "detail": "full" } },
             { "id": "globex" },
         ] },
     }));
     let of = |tenant| {
         let plans = known(&table, tenant);
-        (plans.in_flight, plans.rate, plans.detail, plans.labels.len())
+        (plans.in_flight, plans.rate, plans.detail)
     };
-    assert_eq!(of("acme"), (1, "5/m".parse().ok(), Detail::Full, 1));
-    assert_eq!(of("globex"), (7, "10/s".parse().ok(), Detail::Minimal, 0));
-    assert_eq!(of("stranger"), (7, "10/s".parse().ok(), Detail::Minimal, 0));
+    assert_eq!(of("acme"), (1, "5/m".parse().ok(), Detail::Full));
+    assert_eq!(of("globex"), (7, "10/s".parse().ok(), Detail::Minimal));
+    assert_eq!(of("stranger"), (7, "10/s".parse().ok(), Detail::Minimal));
 }
 
 #[test]
