@@ -109,6 +109,8 @@ impl Validation<'_> {
         let mut problem = Problem::new(pointer, format!("{} must be {right}{found}", name(pointer)));
         if let (Some(words), Some(text)) = (schema::words(place), value.as_str()) {
             problem.remedy = did_you_mean(text, words);
+        } else if let Some(format) = place["format"].as_str() {
+            problem.remedy = with_unit(format, value);
         } else if schema::types(place).contains(&"string") && (value.is_number() || value.is_boolean()) {
             problem.remedy = Some("write it in quotes".into());
         } else if schema::types(place).contains(&"array") && !value.is_array() && !value.is_null() {
@@ -144,6 +146,13 @@ impl Validation<'_> {
         }
         self.misfits
     }
+}
+
+/// A bare number at a duration was meant in seconds; at a size or a rate nothing says what was meant. Text may come
+/// from a reference, and is not repeated with something behind it.
+fn with_unit(format: &str, value: &Value) -> Option<String> {
+    let number = value.as_u64().filter(|_| format == "duration-text")?;
+    Some(format!("did you mean `{number}s`?"))
 }
 
 fn is_other_type(error: &ValidationError<'_>) -> bool {

@@ -116,7 +116,10 @@ fn durations_sizes_rates_and_addresses_are_written_out() {
     let duration = "a duration: a whole number and `ms`, `s`, `m` or `h`, such as `500ms`";
     let size = "a size: a whole number and `B`, `KiB`, `MiB` or `GiB`, such as `4MiB`";
     let rate = "a rate: a whole number above 0, `/` and `s`, `m` or `h`, such as `100/s`";
-    rest("drain: { grace: 5 }\n", 2, &format!("`grace` must be {duration}, not `5`"), "write it in quotes");
+    rest("drain: { grace: 5 }\n", 2, &format!("`grace` must be {duration}, not `5`"), "did you mean `5s`?");
+    rest("drain: { grace: \"5\" }\n", 2, &format!("`grace` must be {duration}, not `5`"), "");
+    rest("limits: { request: 5 }\n", 2, &format!("`request` must be {size}, not `5`"), "");
+    rest("limits: { tenant_rate: 5 }\n", 2, &format!("`tenant_rate` must be {rate}, not `5`"), "");
     rest("drain: { grace: 5sec }\n", 2, &format!("`grace` must be {duration}, not `5sec`"), "");
     let long = "99999999999999999999s";
     rest(
