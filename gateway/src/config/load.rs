@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use serde_json::Value;
+
 use super::{
     check::check,
     draft::Draft,
@@ -79,12 +81,13 @@ pub(super) fn from_text(
         }
         return Err(source.render(&problems));
     };
-    let (unresolved, known) = resolve(&mut root, &env, &schema);
+    let References { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema);
     problems.extend(unresolved);
     problems.extend(environment::overlay(&mut root, &env, &schema));
     source.resolved(&root);
 
     let value = root.to_json();
+    problems.extend(unset.into_iter().filter(|problem| is_in_use(problem, &value)));
     let mut misfits = validate(&value, &schema, &known);
     problems.append(&mut misfits.problems);
     misfits.pointers.extend(known);
@@ -99,18 +102,28 @@ pub(super) fn from_text(
     }
 }
 
-/// Resolves the references of `root`. Gives back what is wrong with them, and the pointers of those values.
-fn resolve(
-    root: &mut Node,
-    env: &BTreeMap<String, String>,
-    schema: &Schema,
-) -> (Vec<Problem>, BTreeSet<String>) {
-    let mut problems = Vec::new();
-    let mut known = BTreeSet::new();
+/// What came of the references of a file.
+#[derive(Default)]
+struct References {
+    /// What is wrong with them.
+    problems: Vec<Problem>,
+    /// The pointers of those values.
+    known: BTreeSet<String>,
+    /// Variables that the config of a plugin names and nobody set: a mistake where the plugin is in use.
+    unset: Vec<Problem>,
+}
+
+/// Resolves the references of `root`.
+fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> References {
+    let mut references = References::default();
     root.scalars_mut("", &mut |pointer, node| {
         let Kind::Text(text) = &node.kind else { return };
         let result = match kept(pointer) {
-            Some(Kept::AsReference) => reference::check(text).map(|()| None),
+            Some(Kept::AsReference) => {
+                let unset = reference::unset(text, env);
+                references.unset.extend(unset.map(|message| Problem::new(pointer, message)));
+                reference::check(text).map(|()| None)
+            }
             Some(Kept::AsText) if reference::is_reference(text) => {
                 Err("tenant-level config holds no references: write the value (`$$` for a `$`), or move the key to \
                      the plugin's `config`"
@@ -129,12 +142,18 @@ fn resolve(
             }
             Ok(Some(resolved)) => node.kind = Kind::Text(resolved),
             Err(message) => {
-                known.insert(pointer.to_owned());
-                problems.push(Problem::new(pointer, message));
+                references.known.insert(pointer.to_owned());
+                references.problems.push(Problem::new(pointer, message));
             }
         }
     });
-    (problems, known)
+    references
+}
+
+/// Whether the plugin that a problem lies in is switched on.
+fn is_in_use(problem: &Problem, value: &Value) -> bool {
+    let plugin: String = problem.pointer.split_inclusive('/').take(3).collect();
+    value.pointer(&format!("{plugin}enabled")) != Some(&Value::Bool(false))
 }
 
 /// What becomes of references in config that is handed to plugins.

@@ -116,7 +116,7 @@ fn plugin_config_keeps_its_references_until_they_are_resolved() {
     let text = format!(
         "{AUTH}plugins: [{{ name: p, builtin: content-policy, config: {{ a: [\"x${{UNSET}}\", 1], b: $$ }} }}]"
     );
-    let config = read_with(&text, &[]).unwrap();
+    let config = read_with(&text, &[("UNSET", "not yet")]).unwrap();
     let object = &config.plugins[0].config;
     assert_eq!(serde_json::to_string(object).unwrap(), r#"{"a":["x${UNSET}",1],"b":"$$"}"#);
     let resolved = crate::config::resolve_references(object, env(&[("UNSET", "canary")])).unwrap();
@@ -128,6 +128,28 @@ fn plugin_config_keeps_its_references_until_they_are_resolved() {
         refused,
         "/a/0: the environment variable UNSET is not set: set it, or write `${UNSET:-default}`"
     );
+}
+
+#[test]
+fn a_variable_that_nobody_set_is_found_with_all_other_mistakes() {
+    let text = format!(
+        "{AUTH}plugins:
+  - {{ name: p, builtin: content-policy, config: {{ a: [{{ b: \"x${{UNSET}}\" }}, \"${{UNSET:-d}}\"] }} }}
+  - {{ name: q, builtin: content-policy, config: {{ a: \"${{UNSET}}\" }}, enabled: false }}
+  - {{ name: r, builtin: content-policy, config: {{ a: \"${{file:/not/there/yet}}\" }} }}
+"
+    );
+    let not_set = "the environment variable UNSET is not set: set it, or write `${UNSET:-default}`";
+    let found = |text: &str| {
+        let problems = read_with(text, &[]).unwrap_err();
+        let each = problems.iter().map(|at| (at.problem.pointer.clone(), at.problem.message.clone()));
+        each.collect::<Vec<_>>()
+    };
+    let expected = ("/plugins/0/config/a/0/b".to_owned(), not_set.to_owned());
+    assert_eq!(found(&text), [expected.clone()]);
+    let both = found(&format!("{text}limits: {{ in_flight: 0 }}\n"));
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert!(both.contains(&expected), "{both:?}");
 }
 
 #[test]

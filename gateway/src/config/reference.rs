@@ -85,6 +85,20 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     parts(text).map(drop)
 }
 
+/// What is wrong with the first variable in `text` that isn't set, where there is one. Variables don't change while
+/// the process runs; files may, and are looked at when they are wanted.
+pub(super) fn unset(text: &str, env: &BTreeMap<String, String>) -> Option<String> {
+    let missing = |part: &Part<'_>| match part {
+        Part::Variable { name, default: None } if !env.contains_key(*name) => Some(not_set(name)),
+        _ => None,
+    };
+    parts(text).ok()?.iter().find_map(missing)
+}
+
+fn not_set(name: &str) -> String {
+    format!("the environment variable {name} is not set: set it, or write `${{{name}:-default}}`")
+}
+
 /// `text` with its references resolved.
 ///
 /// # Errors
@@ -129,9 +143,7 @@ fn variable<'a>(
         // As in a shell, an empty variable takes the default too.
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default),
-        (None, None) => Err(format!(
-            "the environment variable {name} is not set: set it, or write `${{{name}:-default}}`"
-        )),
+        (None, None) => Err(not_set(name)),
     }
 }
 

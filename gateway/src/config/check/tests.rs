@@ -146,7 +146,8 @@ fn a_config_with_references_stays_off_the_network_unless_allowed() {
         ("http://localhost:1", ""),
         ("unix:///x", ""),
     ] {
-        from_text(String::new(), &format!("{AUTH}plugins: [{{ {} }}]", text(endpoint, more)), []).unwrap();
+        let file = format!("{AUTH}plugins: [{{ {} }}]", text(endpoint, more));
+        from_text(String::new(), &file, [("SECRET".to_owned(), "x".to_owned())]).unwrap();
     }
 }
 
