@@ -25,6 +25,9 @@ use crate::{
     telemetry::{Parent, PluginCalls, Telemetry},
 };
 
+/// NOT_INITIALIZED once more.
+const FORGOT: &str = "the plugin does not know its configuration, though it was initialised";
+
 /// Resolves the references in a plugin's configuration.
 type Resolve = dyn Fn(&config::Object) -> Result<config::Resolved, String> + Send + Sync;
 
@@ -252,6 +255,7 @@ impl PluginClient {
         deadline: Instant,
     ) -> Result<bytes::Bytes, Failure> {
         let (mut unsent, mut seen_by_plugin) = (false, false);
+        let mut handed_over: Option<Arc<Live>> = None;
         loop {
             let live = match self.connected(&request, deadline).await {
                 Err(failure)
@@ -274,12 +278,16 @@ impl PluginClient {
                 Err(ExchangeError::Unsent(_)) if !unsent => unsent = true,
                 Err(ExchangeError::StreamRefused) if !seen_by_plugin => seen_by_plugin = true,
                 Err(ExchangeError::Status(status)) if codec::says_not_initialized(&status) => {
+                    // On another connection it may be another process.
+                    if handed_over.is_some_and(|before| Arc::ptr_eq(&before, &live)) {
+                        self.endpoint.forgot(&live, FORGOT);
+                    }
                     if seen_by_plugin {
-                        let detail = "the plugin does not know its configuration, though it was initialised";
-                        return Err(Failure::new(Reason::NotReady, detail));
+                        return Err(Failure::new(Reason::NotReady, FORGOT));
                     }
                     seen_by_plugin = true;
                     self.initialised(&live, generation, deadline).await?;
+                    handed_over = Some(live);
                 }
                 Err(error) => return Err(failure(&error, &live)),
             }

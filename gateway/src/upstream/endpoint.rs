@@ -245,6 +245,12 @@ impl Endpoint {
         );
     }
 
+    /// Takes `live` out of use because the plugin doesn't know what it was just handed. The supervisor hands it
+    /// over again, each time later: done by every call, secrets would be sent as often as there are calls.
+    pub(super) fn forgot(&self, live: &Live, detail: &str) {
+        self.withdraw(live, Why::InitializeUnavailable, detail);
+    }
+
     /// Takes `live` out of use. What was initialised is forgotten: the next connection is handed it anew.
     fn withdraw(&self, live: &Live, why: Why, detail: &str) {
         if self.is_current(live) {

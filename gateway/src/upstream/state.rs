@@ -80,7 +80,8 @@ pub enum Why {
     DescribeTimeout,
     /// Describe was answered with an error that may pass.
     DescribeFailed,
-    /// Initialize was answered UNAVAILABLE, or the connection ended meanwhile.
+    /// Initialize was answered UNAVAILABLE, or the connection ended meanwhile, or the plugin did not know the
+    /// configuration right after it.
     InitializeUnavailable,
     /// The manifest differs from the accepted one in more than its version.
     ManifestMismatch,
@@ -130,7 +131,8 @@ impl Why {
         }
     }
 
-    /// Whether a call that finds no connection may dial: nothing but the connection is missing.
+    /// Whether a call that finds no connection may dial: nothing but the connection is missing. After an
+    /// Initialize that did not last it waits for the supervisor, or secrets were sent at the rate of calls.
     pub(super) const fn may_dial(self) -> bool {
         match self {
             Why::Initializing
@@ -138,10 +140,10 @@ impl Why {
             | Why::Unreachable
             | Why::Disconnected
             | Why::DescribeTimeout
-            | Why::DescribeFailed
-            | Why::InitializeUnavailable => true,
+            | Why::DescribeFailed => true,
             Why::SwitchedOff
             | Why::NotDialled
+            | Why::InitializeUnavailable
             | Why::ManifestMismatch
             | Why::UpgradePending
             | Why::Refused(_)

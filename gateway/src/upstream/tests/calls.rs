@@ -174,6 +174,25 @@ async fn plugin_that_never_knows_its_configuration_is_not_ready() {
     assert_eq!((script.executions(), script.initializes()), (2, 2), "once more, and no more");
 }
 
+#[tokio::test(start_paused = true)]
+async fn plugin_that_forgets_its_configuration_is_not_handed_it_with_every_call() {
+    let forgetting = Script::calling(|_| async { Err(by_metadata()) });
+    let away = Script::initializing(|| async { Err(Status::unavailable("database away")) });
+    for script in [forgetting, away] {
+        let script = Arc::new(script);
+        let client = Client::built_in(&script, |_| {});
+        client.until(|status| status.why != Why::NotDialled).await;
+        for _ in 0..200 {
+            assert_eq!(client.tool_call(SECOND).await.expect_err("unknown").reason, Reason::NotReady);
+            assert_eq!(client.status().why, Why::InitializeUnavailable);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // 100 ms doubling to 5 s, at least half of each: in 10 s.
+        let initializes = script.initializes();
+        assert!((4..20).contains(&initializes), "{initializes}");
+    }
+}
+
 #[tokio::test]
 async fn call_waits_for_initialize_until_its_limit_and_initialize_goes_on() {
     let go = Arc::new(Notify::new());
