@@ -25,6 +25,7 @@ pub mod config;
 pub mod context;
 pub mod digest;
 pub mod error;
+mod flight;
 pub mod ingress;
 pub mod invoke;
 pub mod json;

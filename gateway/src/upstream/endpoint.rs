@@ -21,12 +21,11 @@ use super::{
     client::Shared,
     codec,
     connection::{Connection, Rpc},
-    flight::Flight,
     initialize::{self, Prepared, Uninitialised},
     state::{StatusCell, Why},
     transport::Transport,
 };
-use crate::{config, routing::Manifest};
+use crate::{config, flight::Flight, routing::Manifest};
 
 /// A described and accepted connection with the configuration that goes with it.
 pub(super) struct Live {

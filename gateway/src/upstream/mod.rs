@@ -15,7 +15,6 @@ mod client;
 mod codec;
 mod connection;
 mod endpoint;
-mod flight;
 mod initialize;
 mod observers;
 mod redaction;

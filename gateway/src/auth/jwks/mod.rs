@@ -14,6 +14,7 @@ use tokio::{sync::Mutex, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::key::KeySet;
+use crate::flight::Flight;
 
 /// How long keys are used beyond their TTL when no newer ones can be had; after that nobody gets in.
 const STALE: Duration = Duration::from_secs(3_600);
@@ -53,6 +54,8 @@ pub(super) struct Published {
     current: ArcSwapOption<Snapshot>,
     /// Held by the one fetch under way.
     gate: Mutex<Gate>,
+    /// The fetch that an unknown key asked for.
+    refetching: Flight<()>,
 }
 
 #[derive(Debug)]
@@ -91,6 +94,7 @@ impl Published {
             ttl,
             current: ArcSwapOption::empty(),
             gate: Mutex::default(),
+            refetching: Flight::new(),
         })
     }
 
@@ -126,20 +130,18 @@ impl Published {
     /// under way, if there is one.
     pub(super) async fn refetch(self: &Arc<Self>) {
         let asked = Instant::now();
-        if self.gate.try_lock().is_ok_and(|gate| gate.limits(asked)) {
-            return;
-        }
+        let limited = || self.gate.try_lock().is_ok_and(|gate| gate.limits(asked)).then_some(());
         let published = Arc::clone(self);
-        // Detached: a caller that hangs up must not end a fetch that others wait for, and that it alone had in 30 s.
-        let fetch = tokio::spawn(async move {
+        let job = move || async move {
             let mut gate = published.gate.lock().await;
             if !gate.limits(asked) {
                 gate.refetched = Some(Instant::now());
                 published.fetch(&mut gate).await;
             }
-        });
-        // It fails only when the process ends; the keys are then the old ones.
-        fetch.await.unwrap_or_default();
+        };
+        // One job for all who ask, however many: they have shown no valid token yet. It outlives a caller who hangs
+        // up, who must not end a fetch that others wait for. None: the process ends; the keys are then the old ones.
+        self.refetching.join(limited, job).await.unwrap_or_default();
     }
 
     /// One fetch; whether it succeeded.

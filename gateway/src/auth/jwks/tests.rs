@@ -152,6 +152,27 @@ async fn a_caller_that_hangs_up_does_not_end_the_fetch_it_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_who_hang_up_leave_one_job_behind_however_many_they_were() {
+    let (published, fake) = published(Some(vec!["a"]));
+    fake.0.permits.forget_permits(1_000_000);
+    let ask = |_| {
+        let published = Arc::clone(&published);
+        tokio::spawn(async move { published.refetch().await })
+    };
+    let callers: Vec<_> = (0..500).map(ask).collect();
+    pass(1).await;
+    for caller in callers {
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
+    }
+    let left = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!((left, fake.fetches()), (1, 1));
+    fake.0.permits.add_permits(1);
+    pass(1).await;
+    assert_eq!(kids(&published), Some(vec!["a".into()]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn stale_keys_are_used_for_an_hour_and_then_nobody_gets_in() {
     let (published, fake) = published(Some(vec!["a"]));
     let _stop = start(&published);

@@ -6,19 +6,20 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// At most one job at a time whose result is a `T`.
-pub(super) struct Flight<T> {
+#[derive(Debug)]
+pub(crate) struct Flight<T> {
     running: Mutex<Option<watch::Receiver<Option<T>>>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> Flight<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Flight { running: Mutex::new(None) }
     }
 
     /// The result of the job that runs, or of the one that `start` makes. `already`, looked at before a job
     /// is started, says that none is needed. None: the job ended without a result, which a shutdown of the
     /// runtime can cause.
-    pub(super) async fn join<F>(
+    pub(crate) async fn join<F>(
         &self,
         already: impl FnOnce() -> Option<T>,
         start: impl FnOnce() -> F,
