@@ -22,6 +22,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::{
     arrival::Arrival,
     call::Finished,
+    sending,
     wire::{Answer, Problem, encode, encode_block},
 };
 use crate::{
@@ -126,6 +127,7 @@ where
         }
     };
     answer.headers_mut().extend(headers);
+    sending::hold(&mut answer, finished.held);
     answer
 }
 
@@ -171,6 +173,7 @@ pub fn grpc<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body> {
         }
     };
     answer.headers_mut().extend(headers);
+    sending::hold(&mut answer, finished.held);
     answer
 }
 

@@ -6,6 +6,7 @@ use hookgate_proto::types::v1::{BeforeToolCallPayload, CancelScope};
 use proptest::{prelude::*, sample::select};
 
 use super::*;
+use crate::ingress::call::Held;
 use crate::{
     error::Violation,
     invoke::BeforeToolCall,
@@ -34,7 +35,7 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         plan_digest: "0".into(),
         revision: 1,
     };
-    Finished { arrival: Arrival::now(), result: Ok(ended), detail: Detail::Full }
+    Finished { arrival: Arrival::now(), result: Ok(ended), detail: Detail::Full, held: Held::default() }
 }
 
 fn block(code: &str, retry_after_ms: Option<u64>) -> Block {

@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    admission::Admission,
+    admission::{Admission, Place, Room},
     answer::BlockStatuses,
     arrival::{Arrival, Said},
     body,
@@ -70,6 +70,15 @@ pub struct Finished<P: ExtensionPoint> {
     pub result: Result<Ended<P>, Error>,
     /// How much the answer tells.
     pub detail: Detail,
+    /// Its places and its room, kept until the answer is written.
+    pub held: Held,
+}
+
+/// What a call takes of the limits, so far.
+#[derive(Debug, Default)]
+pub struct Held {
+    places: Vec<Place>,
+    room: Option<Room>,
 }
 
 impl Gateway {
@@ -81,12 +90,12 @@ impl Gateway {
         B::Error: std::fmt::Display,
     {
         let arrival = Arrival::now();
-        let mut detail = self.limits.detail;
+        let (mut detail, mut held) = (self.limits.detail, Held::default());
         let mut invocation = self.telemetry.invocation(P::POINT, arrival.request_id, arrival.received);
         let result = {
             let facts = &mut invocation.facts;
-            let run = AssertUnwindSafe(self.run::<P, B>(&arrival, headers, body, codec, &mut detail, facts))
-                .catch_unwind();
+            let run = self.run::<P, B>(&arrival, headers, body, codec, &mut detail, &mut held, facts);
+            let run = AssertUnwindSafe(run).catch_unwind();
             tokio::select! {
                 biased;
                 () = self.abort.cancelled() => Err(draining()),
@@ -95,9 +104,10 @@ impl Gateway {
             }
         };
         invocation.ended(&result, |block| self.statuses.status(block).as_u16());
-        Finished { arrival, result, detail }
+        Finished { arrival, result, detail, held }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "three of them are what it leaves behind, however it ends")]
     async fn run<P, B>(
         &self,
         arrival: &Arrival,
@@ -105,6 +115,7 @@ impl Gateway {
         body: B,
         codec: Codec<P::Request>,
         detail: &mut Detail,
+        held: &mut Held,
         facts: &mut Facts,
     ) -> Result<Ended<P>, Error>
     where
@@ -117,16 +128,16 @@ impl Gateway {
         let verified = self.auth.authenticate(headers).await.map_err(|refusal| refused(facts, refusal))?;
         let identity = verified.invoker().map_err(|refusal| refused(facts, refusal))?;
         facts.identity = Some(Arc::clone(identity));
-        let _place = self.admission.enter()?;
+        held.places.push(self.admission.enter()?);
         // Taken once: a reload never changes a call under way.
         let routes = self.invoker.routes();
         let tenant = tenant(&routes.table, identity)?;
         *detail = tenant.detail;
-        let _tenant_place = self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?;
+        held.places.push(self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?);
 
-        let mut room = self.admission.room();
+        let room = held.room.insert(self.admission.room());
         let until = self.invoker.budget(arrival.received, said.deadline).end();
-        let received = timeout_at(until, body::receive(body, self.limits.request, codec.framing, &mut room));
+        let received = timeout_at(until, body::receive(body, self.limits.request, codec.framing, room));
         let late =
             |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
         let message = received.await.map_err(late)??;

@@ -12,5 +12,6 @@ pub mod grpc;
 pub mod http;
 mod linger;
 pub mod ops;
+mod sending;
 pub mod server;
 pub mod wire;

@@ -1,22 +1,37 @@
 //! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, no delay on small packets, and a drain that
 //! says GOAWAY and waits.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::body::Body;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt, join},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::linger::Lingering;
+use super::{linger::Lingering, sending::Unsent};
 
-/// A client that has not sent its headers by then is hung up on.
-const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client may take; then it is hung up on.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// For its headers, and before them for the bytes that tell which HTTP it speaks.
+    headers: Duration,
+    /// For taking an answer that is ready.
+    answer: Duration,
+}
+
+const PATIENCE: Patience = Patience { headers: Duration::from_secs(10), answer: Duration::from_secs(60) };
+/// What HTTP/2 begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// All headers of a request together, in bytes: a token is at most 8 KiB.
 const HEADER_BYTES: u32 = 32 << 10;
 /// Calls under way on one connection; more wait. Admission is for all connections together.
@@ -47,7 +62,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, edge.clone(), drain.clone()));
+                connections.spawn(connection(stream, edge.clone(), drain.clone(), PATIENCE));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -57,21 +72,64 @@ pub async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, edge: impl Edge, drain: CancellationToken) {
+async fn connection(mut stream: TcpStream, edge: impl Edge, drain: CancellationToken, patience: Patience) {
     // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the connection is already gone");
         return;
     }
+    let start = tokio::select! {
+        biased;
+        start = timeout(patience.headers, start(&mut stream)) => start,
+        () = drain.cancelled() => return,
+    };
+    let Ok(Ok(start)) = start else {
+        tracing::debug!("a connection sent nothing that begins a request");
+        return;
+    };
+    let (reader, writer) = stream.into_split();
+    let stream = TokioIo::new(join(AsyncReadExt::chain(io::Cursor::new(start), reader), writer));
+
+    let unsent = Arc::new(Unsent::default());
+    let answers = Arc::clone(&unsent);
     let service = service_fn(move |request: Request<Incoming>| {
-        let edge = edge.clone();
-        async move { Ok::<_, Infallible>(edge.answer(with_body(request)).await) }
+        let (edge, answers) = (edge.clone(), Arc::clone(&answers));
+        async move { Ok::<_, Infallible>(answers.watch(edge.answer(with_body(request)).await)) }
     });
+    let builder = builder(patience);
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
+    let served = async {
+        tokio::select! {
+            ended = connection.as_mut() => return ended,
+            () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    tokio::select! {
+        ended = served => if let Err(error) = ended {
+            tracing::debug!(error = %error, "a connection broke off");
+        },
+        () = unsent.overdue(patience.answer) => tracing::debug!("a client did not take its answer"),
+    }
+}
+
+/// The first bytes, as many as tell HTTP/2 from HTTP/1: the builder waits for them without a limit.
+async fn start(stream: &mut TcpStream) -> io::Result<Bytes> {
+    let mut start = BytesMut::with_capacity(PREFACE.len());
+    while start.len() < PREFACE.len() && PREFACE.starts_with(&start) {
+        if stream.read_buf(&mut start).await? == 0 {
+            break;
+        }
+    }
+    Ok(start.freeze())
+}
+
+fn builder(patience: Patience) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
+        .header_read_timeout(patience.headers)
         // The buffer holds a request's head as a whole, so this bounds it; bodies go through in pieces.
         .max_buf_size(HEADER_BYTES as usize);
     builder
@@ -81,17 +139,7 @@ async fn connection(stream: TcpStream, edge: impl Edge, drain: CancellationToken
         .max_concurrent_streams(STREAMS)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_WITHIN);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(error = %error, "a connection broke off");
-    }
+    builder
 }
 
 /// HTTP/2 can end one request and keep the connection; HTTP/1.1 has to take what the client still sends.
@@ -100,3 +148,7 @@ fn with_body(request: Request<Incoming>) -> Request<Body> {
     let lingers = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
     request.map(|body| if lingers { Body::new(Lingering::new(body)) } else { Body::new(body) })
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -1,0 +1,148 @@
+//! What an answer holds until it is written, and how long that may take (docs/protocol.md, section 6). Knows nothing
+//! of calls: it sees bodies.
+
+use std::{
+    any::Any,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::Body as AnyBody;
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+
+/// Attaches `held` to an answer: it is dropped when the last byte of the answer is written, or its connection is gone.
+pub(super) fn hold<B>(answer: &mut Response<B>, held: impl Any + Send + Sync) {
+    answer.extensions_mut().insert(Held(Arc::new(held)));
+}
+
+#[derive(Clone)]
+struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Arc<dyn Any + Send + Sync>);
+
+/// The answers of one connection that are not written yet. They are told by two marks and not by one timer each:
+/// every answer has the mark of the time it was begun in.
+#[derive(Default)]
+pub(super) struct Unsent {
+    young: Mutex<Arc<()>>,
+}
+
+impl Unsent {
+    /// The answer's body, which knows when it is written.
+    pub(super) fn watch(&self, mut answer: Response<AnyBody>) -> Response<Sending> {
+        let young = Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner));
+        let hold = Hold { _mark: young, _held: answer.extensions_mut().remove() };
+        answer.map(|body| Sending { body, hold })
+    }
+
+    /// Returns when part of an answer has waited for longer than half of `within` to be written, at the latest when it
+    /// has waited for the whole.
+    pub(super) async fn overdue(&self, within: Duration) {
+        let mut old = Arc::default();
+        loop {
+            tokio::time::sleep(within / 2).await;
+            if Arc::strong_count(&old) > 1 {
+                return;
+            }
+            old = std::mem::take(&mut *self.young.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Hold {
+    _mark: Arc<()>,
+    _held: Option<Held>,
+}
+
+/// The body of an answer. Its bytes hold what the answer holds: the connection takes a body to its end long before
+/// it has written all of it.
+pub(super) struct Sending {
+    body: AnyBody,
+    hold: Hold,
+}
+
+struct Piece {
+    bytes: Bytes,
+    _hold: Hold,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let hold = &self.hold;
+        let held = |bytes| Bytes::from_owner(Piece { bytes, _hold: hold.clone() });
+        polled.map_ok(|frame| frame.map_data(held))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn what_an_answer_holds_stays_until_its_bytes_are_gone() {
+        let held = Arc::new(());
+        let mut answer = Response::new(AnyBody::from("text"));
+        hold(&mut answer, Arc::clone(&held));
+        let mut body = Unsent::default().watch(answer).into_body();
+        assert_eq!(body.size_hint().exact(), Some(4));
+        let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(body.is_end_stream());
+        drop(body);
+        assert_eq!(
+            (&bytes[..], Arc::strong_count(&held)),
+            (&b"text"[..], 2),
+            "the body is over, its bytes are there"
+        );
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_written_is_overdue_and_those_that_are_never() {
+        let unsent = Unsent::default();
+        let quick = async {
+            for _ in 0..1000 {
+                let answer = unsent.watch(Response::new(AnyBody::from("text")));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                drop(answer);
+            }
+        };
+        tokio::select! {
+            () = quick => {}
+            () = unsent.overdue(WITHIN) => panic!("each was written within a second"),
+        }
+        let began = Instant::now();
+        let _slow = unsent.watch(Response::new(AnyBody::from("text")));
+        unsent.overdue(WITHIN).await;
+        assert!((WITHIN / 2..=WITHIN).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+}
