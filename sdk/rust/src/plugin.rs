@@ -89,6 +89,9 @@ pub trait Plugin: Sized + Send + Sync + 'static {
 
     /// No gateway uses this configuration any longer, or the process stops: flush. Calls that began before may
     /// still be under way. Never exits the process.
+    ///
+    /// A gateway that crashed doesn't say that it is gone: what it used is flushed when the process stops, or when
+    /// the instance has to make room for newer configurations.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }

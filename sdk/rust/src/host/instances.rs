@@ -1,7 +1,7 @@
 //! One instance of a plugin per configuration digest, the last four; who holds which.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
 };
 
@@ -10,11 +10,31 @@ use tokio::sync::OnceCell;
 /// Instances kept: the one in use, its successor while a change rolls out, and room for two more gateways.
 const KEPT: usize = 4;
 
+/// Holders noted of an instance: more than any installation has gateways. One that crashed never lets go; past this
+/// number the one that was seen least recently is forgotten.
+const HOLDERS: usize = 64;
+
 struct Instance<P> {
     digest: String,
-    /// The gateway processes that initialised it and did not let go of it.
-    holders: BTreeSet<String>,
+    /// The gateway processes that initialised it and did not let go of it, the one seen last at the end.
+    holders: VecDeque<String>,
     plugin: Arc<P>,
+}
+
+impl<P> Instance<P> {
+    fn hold(&mut self, gateway: &str) {
+        self.let_go(gateway);
+        self.holders.push_back(gateway.to_owned());
+        if self.holders.len() > HOLDERS {
+            self.holders.pop_front();
+        }
+    }
+
+    /// Whether `gateway` held it.
+    fn let_go(&mut self, gateway: &str) -> bool {
+        let place = self.holders.iter().position(|holder| holder == gateway);
+        place.and_then(|place| self.holders.remove(place)).is_some()
+    }
 }
 
 /// The instances, oldest first. A call only reads; initialising and letting go write, and never while awaiting.
@@ -75,10 +95,10 @@ impl<P> Instances<P> {
         let known = ready.iter().position(|instance| instance.digest == digest);
         let mut instance = known.and_then(|position| ready.remove(position)).unwrap_or_else(|| Instance {
             digest: digest.to_owned(),
-            holders: BTreeSet::new(),
+            holders: VecDeque::new(),
             plugin,
         });
-        instance.holders.insert(gateway.to_owned());
+        instance.hold(gateway);
         ready.push_back(instance);
         if ready.len() > KEPT { ready.pop_front().map(|replaced| replaced.plugin) } else { None }
     }
@@ -88,7 +108,7 @@ impl<P> Instances<P> {
         let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);
         let mut released = Vec::new();
         for mut instance in std::mem::take(&mut *ready) {
-            let held = instance.holders.remove(gateway);
+            let held = instance.let_go(gateway);
             if held && instance.holders.is_empty() {
                 released.push(instance.plugin);
             } else {

@@ -218,6 +218,25 @@ async fn an_instance_goes_with_the_last_gateway_that_holds_it_and_flushes_in_rev
 }
 
 #[tokio::test]
+async fn gateways_that_crashed_are_forgotten_once_there_are_too_many() {
+    let mut client = client();
+    for crashed in 0..200 {
+        named(&mut client, &format!("crashed-{crashed}"), "z1").await;
+        named(&mut client, "alive", "z1").await;
+    }
+    // The one alive was seen all the time, and with it the last 63 that came.
+    let shutdown = |gateway: String| wire::ShutdownRequest { gateway_instance_id: gateway };
+    let stopped = || STOPPED.lock().unwrap().iter().any(|name| name == "z1");
+    for gone in (137..200).map(|gone| format!("crashed-{gone}")) {
+        client.shutdown(shutdown(gone)).await.unwrap();
+    }
+    assert!(!stopped());
+    assert_eq!(remark(&mut client, "z1").await, "z1 1 0");
+    client.shutdown(shutdown("alive".to_owned())).await.unwrap();
+    assert!(stopped());
+}
+
+#[tokio::test]
 async fn a_wrong_configuration_is_an_invalid_argument_that_names_the_field_and_not_the_value() {
     let mut client = client();
     for (config, message) in [
