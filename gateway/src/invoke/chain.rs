@@ -214,7 +214,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         let went = match read {
             Ok(said) => Went::said(said),
             Err(mut failure) => {
-                if cut && failure.reason == Reason::Timeout {
+                if cut && failure.ran_out {
                     failure.reason = Reason::Budget;
                 }
                 Went::failed(failure)

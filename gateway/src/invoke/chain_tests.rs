@@ -35,7 +35,7 @@ const LIMITS: ReplyLimits =
 enum Script {
     Say(BeforeToolCallResponse),
     Fail(Reason),
-    Hang,
+    Hang(Reason),
 }
 
 /// Plugins by index of their step, and what they were sent.
@@ -62,11 +62,10 @@ impl Plugins for Scripted {
         self.called.lock().expect("no panic").push((step.plugin, tool_call::<P>(&payload), limit));
         match self.scripts[&step.plugin].clone() {
             Script::Say(reply) => Ok(Replied { bytes: reply.encode_to_vec().into(), queue: Duration::ZERO }),
-            Script::Fail(reason) => Err(Failure { reason, status: None, detail: "it was told to".into() }),
-            Script::Hang => {
+            Script::Fail(reason) => Err(Failure::new(reason, "it was told to")),
+            Script::Hang(reason) => {
                 tokio::time::sleep(limit).await;
-                let reason = Reason::Timeout;
-                Err(Failure { reason, status: None, detail: "it did not answer in time".into() })
+                Err(Failure::ran_out(reason, "it did not answer in time"))
             }
         }
     }
@@ -318,7 +317,7 @@ async fn observers_are_told_when_the_caller_goes_away() {
     let setup = Setup::default()
         .step(Mode::Observe, SKIP, continues())
         .step(Mode::Enforce, FAIL, patches("a"))
-        .step(Mode::Enforce, FAIL, Script::Hang)
+        .step(Mode::Enforce, FAIL, Script::Hang(Reason::Timeout))
         .step(Mode::Observe, SKIP, continues());
     let plan = Plan { steps: setup.steps, digest: "digest".into() };
     let ctx = context();
@@ -342,7 +341,7 @@ async fn dead_advisory_steps_leave_a_later_enforcing_step_its_time() {
     let secs = Duration::from_secs;
     let mut setup = Setup::default();
     for _ in 0..4 {
-        setup = setup.step(Mode::Advise, SKIP, Script::Hang);
+        setup = setup.step(Mode::Advise, SKIP, Script::Hang(Reason::Timeout));
     }
     let setup = setup.step(Mode::Enforce, FAIL, continues()).timeouts(&[
         secs(10),
@@ -364,7 +363,7 @@ async fn dead_advisory_steps_leave_a_later_enforcing_step_its_time() {
 async fn dead_advisory_steps_alone_end_in_continue() {
     let mut setup = Setup::default();
     for _ in 0..4 {
-        setup = setup.step(Mode::Advise, SKIP, Script::Hang);
+        setup = setup.step(Mode::Advise, SKIP, Script::Hang(Reason::Timeout));
     }
     let (ended, _) = setup.timeouts(&[Duration::from_secs(10); 4]).run().await;
     assert_eq!(ended.result.as_ref().ok(), Some(&Decided::Continue));
@@ -385,13 +384,28 @@ async fn dead_advisory_steps_alone_end_in_continue() {
 async fn an_enforcing_step_without_any_time_left_is_budget_exhausted() {
     let secs = Duration::from_secs;
     let setup = Setup::default()
-        .step(Mode::Enforce, SKIP, Script::Hang)
-        .step(Mode::Enforce, FAIL, Script::Hang)
+        .step(Mode::Enforce, SKIP, Script::Hang(Reason::Timeout))
+        .step(Mode::Enforce, FAIL, Script::Hang(Reason::Timeout))
         .timeouts(&[secs(15), secs(15)]);
     let (ended, _) = setup.run().await;
     let error = ended.result.as_ref().expect_err("no decision");
     assert_eq!(error.code, Code::BudgetExhausted);
     assert_eq!(ended.steps[1].reason, Some(Reason::Budget));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_below_the_steps_own_time_out_is_the_budgets_whatever_the_step_waited_for() {
+    let secs = Duration::from_secs;
+    for reason in [Reason::Timeout, Reason::Unreachable, Reason::NotReady, Reason::BulkheadFull] {
+        for (time_out, expected) in [(secs(20), Reason::Budget), (secs(5), reason)] {
+            let setup = Setup::default().step(Mode::Enforce, FAIL, Script::Hang(reason));
+            let (ended, _) = setup.timeouts(&[time_out]).run().await;
+            assert_eq!(ended.steps[0].reason, Some(expected), "{time_out:?}");
+        }
+        let setup = Setup::default().step(Mode::Enforce, FAIL, Script::Fail(reason)).timeouts(&[secs(20)]);
+        let (ended, _) = setup.run().await;
+        assert_eq!(ended.steps[0].reason, Some(reason), "no limit elapsed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -418,7 +432,7 @@ proptest! {
             for (mode, fail, _, hangs) in &steps {
                 let mode = [Mode::Enforce, Mode::Advise, Mode::Observe][*mode];
                 let on_error = if *fail { FAIL } else { SKIP };
-                setup = setup.step(mode, on_error, if *hangs { Script::Hang } else { continues() });
+                setup = setup.step(mode, on_error, if *hangs { Script::Hang(Reason::Timeout) } else { continues() });
             }
             let timeouts: Vec<_> = steps.iter().map(|step| Duration::from_millis(step.2)).collect();
             let started = Instant::now();

@@ -179,11 +179,14 @@ impl PluginClient {
         let deadline = Instant::now() + request.limit;
         let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
         let place = self.bulkhead.enter(wait).await.map_err(|full| {
-            let detail = match full {
-                Full::Queue => "too many calls under way and waiting",
-                Full::Wait => "no place became free in time",
-            };
-            Failure::new(Reason::BulkheadFull, detail)
+            let reason = Reason::BulkheadFull;
+            match full {
+                Full::Queue => Failure::new(reason, "too many calls under way and waiting"),
+                Full::Wait if wait == request.limit => {
+                    Failure::ran_out(reason, "no place became free in time")
+                }
+                Full::Wait => Failure::new(reason, "no place became free in time"),
+            }
         })?;
         let bytes = self.send(request, deadline).await?;
         Ok(Replied { bytes, queue: place.waited })
@@ -323,7 +326,7 @@ impl PluginClient {
             Ok(Ok(live)) => Ok(live),
             Ok(Err(Down::Away(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
             Ok(Err(Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
-            Err(_) => Err(Failure::new(Reason::Unreachable, "no connection in time")),
+            Err(_) => Err(Failure::ran_out(Reason::Unreachable, "no connection in time")),
         }
     }
 
@@ -331,7 +334,7 @@ impl PluginClient {
         match tokio::time::timeout_at(deadline, self.endpoint.initialise(live, seen)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Down::Away(detail) | Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
-            Err(_) => Err(Failure::new(Reason::NotReady, "Initialize is still under way")),
+            Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
         }
     }
 }
@@ -351,5 +354,6 @@ fn failure(error: &ExchangeError, live: &Live) -> Failure {
         ExchangeError::StreamRefused | ExchangeError::Lost(_) => Some(tonic::Code::Unavailable),
         _ => None,
     };
-    Failure { reason, status, detail: live.config.shown_error(error) }
+    let ran_out = matches!(error, ExchangeError::TimedOut);
+    Failure { reason, status, ran_out, detail: live.config.shown_error(error) }
 }

@@ -211,7 +211,7 @@ async fn call_waits_for_initialize_until_its_limit_and_initialize_goes_on() {
     let client = Client::new(&registered(place.endpoint()));
     client.until(|status| status.why == Why::Initializing).await;
     let failure = client.tool_call(Duration::from_millis(50)).await.expect_err("no answer yet");
-    assert_eq!(failure.reason, Reason::NotReady);
+    assert_eq!((failure.reason, failure.ran_out), (Reason::NotReady, true));
     let waiting = client.tool_call(SOON);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
@@ -233,7 +233,7 @@ async fn dial_that_hangs_is_unreachable_within_the_limit() {
     let _silent = place.start(Process::new(&Arc::new(script)));
     let since = std::time::Instant::now();
     let failure = client.tool_call(Duration::from_millis(200)).await.expect_err("no connection");
-    assert_eq!(failure.reason, Reason::Unreachable, "{failure}");
+    assert_eq!((failure.reason, failure.ran_out), (Reason::Unreachable, true), "{failure}");
     assert!(since.elapsed() < SOON / 4);
 }
 
@@ -268,6 +268,33 @@ async fn one_place_serialises_the_plugin() {
 }
 
 #[tokio::test]
+async fn wait_for_a_place_that_the_calls_limit_ends_says_so() {
+    let arrived = Arc::new(Notify::new());
+    let script = {
+        let arrived = Arc::clone(&arrived);
+        Arc::new(Script::calling(move |_| {
+            arrived.notify_one();
+            std::future::pending()
+        }))
+    };
+    let client = Client::built_in(&script, |plugin| {
+        plugin.limits.in_flight = 1;
+        plugin.limits.queue_wait = Some(Span(SOON));
+    });
+    client.until_ready().await;
+    let held = client.tool_call(SECOND);
+    tokio::pin!(held);
+    tokio::select! {
+        result = &mut held => panic!("{result:?}"),
+        () = arrived.notified() => {}
+    }
+    let queued = client.tool_call(SECOND / 20).await.expect_err("no place");
+    assert_eq!((queued.reason, queued.ran_out), (Reason::BulkheadFull, true));
+    let held = held.await.expect_err("no answer");
+    assert_eq!((held.reason, held.ran_out), (Reason::Timeout, true));
+}
+
+#[tokio::test]
 async fn full_queue_and_ended_wait_are_bulkhead_full() {
     let arrived = Arc::new(Notify::new());
     let script = {
@@ -294,7 +321,7 @@ async fn full_queue_and_ended_wait_are_bulkhead_full() {
         (failure, since.elapsed())
     });
     let queued = queued.expect_err("the wait is a tenth of the limit");
-    assert_eq!(queued.reason, Reason::BulkheadFull);
+    assert_eq!((queued.reason, queued.ran_out), (Reason::BulkheadFull, false));
     assert!(since.elapsed() >= SECOND / 10);
     assert_eq!(turned_away.0.expect_err("the queue is full").reason, Reason::BulkheadFull);
     assert!(turned_away.1 < SECOND / 10, "at once");
