@@ -20,8 +20,20 @@ use tokio::runtime::Runtime;
 use super::edge_support::{POINT, assert_no_panic};
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
-/// What is the tenant's alone, and stands in everything that is about it.
-const CANARIES: [&str; 2] = ["canary-of-the-first", "canary-of-the-second"];
+/// Stands in everything that is about the tenant, and in nothing that is about the other.
+const OWN: [&str; 2] = ["of-the-first", "of-the-second"];
+/// Begins what no log may hold: payloads, labels, configuration.
+const SECRET: &str = "secret";
+
+/// A value of one tenant that is never logged.
+fn secret(what: &str, tenant: usize) -> String {
+    format!("{SECRET}-{what}-{}", OWN[tenant])
+}
+
+/// A fact about a call that may be logged (G28): its user, its tool.
+fn fact(what: &str, tenant: usize) -> String {
+    format!("{what}-{}", OWN[tenant])
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Way {
@@ -46,13 +58,16 @@ struct World {
     grpc: [GrpcClient; 2],
 }
 
-/// Says all it knows: the tenant's config, its context and the payload come back in notices and in a patch.
+/// Says all it knows: the tenant's config and its context come back in details of notices and in a patch. Its messages
+/// are logged, so they name the user alone.
 fn talkative(seen: &Seen) -> Act {
     let context = seen.call.context.clone().unwrap_or_default();
     let config = String::from_utf8_lossy(&seen.call.tenant_config).into_owned();
-    let said = notice(NoticeKind::Info, "SEEN", &config, &json!({ "labels": context.labels }));
+    let user = context.user_id.unwrap_or_default();
+    let details = json!({ "labels": context.labels, "config": config });
+    let said = notice(NoticeKind::Info, "SEEN", &user, &details);
     let act = match context.session_id.as_deref() {
-        Some("block") => Act::cancel("NO", &config),
+        Some("block") => Act::cancel("NO", &user),
         _ => Act::pass(),
     };
     let act = act.with_notice(said);
@@ -74,10 +89,11 @@ async fn world() -> World {
     let mut setup = Gateway::with().plugin(&shared).plugin(&own).binding("shared", 10).binding_with(
         "own",
         20,
-        &json!({ "tenant": TENANTS[0], "config": { "note": CANARIES[0] } }),
+        &json!({ "tenant": TENANTS[0], "config": { "note": secret("config", 0) } }),
     );
-    for (tenant, canary) in TENANTS.iter().zip(CANARIES) {
-        let members = json!({ "labels": { "l": canary }, "config": { "shared": { "note": canary } } });
+    for (index, tenant) in TENANTS.iter().enumerate() {
+        let config = json!({ "shared": { "note": secret("config", index) } });
+        let members = json!({ "labels": { "l": secret("plan", index) }, "config": config });
         setup = setup.tenant_with(tenant, &members);
     }
     let gateway = setup.start().await;
@@ -89,27 +105,29 @@ async fn world() -> World {
 impl World {
     /// The whole answer, as text.
     async fn act(&self, act: Turn) -> String {
-        let canary = CANARIES[act.tenant];
+        let user = fact("user", act.tenant);
+        let (label, text) = (secret("label", act.tenant), secret("payload", act.tenant));
         let session = if act.blocks { "block" } else { "pass" };
-        let context = json!({ "session_id": session, "labels": { "l": canary }, "user_id": canary });
+        let context = json!({ "session_id": session, "labels": { "l": label }, "user_id": user });
         let http = async |point, payload| {
             let body = json!({ "context": context, "payload": payload });
             let answer = self.http[act.tenant].post(point, &body).await;
             format!("{:?}{}", answer.headers, answer.text)
         };
         match act.way {
-            Way::Http => http(POINT, json!({ "tool_name": "t", "args": { "a": canary } })).await,
-            Way::Response => http(ExtensionPoint::BeforeResponse, json!({ "content": canary })).await,
+            Way::Http => http(POINT, json!({ "tool_name": "t", "args": { "a": text } })).await,
+            Way::Response => http(ExtensionPoint::BeforeResponse, json!({ "content": text })).await,
             Way::Grpc => {
                 let request = BeforeToolCallRequest {
                     context: Some(RequestContext {
                         session_id: Some(session.into()),
-                        labels: [("l".into(), canary.into())].into(),
+                        labels: [("l".into(), label)].into(),
+                        user_id: Some(user),
                         ..RequestContext::default()
                     }),
                     payload: Some(BeforeToolCallPayload {
-                        tool_name: canary.into(),
-                        args: "[]".into(),
+                        tool_name: fact("tool", act.tenant),
+                        args: json!([text]).to_string().into(),
                         ..BeforeToolCallPayload::default()
                     }),
                     ..BeforeToolCallRequest::default()
@@ -137,10 +155,10 @@ impl World {
     }
 }
 
-/// The text holds the tenant's canary, so that it could hold one, and not the other's.
+/// The text holds something of the tenant, so that it could hold anything, and nothing of the other.
 fn assert_own(tenant: usize, text: &str) {
-    assert!(text.contains(CANARIES[tenant]), "nothing of its own: {text}");
-    assert!(!text.contains(CANARIES[1 - tenant]), "{} sees the other: {text}", TENANTS[tenant]);
+    assert!(text.contains(OWN[tenant]), "nothing of its own: {text}");
+    assert!(!text.contains(OWN[1 - tenant]), "{} sees the other: {text}", TENANTS[tenant]);
 }
 
 fn acts() -> impl Strategy<Value = Vec<Turn>> {
@@ -165,9 +183,7 @@ fn no_byte_of_one_tenant_is_in_a_call_or_an_answer_of_the_other() {
     assert!(own > 0 && own < world.shared.counts().calls, "both plugins were called: {own}");
     assert_no_panic(&world.gateway);
     let log = world.gateway.log().to_string();
-    assert!(
-        CANARIES.iter().all(|canary| !log.contains(canary)),
-        "payloads and config are never logged: {log}"
-    );
+    assert!(!log.contains(SECRET), "payloads, labels and config are never logged: {log}");
+    assert!((0..2).all(|tenant| log.contains(&fact("user", tenant))), "the calls are in the log: {log}");
     runtime.block_on(async { drop(world) });
 }
