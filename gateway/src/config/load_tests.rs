@@ -146,7 +146,7 @@ fn a_variable_that_nobody_set_is_found_with_all_other_mistakes() {
         each.collect::<Vec<_>>()
     };
     let expected = ("/plugins/0/config/a/0/b".to_owned(), not_set.to_owned());
-    assert_eq!(found(&text), [expected.clone()]);
+    assert_eq!(found(&text), std::slice::from_ref(&expected));
     let both = found(&format!("{text}limits: {{ in_flight: 0 }}\n"));
     assert_eq!(both.len(), 2, "{both:?}");
     assert!(both.contains(&expected), "{both:?}");

@@ -159,22 +159,7 @@ pub(super) async fn initialize(
                  `limits.initialize`"
             ),
         ),
-        Err(ExchangeError::Status(status)) => {
-            let shown = prepared.shown_status(&status);
-            match status.code() {
-                tonic::Code::InvalidArgument => refused(
-                    Refusal::ConfigRefused,
-                    format!("the plugin refused `config` with {shown}: correct `config`"),
-                ),
-                tonic::Code::Unavailable => {
-                    Err(Uninitialised::Unavailable(format!("Initialize was answered with {shown}")))
-                }
-                _ => refused(
-                    Refusal::InitializeFailed,
-                    format!("Initialize was answered with {shown}: see the plugin's own log"),
-                ),
-            }
-        }
+        Err(ExchangeError::Status(status)) => Err(of_status(&status, prepared)),
         Err(ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail)) => refused(
             Refusal::InitializeFailed,
             format!(
@@ -189,6 +174,25 @@ pub(super) async fn initialize(
         Err(ExchangeError::StreamRefused) => {
             Err(Uninitialised::Unavailable("the plugin refused the stream of Initialize".into()))
         }
+    }
+}
+
+/// What a plugin's own status means (docs/protocol.md, section 2).
+fn of_status(status: &tonic::Status, prepared: &Prepared) -> Uninitialised {
+    let shown = prepared.shown_status(status);
+    let refused = |refusal, advice| Uninitialised::Refused(Refused::new(refusal, advice));
+    match status.code() {
+        tonic::Code::InvalidArgument => refused(
+            Refusal::ConfigRefused,
+            format!("the plugin refused `config` with {shown}: correct `config`"),
+        ),
+        tonic::Code::Unavailable => {
+            Uninitialised::Unavailable(format!("Initialize was answered with {shown}"))
+        }
+        _ => refused(
+            Refusal::InitializeFailed,
+            format!("Initialize was answered with {shown}: see the plugin's own log"),
+        ),
     }
 }
 
