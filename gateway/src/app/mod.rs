@@ -86,7 +86,8 @@ impl App {
             return Err(loaded.render(&problems));
         };
         let observed = Arc::new(telemetry.clone());
-        let routes = Routes { table, clients: clients.clone(), replies: reply_limits(config), observed };
+        let (replies, abort) = (reply_limits(config), CancellationToken::new());
+        let routes = Routes { table, clients: clients.clone(), replies, observed, abort: abort.clone() };
         let gateway = Gateway {
             auth,
             invoker: Invoker::new(routes, config.limits.budget.0),
@@ -94,7 +95,7 @@ impl App {
             limits: Limits { request: bytes(config.limits.request), detail: config.answer.detail },
             statuses: block_statuses(config),
             telemetry,
-            abort: CancellationToken::new(),
+            abort,
         };
         let gateway = Arc::new(gateway);
         gauges::register(&gateway, &clients);

@@ -46,8 +46,8 @@ impl Publisher {
                 }
                 let replies = reply_limits(&self.config);
                 let observed = Arc::new(self.gateway.telemetry.clone());
-                let clients = self.clients.clone();
-                self.gateway.invoker.publish(Routes { table, clients, replies, observed });
+                let (clients, abort) = (self.clients.clone(), self.gateway.abort.clone());
+                self.gateway.invoker.publish(Routes { table, clients, replies, observed, abort });
                 tracing::info!(
                     event = "table.published",
                     revision = FILE_REVISION,

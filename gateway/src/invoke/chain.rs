@@ -41,6 +41,9 @@ pub trait Plugins: Send + Sync {
 
     /// Hands the call to the queue of a plugin that observes; never waits.
     fn observe<P: ExtensionPoint>(&self, step: &Step, call: wire::Call, payload: Arc<P::Payload>, depth: u32);
+
+    /// Whether the gateway gives up the calls under way.
+    fn given_up(&self) -> bool;
 }
 
 /// One run of a plan.
@@ -319,7 +322,12 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| {
             self.break_off();
-            wire::ChainResult { code: Some(Code::Cancelled.as_str().into()), ..wire::ChainResult::default() }
+            let code = match self.plugins.given_up() {
+                _ if std::thread::panicking() => Code::Internal,
+                true => Code::Draining,
+                false => Code::Cancelled,
+            };
+            wire::ChainResult { code: Some(code.as_str().into()), ..wire::ChainResult::default() }
         });
         for (step, payload) in std::mem::take(&mut self.observers) {
             let call = self.call(step, Some(end.clone()));

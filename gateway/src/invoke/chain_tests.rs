@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::FutureExt;
 use hookgate_proto::{
     plugin::v1::{
         self as wire, BeforeToolCallResponse, Cancel, Continue,
@@ -44,6 +45,7 @@ struct Scripted {
     scripts: HashMap<usize, Script>,
     called: Mutex<Vec<(usize, BeforeToolCallPayload, Duration)>>,
     observed: Mutex<Vec<(usize, BeforeToolCallPayload, wire::ChainResult)>>,
+    given_up: bool,
 }
 
 fn tool_call<P: ExtensionPoint>(payload: &P::Payload) -> BeforeToolCallPayload {
@@ -79,6 +81,10 @@ impl Plugins for Scripted {
     ) {
         let seen = (step.plugin, tool_call::<P>(&payload), call.chain_result.expect("observers are told"));
         self.observed.lock().expect("no panic").push(seen);
+    }
+
+    fn given_up(&self) -> bool {
+        self.given_up
     }
 }
 
@@ -334,6 +340,37 @@ async fn observers_are_told_when_the_caller_goes_away() {
         observed.iter().map(|(plugin, payload, _)| (*plugin, payload.tool_name.as_str())).collect();
     assert_eq!(seen, [(0, "fs.read"), (3, "a")]);
     assert!(observed.iter().all(|(_, _, end)| end.code.as_deref() == Some("CANCELLED")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_are_told_when_it_is_the_gateway_that_breaks_off() {
+    for (given_up, panics, expected) in [(true, false, "DRAINING"), (false, true, "INTERNAL")] {
+        let mut setup =
+            Setup::default().step(Mode::Enforce, FAIL, Script::Hang).step(Mode::Observe, SKIP, continues());
+        setup.plugins.given_up = given_up;
+        if panics {
+            setup.plugins.scripts.clear();
+        }
+        let plan = Plan { steps: setup.steps, digest: "digest".into() };
+        let ctx = context();
+        let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
+        let (plugins, mut broken_off) = (&setup.plugins, Vec::new());
+        let chain = Chain::<BeforeToolCall, _>::new(
+            &ctx,
+            &plan,
+            plugins,
+            &LIMITS,
+            budget,
+            payload(),
+            &mut broken_off,
+        );
+        let run = std::panic::AssertUnwindSafe(chain.run(1)).catch_unwind();
+        let ended = tokio::time::timeout(Duration::from_millis(100), run).await;
+        assert_eq!(ended.is_ok_and(|ended| ended.is_err()), panics);
+        let observed = setup.plugins.observed.lock().expect("no panic");
+        let codes: Vec<_> = observed.iter().map(|(_, _, end)| end.code.as_deref()).collect();
+        assert_eq!(codes, [Some(expected)]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

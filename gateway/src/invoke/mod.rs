@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::CallContext,
@@ -49,6 +50,8 @@ pub struct Routes {
     pub replies: ReplyLimits,
     /// Is told what observers made of their calls.
     pub observed: Arc<dyn ObserverSink>,
+    /// Cancelled when the calls under way are given up.
+    pub abort: CancellationToken,
 }
 
 /// Runs chains over the routes that are in force.
@@ -126,5 +129,9 @@ impl Plugins for Routes {
         depth: u32,
     ) {
         observe::enqueue::<P>(self, step, call, payload, depth);
+    }
+
+    fn given_up(&self) -> bool {
+        self.abort.is_cancelled()
     }
 }

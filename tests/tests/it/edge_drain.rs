@@ -93,10 +93,13 @@ async fn idle_connections_are_told_to_go() {
 #[tokio::test]
 async fn no_connection_is_taken_once_the_grace_period_is_over() {
     let plugin = FakePlugin::named("stuck").at(POINT, Act::hang()).start().await;
+    let observer = FakePlugin::named("observer").start().await;
     let gateway = Gateway::with()
         .tenant("acme")
         .plugin(&plugin)
+        .plugin(&observer)
         .binding_with("stuck", 10, &json!({ "timeout": "60s" }))
+        .binding_with("observer", 20, &json!({ "mode": "observe" }))
         .set("/limits/budget", "60s")
         .set("/drain/finish", "1s")
         .start()
@@ -115,6 +118,8 @@ async fn no_connection_is_taken_once_the_grace_period_is_over() {
     let answer = stuck.await.unwrap();
     assert_eq!((answer.status, &answer.body["code"]), (503, &json!("DRAINING")), "{answer:?}");
     assert_eq!(gateway.exited().await.code, Some(0));
+    let told = observer.seen().into_iter().filter_map(|seen| seen.call.chain_result?.code);
+    assert_eq!(Vec::from_iter(told), ["DRAINING"], "nobody but the gateway ended it");
 }
 
 #[tokio::test]
