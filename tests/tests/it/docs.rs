@@ -7,7 +7,13 @@ use std::{
 };
 
 use hookgate::{config, routing::RouteTable};
-use hookgate_tests::repository;
+use hookgate_proto::{
+    gateway::v1::BeforeToolCallRequest,
+    types::v1::{BeforeToolCallPayload, ExtensionPoint},
+};
+use hookgate_tests::{gateway::Gateway, repository, token::token};
+use serde_json::{Value, json};
+use tonic_types::StatusExt;
 
 /// README.md and everything in docs/, relative to the repository.
 fn pages() -> Vec<PathBuf> {
@@ -216,11 +222,44 @@ fn every_json_example_of_the_protocol_parses() {
     let blocks = parts(&protocol()).1;
     let examples: Vec<_> = blocks.iter().filter(|(language, _)| language == "json").collect();
     for (_, text) in &examples {
-        if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
+        if let Err(error) = serde_json::from_str::<Value>(text) {
             panic!("{error}:\n{text}");
         }
     }
     assert!(examples.len() >= 4, "requests, answers, a block and an error are shown");
+}
+
+/// The example of an error of the request, against the answers of a real gateway.
+#[tokio::test]
+async fn the_example_of_an_invalid_request_is_what_a_gateway_answers() {
+    let gateway = Gateway::with().tenant("acme").start().await;
+    let body = json!({
+        "payload": { "tool_name": "fs.read", "args": {}, "colour": "red" },
+        "context": { "tenant": "acme" },
+    });
+    let mut answer = gateway.http(&token("acme")).post(ExtensionPoint::BeforeToolCall, &body).await.body;
+    let blocks = parts(&protocol()).1;
+    let examples = blocks.iter().filter_map(|(_, text)| serde_json::from_str::<Value>(text).ok());
+    let mut example =
+        examples.into_iter().find(|example| example["code"] == "PAYLOAD_INVALID").expect("it is there");
+    for shown in [&mut answer, &mut example] {
+        shown["request_id"] = json!("another each time");
+    }
+    assert_eq!(answer, example, "docs/protocol.md, section 4, should show {answer:#}");
+
+    let request = BeforeToolCallRequest {
+        payload: Some(BeforeToolCallPayload { args: r#"{"a":1"#.into(), ..BeforeToolCallPayload::default() }),
+        ..BeforeToolCallRequest::default()
+    };
+    let mut grpc = gateway.grpc(&token("acme")).await.client;
+    let status = grpc.before_tool_call(request).await.expect_err("it is invalid");
+    let (_, example) = blocks.iter().find(|(_, text)| text.contains("rpc.BadRequest")).expect("it is there");
+    let violations = status.get_details_bad_request().expect("mistakes are listed").field_violations;
+    assert_eq!(violations.len(), example.matches("field_violations").count());
+    let said = violations.into_iter().flat_map(|wrong| [wrong.field, wrong.description]);
+    for text in said.chain([status.message().to_owned()]) {
+        assert!(example.contains(&text), "docs/protocol.md, section 4, should show {text:?}:\n{example}");
+    }
 }
 
 #[test]

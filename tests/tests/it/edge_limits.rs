@@ -5,14 +5,14 @@ use std::time::Duration;
 use hookgate::error::Code;
 use hookgate_proto::gateway::v1::BeforeToolCallRequest;
 use hookgate_tests::{
-    agent::path,
+    agent::{HttpAgent, path},
     fake::{Act, FakePlugin, Gate},
     gateway::Gateway,
     token::token,
 };
 use prost::Message;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::{io::AsyncWriteExt, net::TcpSocket, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::edge_support::{
@@ -136,6 +136,47 @@ async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_n
     }
     assert_eq!(acme.call(POINT, payload()).await.status, 200, "the places are given back");
     assert_eq!(plugin.counts().calls, 3, "the calls refused reached nobody");
+}
+
+#[tokio::test]
+async fn an_answer_that_its_client_does_not_read_holds_the_tenants_place() {
+    const LARGE: usize = 16 << 20; // more than sockets hold
+    let setup = Gateway::with().tenant_with("acme", &json!({ "limits": { "in_flight": 1 } }));
+    let gateway = setup.set("/limits/request", "16MiB").start().await;
+    let (agent, token) = (gateway.http(&token("acme")), token("acme"));
+
+    let body = body_of(LARGE);
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+         content-type: application/json\r\ncontent-length: {LARGE}\r\n\r\n",
+        path(POINT)
+    );
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut http = socket.connect(gateway.data_addr()).await.unwrap();
+    http.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await.unwrap();
+    http.readable().await.unwrap(); // the answer is begun
+    assert_http_error(&agent.call(POINT, payload()).await, Code::TenantLimited);
+    drop(http);
+    until_taken(&agent).await;
+
+    let message = frame(&message_of(LARGE));
+    let grpc = grpc_request(gateway.data_addr(), METHOD, &token, message).send().await.unwrap();
+    assert_eq!(grpc.status(), 200); // its headers are there, its body is not asked for
+    assert_http_error(&agent.call(POINT, payload()).await, Code::TenantLimited);
+    drop(grpc);
+    until_taken(&agent).await;
+}
+
+/// Waits until the tenant's place is free, which only a call tells.
+async fn until_taken(agent: &HttpAgent) {
+    for _ in 0..500 {
+        if agent.call(POINT, payload()).await.status == 200 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the place is never given back");
 }
 
 #[tokio::test]
