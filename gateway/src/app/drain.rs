@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::join_all;
 use tokio::{
     signal::unix::{SignalKind, signal as listen},
+    sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -22,20 +23,36 @@ const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
 const OBSERVERS: Duration = Duration::from_millis(1500);
 
-/// Returns when the process is asked to end: SIGTERM or Ctrl-C.
-pub(super) async fn signal() {
-    let (terminate, interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
-    match (terminate, interrupt) {
-        (Ok(mut terminate), Ok(mut interrupt)) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+/// The requests to end the process, SIGTERM or Ctrl-C, that nobody has taken yet. It listens from when it is made, so
+/// that none is lost between two who wait.
+pub(super) struct Signals(Arc<Semaphore>);
+
+impl Signals {
+    pub(super) fn listen() -> Self {
+        let asked = Arc::new(Semaphore::new(0));
+        match (listen(SignalKind::terminate()), listen(SignalKind::interrupt())) {
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                let asked = Arc::clone(&asked);
+                tokio::spawn(async move {
+                    loop {
+                        tokio::select! {
+                            _ = terminate.recv() => {}
+                            _ = interrupt.recv() => {}
+                        }
+                        asked.add_permits(1);
+                    }
+                });
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
             }
         }
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
-            std::future::pending().await
-        }
+        Signals(asked)
+    }
+
+    /// Takes the next one.
+    pub(super) async fn next(&self) {
+        self.0.acquire().await.expect("the semaphore is never closed").forget();
     }
 }
 

@@ -107,14 +107,14 @@ impl App {
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
-        let clients = self.clients.clone();
+        let (clients, signals) = (self.clients.clone(), drain::Signals::listen());
         let bound = self.bind().await?;
         let started = tokio::select! {
             started = bound.start() => started.map(Some),
-            () = drain::signal() => Ok(None),
+            () = signals.next() => Ok(None),
         };
         match started {
-            Ok(Some(running)) => running.until(drain::signal).await,
+            Ok(Some(running)) => running.until(|| signals.next()).await,
             // Nothing was served yet, but plugins may have been initialised.
             Ok(None) => drain::let_go(&clients).await,
             Err(error) => {
