@@ -12,6 +12,10 @@ use super::{
     tree::child,
 };
 
+/// What a file needs at least to say whose tokens are taken.
+const SMALLEST_AUTH: &str = "auth: { issuers: [{ issuer: me, audience: hookgate, keys: [{ alg: HS256, secret: \
+                             \"${HOOKGATE_JWT_SECRET}\" }] }] }";
+
 /// What does not fit the schema.
 #[derive(Default)]
 pub(super) struct Misfits {
@@ -139,9 +143,12 @@ impl Validation<'_> {
             if misspelt {
                 continue;
             }
+            let problem = Problem::new(&pointer, format!("`{key}` is missing here"));
             let right = self.schema.at(&child(&pointer, &key)).map(schema::expected).unwrap_or_default();
-            let problem = Problem::new(&pointer, format!("`{key}` is missing here"))
-                .remedy(format!("add `{key}`: {right}"));
+            let problem = problem.remedy(match (pointer.as_str(), key.as_str()) {
+                ("", "auth") => format!("add the tokens' issuer, such as `{SMALLEST_AUTH}`"),
+                _ => format!("add `{key}`: {right}"),
+            });
             self.misfits.problems.push(problem);
         }
         self.misfits

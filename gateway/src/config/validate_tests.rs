@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::SMALLEST_AUTH;
 use crate::config::{fixtures::*, load::from_text};
 
 #[test]
@@ -152,7 +153,14 @@ fn durations_sizes_rates_and_addresses_are_written_out() {
 
 #[test]
 fn what_is_missing_is_named() {
-    refused("plugins: []\n", 1, "`auth` is missing here", "add `auth`: a mapping");
+    refused(
+        "plugins: []\n",
+        1,
+        "`auth` is missing here",
+        &format!("add the tokens' issuer, such as `{SMALLEST_AUTH}`"),
+    );
+    from_text("f".into(), &served(SMALLEST_AUTH), [("HOOKGATE_JWT_SECRET".to_owned(), "x".repeat(32))])
+        .unwrap();
     refused("auth: {}\n", 1, "`issuers` is missing here", "add `issuers`: a list");
     binding(
         "plugin: p, name: b, tenant: \"*\", priority: 2, points: []",

@@ -205,16 +205,33 @@ fn every_whole_configuration_loads_and_routes() {
         for (_, text) in whole {
             let file = folder.path().join("hookgate.yaml");
             fs::write(&file, &text).expect("a file can be written");
-            let variables = text.split("${").skip(1).filter_map(|rest| rest.split(['}', ':']).next());
-            let env = variables.map(|name| (name.to_owned(), "0123456789abcdef".repeat(2)));
-            let shown = format!("{}:\n{text}", page.display());
-            let loaded = config::load(&file, env).unwrap_or_else(|problems| panic!("{shown}\n{problems}"));
-            let table = RouteTable::build(&loaded.config, &[], 1);
-            table.unwrap_or_else(|problems| panic!("{shown}\n{}", loaded.render(&problems)));
+            loads_and_routes(&file, &page);
             count += 1;
         }
     }
     assert!(count > 0, "the documentation shows a whole configuration");
+}
+
+#[test]
+fn every_example_of_a_configuration_loads_and_routes() {
+    let folder = repository::root().join("examples");
+    let entries = fs::read_dir(folder).expect("examples/ is readable");
+    let files = entries.map(|entry| entry.expect("examples/ is readable").path());
+    let files: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect();
+    files.iter().for_each(|file| loads_and_routes(file, file));
+    assert!(!files.is_empty(), "there is an example");
+}
+
+/// Checks the configuration in `file`, which stands in `page`; every variable is set that it names.
+fn loads_and_routes(file: &Path, page: &Path) {
+    let text = read(file);
+    let variables = text.split("${").skip(1).filter_map(|rest| rest.split(['}', ':']).next());
+    let env = variables.map(|name| (name.to_owned(), "0123456789abcdef".repeat(2)));
+    let shown = format!("{}:\n{text}", page.display());
+    let loaded = config::load(file, env).unwrap_or_else(|problems| panic!("{shown}\n{problems}"));
+    let table = RouteTable::build(&loaded.config, &[], 1);
+    table.unwrap_or_else(|problems| panic!("{shown}\n{}", loaded.render(&problems)));
 }
 
 #[test]
