@@ -157,6 +157,7 @@ bindings:
     tenant: '*'
     tiemout: 5s
     priority: 1
+tenants: { list: [{ id: acme }] }
 ";
     let problems = from_text("hookgate.yaml".into(), text, []).unwrap_err();
     assert_eq!(format!("{problems}\n"), shown);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     auth::Issuer,
-    model::{Drain, Limits, Observers, Server, Startup, Telemetry, Tenant},
+    model::{Drain, Limits, Observers, Server, Startup, Telemetry, Tenant, Tenants, UnknownTenant},
     plugin::{Binding, Plugin},
     problem::item,
     schema::{self, Schema},
@@ -32,6 +32,8 @@ pub(super) struct Draft {
     pub(super) server: Option<Server>,
     pub(super) issuers: Vec<Item<Issuer>>,
     pub(super) tenants: Vec<Item<Tenant>>,
+    /// Whether no tenant is listed and the others are refused; false where that can't be read.
+    pub(super) refuses_everybody: bool,
     pub(super) plugins: Vec<Item<Plugin>>,
     pub(super) bindings: Vec<Item<Binding>>,
     pub(super) limits: Option<Limits>,
@@ -52,6 +54,10 @@ impl Draft {
             server: section(root, "/server", misfits),
             issuers: list(root, "/auth/issuers", "issuer", misfits, schema, &mut placeholders),
             tenants: list(root, "/tenants/list", "id", misfits, schema, &mut placeholders),
+            refuses_everybody: !misfits.iter().any(|misfit| misfit.starts_with("/tenants"))
+                && section::<Tenants>(root, "/tenants", misfits).is_some_and(|tenants| {
+                    tenants.list.is_empty() && tenants.unknown == UnknownTenant::Refuse
+                }),
             plugins: list(root, "/plugins", "name", misfits, schema, &mut placeholders),
             bindings: list(root, "/bindings", "name", misfits, schema, &mut placeholders),
             limits: section(root, "/limits", misfits),

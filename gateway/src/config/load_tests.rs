@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 
 use super::*;
 use crate::{
-    config::{IssuerTenants, Plugin, Scope, Size, UnknownTenant},
+    config::{IssuerTenants, Plugin, Scope, Size, UnknownTenant, fixtures::served},
     step::{Mode, OnError},
 };
 
@@ -16,7 +16,7 @@ fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn read_with(text: &str, pairs: &[(&str, &str)]) -> Result<Config, Problems> {
-    from_text("hookgate.yaml".into(), text, env(pairs)).map(|loaded| loaded.config)
+    from_text("hookgate.yaml".into(), &served(text), env(pairs)).map(|loaded| loaded.config)
 }
 
 const AUTH: &str =
@@ -246,7 +246,7 @@ fn a_config_never_shows_secrets_in_debug() {
     let text = "auth: { issuers: [{ issuer: i, audience: a, keys: [{ alg: HS256, secret: \"${S}\" }] }] }
 plugins: [{ name: p, builtin: content-policy, config: { token: canary-in-config } }]";
     let secret = "canary-in-the-secret-of-32-bytes-";
-    let loaded = from_text("f".into(), text, env(&[("S", secret)])).unwrap();
+    let loaded = from_text("f".into(), &served(text), env(&[("S", secret)])).unwrap();
     let shown = format!("{loaded:?} {:?} {:#?}", loaded.config, loaded.config);
     assert!(!shown.contains("canary"), "{shown}");
     assert!(shown.contains("content-policy"), "the rest is shown");
@@ -257,7 +257,7 @@ fn problems_of_others_are_shown_with_their_lines() {
     let text = format!(
         "{AUTH}plugins: [{{ name: p, endpoint: \"http://a:1\" }}]\nbindings:\n  - {{ plugin: p, tenant: \"*\", priority: 1 }}\n"
     );
-    let loaded = from_text("f.yaml".into(), &text, []).unwrap();
+    let loaded = from_text("f.yaml".into(), &served(&text), []).unwrap();
     let problems = loaded.render(&[
         Problem::new("/bindings/0/priority", "equal priorities").remedy("change one"),
         Problem::new("/bindings/0/points", "a default is marked at what it belongs to"),
@@ -287,7 +287,7 @@ fn a_file_that_cannot_be_read_is_one_problem() {
     assert!(refused(&path).contains("hookgate.yaml: is not UTF-8 text"));
     std::fs::write(&path, " ".repeat((MAX_FILE + 1) as usize)).unwrap();
     assert!(refused(&path).contains("hookgate.yaml: is larger than 16 MiB"));
-    std::fs::write(&path, AUTH).unwrap();
+    std::fs::write(&path, served(AUTH)).unwrap();
     assert!(load(&path, env(&[])).is_ok());
 }
 

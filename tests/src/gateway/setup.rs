@@ -148,7 +148,15 @@ impl Setup {
     /// The file: every JSON document is a YAML document.
     fn text(&self) -> String {
         match &self.config {
-            Config::Built(config) => format!("{config:#}"),
+            Config::Built(config) => {
+                let mut config = config.clone();
+                let tenants = &mut config["tenants"];
+                // A file that serves nobody is refused.
+                if tenants["list"] == json!([]) && tenants.get("unknown").is_none() {
+                    tenants["unknown"] = json!("accept");
+                }
+                format!("{config:#}")
+            }
             Config::Written(text) => text.clone(),
         }
     }

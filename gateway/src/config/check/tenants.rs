@@ -14,6 +14,13 @@ use crate::config::{
 impl<'d> Check<'d> {
     pub(super) fn tenants(&mut self) {
         let tenants = &self.draft.tenants;
+        if self.draft.refuses_everybody {
+            self.report(
+                "/tenants",
+                "no tenant is listed and unknown ones are refused: every call would be refused",
+                "list the tenants under `tenants.list`, or set `tenants.unknown: accept`",
+            );
+        }
         self.unique(
             "a tenant",
             tenants.iter().filter_map(|item| Some((child(&item.pointer, "id"), item.id.clone()?))),

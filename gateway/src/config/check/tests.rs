@@ -19,7 +19,7 @@ fn names_follow_one_rule() {
     for name in ["p", "P-1_x", &"p".repeat(64)] {
         from_text(
             String::new(),
-            &format!("{AUTH}plugins: [{{ name: {name}, endpoint: \"http://a:1\" }}]"),
+            &served(&format!("{AUTH}plugins: [{{ name: {name}, endpoint: \"http://a:1\" }}]")),
             [],
         )
         .unwrap();
@@ -119,7 +119,7 @@ fn endpoints_are_unix_sockets_or_plain_http() {
     }
     for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x"] {
         let text = format!("{AUTH}plugins: [{{ name: p, endpoint: \"{endpoint}\" }}]");
-        from_text(String::new(), &text, []).unwrap();
+        from_text(String::new(), &served(&text), []).unwrap();
     }
     plugin(
         "name: p, builtin: content-polcy",
@@ -127,6 +127,19 @@ fn endpoints_are_unix_sockets_or_plain_http() {
         "did you mean `content-policy`?",
     );
     plugin("name: p, builtin: x", "`x` is not built in", "write `content-policy` or `response-sanitizer`");
+}
+
+#[test]
+fn a_file_that_refuses_everybody_is_refused() {
+    for tenants in ["", "tenants: {}\n", "tenants: { list: [] }\n", "tenants: { unknown: refuse }\n"] {
+        let problems = from_text(String::new(), &format!("{AUTH}{tenants}"), []).unwrap_err();
+        let said: Vec<_> = problems.iter().map(|at| at.problem.message.as_str()).collect();
+        let refused = "no tenant is listed and unknown ones are refused: every call would be refused";
+        assert_eq!(said, [refused], "{tenants}");
+    }
+    for tenants in ["{ unknown: accept }", "{ list: [{ id: acme, enabled: false }] }"] {
+        from_text(String::new(), &format!("{AUTH}tenants: {tenants}\n"), []).unwrap();
+    }
 }
 
 #[test]
@@ -147,7 +160,7 @@ fn a_config_with_references_stays_off_the_network_unless_allowed() {
         ("unix:///x", ""),
     ] {
         let file = format!("{AUTH}plugins: [{{ {} }}]", text(endpoint, more));
-        from_text(String::new(), &file, [("SECRET".to_owned(), "x".to_owned())]).unwrap();
+        from_text(String::new(), &served(&file), [("SECRET".to_owned(), "x".to_owned())]).unwrap();
     }
 }
 
@@ -257,7 +270,7 @@ fn writable_fields_exist_at_a_point_of_the_binding() {
     let good = "bindings: [{ plugin: p, tenant: \"*\", priority: 1, writable: [result, reasoning, images, tool_name] }]";
     let text =
         format!("{AUTH}{}", REST.replace("bindings: [{ plugin: p, tenant: \"*\", priority: 1 }]", good));
-    from_text(String::new(), &text, []).unwrap();
+    from_text(String::new(), &served(&text), []).unwrap();
 }
 
 #[test]
@@ -287,7 +300,7 @@ fn match_conditions_are_checked_when_read() {
         "{start}, match: {{ text: {{ contains: [a], regex: ['^a$'] }}, tools: [\"fs.*\", \"[*]\"] }}"
     );
     let text = format!("{AUTH}{}", REST.replace("plugin: p, tenant: \"*\", priority: 1", &good));
-    from_text(String::new(), &text, []).unwrap();
+    from_text(String::new(), &served(&text), []).unwrap();
 }
 
 #[test]
@@ -353,7 +366,7 @@ fn issuers_say_for_whom_they_speak() {
         );
     }
     for url in ["http://127.0.0.1:1/x", "http://[::1]/x", "http://localhost/x"] {
-        from_text(String::new(), &AUTH.replace("https://id/keys", url), []).unwrap();
+        from_text(String::new(), &served(&AUTH.replace("https://id/keys", url)), []).unwrap();
     }
 }
 
@@ -407,7 +420,7 @@ fn tenants_have_ids_and_disable_what_may_be_disabled() {
         "set `enabled: false` in the binding, or remove it",
     );
     let good = tenant("disable: [p]").replace("priority: 1", "priority: 1, overridable: true");
-    from_text(String::new(), &format!("{AUTH}{good}"), []).unwrap();
+    from_text(String::new(), &served(&format!("{AUTH}{good}")), []).unwrap();
 }
 
 #[test]
