@@ -345,8 +345,11 @@ async fn observers_are_told_when_the_caller_goes_away() {
 #[tokio::test(start_paused = true)]
 async fn observers_are_told_when_it_is_the_gateway_that_breaks_off() {
     for (given_up, panics, expected) in [(true, false, "DRAINING"), (false, true, "INTERNAL")] {
-        let mut setup =
-            Setup::default().step(Mode::Enforce, FAIL, Script::Hang).step(Mode::Observe, SKIP, continues());
+        let mut setup = Setup::default().step(Mode::Enforce, FAIL, Script::Hang(Reason::Timeout)).step(
+            Mode::Observe,
+            SKIP,
+            continues(),
+        );
         setup.plugins.given_up = given_up;
         if panics {
             setup.plugins.scripts.clear();
