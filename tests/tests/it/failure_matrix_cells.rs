@@ -79,7 +79,11 @@ pub(crate) const NEVER: [(Reason, &[&str], &str); 5] = [
     ),
     (Reason::ConditionError, &[], "match conditions are compiled when the file is read, and refused there"),
     (Reason::Budget, &["observe"], "observers run after the answer, under their own time-out alone"),
-    (Reason::ForbiddenPatch, &["observe"], "patches of observers are ignored, so that none is forbidden"),
+    (
+        Reason::ForbiddenPatch,
+        &["observe"],
+        "patches of observers are ignored, so that none is forbidden or leads to too much",
+    ),
 ];
 
 /// What happens at the step.
