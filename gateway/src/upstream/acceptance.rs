@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    cause::Cause,
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
     initialize::Prepared,
@@ -110,9 +111,10 @@ fn undescribed(error: &ExchangeError, before: Option<&Prepared>) -> Unaccepted {
             let detail = format!("Describe was answered with {code:?}: {words}");
             Unaccepted::Away(Why::DescribeFailed, detail)
         }
-        ExchangeError::Lost(_) | ExchangeError::Unsent(_) | ExchangeError::StreamRefused => {
-            Unaccepted::Away(Why::Unreachable, format!("Describe: {}", shown(&error.to_string())))
-        }
+        ExchangeError::Lost(_) | ExchangeError::Unsent(_) | ExchangeError::StreamRefused => Unaccepted::Away(
+            Why::Unreachable(Cause::Closed),
+            format!("Describe: {}", shown(&error.to_string())),
+        ),
     }
 }
 

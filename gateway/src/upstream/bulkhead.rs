@@ -14,6 +14,7 @@ use tokio::{
 /// Counts the calls under way and those that wait, in the order they came.
 pub(super) struct Bulkhead {
     places: Semaphore,
+    most: usize,
     waiting: AtomicUsize,
     queue: usize,
 }
@@ -38,7 +39,12 @@ impl Bulkhead {
     /// `in_flight` places (at least one) and a queue of `queue`.
     pub(super) fn new(in_flight: usize, queue: usize) -> Self {
         let places = in_flight.clamp(1, Semaphore::MAX_PERMITS);
-        Bulkhead { places: Semaphore::new(places), waiting: AtomicUsize::new(0), queue }
+        Bulkhead { places: Semaphore::new(places), most: places, waiting: AtomicUsize::new(0), queue }
+    }
+
+    /// Places taken at this moment.
+    pub(super) fn taken(&self) -> usize {
+        self.most - self.places.available_permits()
     }
 
     /// A place, at once or within `wait`.

@@ -14,7 +14,7 @@ use super::{
     endpoint::{Down, Endpoint, Live},
     observers::{Done, Observers},
     request::{CallMeta, Encoded, Failure, Replied, Request},
-    state::Status,
+    state::{EndpointStatus, Status},
     supervisor,
     transport::{self, InProcess},
 };
@@ -136,6 +136,19 @@ impl PluginClient {
     /// The plugin's state at this moment.
     pub fn status(&self) -> Arc<Status> {
         self.endpoint.status.now()
+    }
+
+    /// Every address of the plugin at this moment.
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        let Status { state, why, detail, manifest, .. } = &*self.status();
+        let version = manifest.as_ref().map(|manifest| manifest.version.clone());
+        let address = self.address().to_owned();
+        vec![EndpointStatus { address, state: *state, why: *why, detail: detail.clone(), version }]
+    }
+
+    /// Calls under way to the plugin.
+    pub fn in_flight(&self) -> usize {
+        self.bulkhead.taken()
     }
 
     /// When the plugin was first initialised; none: never. Shutdown goes in the reverse order.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     acceptance::{self, Accepted, Unaccepted},
+    cause::{Cause, DialError},
     client::Shared,
     codec,
     connection::{Connection, Rpc},
@@ -138,9 +139,9 @@ impl Endpoint {
         if self.status.why() == Why::ShuttingDown {
             return Err(Down::Away("the gateway is shutting down".into()));
         }
-        let connection = self.reach().await.map_err(|detail| {
-            self.status.set(Why::Unreachable, &*detail);
-            Down::Away(detail)
+        let connection = self.reach().await.map_err(|error| {
+            self.status.set(Why::Unreachable(error.cause), &*error.detail);
+            Down::Away(error.detail)
         })?;
         let connection = Arc::new(connection);
         match self.handshake(&connection).await {
@@ -156,12 +157,17 @@ impl Endpoint {
         }
     }
 
-    async fn reach(&self) -> Result<Connection, String> {
+    async fn reach(&self) -> Result<Connection, DialError> {
         let (address, limit) = (self.address(), self.plugin.limits.connect.0);
         match tokio::time::timeout(limit, self.transport.connect()).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(format!("cannot connect to {address}: {error}")),
-            Err(_) => Err(format!("cannot connect to {address} within {limit:?}")),
+            Ok(Err(error)) => {
+                Err(DialError::new(error.cause, format!("cannot connect to {address}: {error}")))
+            }
+            Err(_) => {
+                let detail = format!("cannot connect to {address} within {limit:?}");
+                Err(DialError::new(Cause::ConnectTimeout, detail))
+            }
         }
     }
 

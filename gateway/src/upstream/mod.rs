@@ -11,6 +11,7 @@
 
 mod acceptance;
 mod bulkhead;
+mod cause;
 mod client;
 mod codec;
 mod connection;
@@ -27,8 +28,9 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use cause::Cause;
 pub use client::{PluginClient, Shared};
 pub use refusal::Refusal;
 pub use request::{CallMeta, Failure, Replied};
-pub use state::{State, Status, Why};
+pub use state::{EndpointStatus, State, Status, Why};
 pub use transport::InProcess;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::refusal::Refusal;
+use super::{cause::Cause, refusal::Refusal};
 use crate::routing::Manifest;
 
 /// Where a plugin stands.
@@ -73,7 +73,7 @@ pub enum Why {
     /// Described, accepted and initialised.
     Serving,
     /// Can't be connected to.
-    Unreachable,
+    Unreachable(Cause),
     /// The connection ended.
     Disconnected,
     /// Describe was not answered within 5 s.
@@ -100,7 +100,7 @@ impl Why {
             Why::SwitchedOff => State::Disabled,
             Why::NotDialled | Why::Initializing => State::Connecting,
             Why::Serving => State::Ready,
-            Why::Unreachable
+            Why::Unreachable(_)
             | Why::Disconnected
             | Why::DescribeTimeout
             | Why::DescribeFailed
@@ -119,7 +119,7 @@ impl Why {
             Why::NotDialled => "not_dialled",
             Why::Initializing => "initializing",
             Why::Serving => "serving",
-            Why::Unreachable => "unreachable",
+            Why::Unreachable(cause) => cause.as_str(),
             Why::Disconnected => "disconnected",
             Why::DescribeTimeout => "describe_timeout",
             Why::DescribeFailed => "describe_failed",
@@ -137,7 +137,7 @@ impl Why {
         match self {
             Why::Initializing
             | Why::Serving
-            | Why::Unreachable
+            | Why::Unreachable(_)
             | Why::Disconnected
             | Why::DescribeTimeout
             | Why::DescribeFailed => true,
@@ -156,7 +156,7 @@ impl Why {
     const fn event(self) -> Option<&'static str> {
         match self {
             Why::Disconnected => Some("plugin.disconnected"),
-            Why::Unreachable
+            Why::Unreachable(_)
             | Why::DescribeTimeout
             | Why::DescribeFailed
             | Why::InitializeUnavailable
@@ -181,6 +181,21 @@ pub struct Status {
     pub manifest: Option<Arc<Manifest>>,
     /// The trouble that was logged last and is not over: a plugin that is tried again and again is no news.
     told: Option<Why>,
+}
+
+/// One address of a plugin at one moment.
+#[derive(Debug, Clone)]
+pub struct EndpointStatus {
+    /// Where it is: `unix:///path`, `http://host:port`, or the name of a built-in.
+    pub address: String,
+    /// Where it stands.
+    pub state: State,
+    /// Why.
+    pub why: Why,
+    /// One sentence for the operator. Holds no secret.
+    pub detail: String,
+    /// The version that it described itself with last.
+    pub version: Option<semver::Version>,
 }
 
 /// Holds the [`Status`] and tells of changes.

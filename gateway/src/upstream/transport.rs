@@ -1,23 +1,29 @@
 //! How a plugin is reached: a Unix socket, `http://`, or this process. Makes connections; knows nothing of
 //! what is said over them.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, os::unix::fs::FileTypeExt as _, path::PathBuf};
 
 use futures::future::BoxFuture;
 use http::uri::Authority;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
 use tower::{
     BoxError, Service,
     util::{BoxCloneSyncService, MapErrLayer},
 };
 
-use super::connection::Connection;
+use super::{
+    cause::{Cause, DialError},
+    connection::Connection,
+};
 use crate::config;
 
 /// Makes connections to one address.
 pub(super) trait Transport: Send + Sync + 'static {
     /// A new connection. The caller sets the time limit.
-    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>>;
+    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>>;
 
     /// The address, for people and logs.
     fn address(&self) -> &str;
@@ -114,11 +120,12 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
-    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(async {
-            let stream = self.dial().await?;
-            let private = stream.peer_addr()?.ip().to_canonical().is_loopback();
-            Connection::http2(stream, self.authority.clone(), private).await.map_err(io::Error::other)
+            let stream = self.dial().await.map_err(|error| DialError::of_socket(&error))?;
+            let peer = stream.peer_addr().map_err(|error| DialError::of_socket(&error))?;
+            let private = peer.ip().to_canonical().is_loopback();
+            http2(stream, self.authority.clone(), private).await
         })
     }
 
@@ -132,12 +139,39 @@ struct Unix {
     path: PathBuf,
 }
 
+impl Unix {
+    /// What it means that the socket can't be connected to. The system says "connection refused" both of a socket that
+    /// nobody listens on and of a path that is no socket.
+    fn failed(&self, error: &io::Error) -> DialError {
+        let is_socket = || std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_socket());
+        let path = self.path.display();
+        match error.kind() {
+            io::ErrorKind::NotFound => DialError::new(Cause::NoSocket, error.to_string()),
+            io::ErrorKind::PermissionDenied => DialError::new(
+                Cause::SocketPermission,
+                format!("{error}: let the gateway's user or group write to {path}"),
+            ),
+            io::ErrorKind::ConnectionRefused if !is_socket() => {
+                DialError::new(Cause::NotASocket, format!("{path} is no socket: correct `endpoint`"))
+            }
+            _ => DialError::of_socket(error),
+        }
+    }
+}
+
+async fn http2<S>(stream: S, authority: Authority, private: bool) -> Result<Connection, DialError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connected = Connection::http2(stream, authority, private).await;
+    connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
+}
+
 impl Transport for Unix {
-    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(async {
-            let stream = UnixStream::connect(&self.path).await?;
-            let authority = Authority::from_static("localhost");
-            Connection::http2(stream, authority, true).await.map_err(io::Error::other)
+            let stream = UnixStream::connect(&self.path).await.map_err(|error| self.failed(&error))?;
+            http2(stream, Authority::from_static("localhost"), true).await
         })
     }
 
@@ -152,7 +186,7 @@ struct BuiltIn {
 }
 
 impl Transport for BuiltIn {
-    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
+    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(std::future::ready(Ok(Connection::in_process(self.service.clone()))))
     }
 

@@ -120,7 +120,7 @@ async fn absent_plugin_is_not_ready_and_lost_plugin_is_unreachable() {
     for wire in WIRES {
         let (place, script) = (Place::new(wire), Arc::new(Script::default()));
         let client = Client::new(&registered(place.endpoint()));
-        client.until(|status| status.why == Why::Unreachable).await;
+        client.until(|status| matches!(status.why, Why::Unreachable(_))).await;
         assert_eq!(client.tool_call(SECOND).await.expect_err("absent").reason, Reason::NotReady);
 
         let running = place.start(Process::new(&script));
