@@ -7,7 +7,7 @@ use opentelemetry::KeyValue;
 use crate::{
     ingress::call::Gateway,
     telemetry::{Observed, names},
-    upstream::{PluginClient, State},
+    upstream::{BreakerState, PluginClient, State},
 };
 
 /// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
@@ -28,6 +28,8 @@ pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>]) {
     };
     telemetry.observe(&names::OBSERVER_DROPPED, of_clients(dropped));
     telemetry.observe(&names::PLUGIN_STATE, of_clients(states));
+    telemetry.observe(&names::ENDPOINTS, of_clients(endpoints));
+    telemetry.observe(&names::BREAKER_OPEN, of_clients(open_breakers));
 }
 
 fn one(value: u64) -> Vec<Observed> {
@@ -52,6 +54,20 @@ fn states(client: &PluginClient) -> Vec<Observed> {
         (f64::from(u8::from(*state == now)), attributes)
     };
     State::ALL.iter().map(of_state).collect()
+}
+
+fn endpoints(client: &PluginClient) -> Vec<Observed> {
+    let endpoints = client.endpoints();
+    let of_state = |state: &State| {
+        let count = endpoints.iter().filter(|endpoint| endpoint.state == *state).count();
+        (count as f64, vec![plugin(client), KeyValue::new(names::STATE, state.as_str())])
+    };
+    State::ALL.iter().map(of_state).collect()
+}
+
+fn open_breakers(client: &PluginClient) -> Vec<Observed> {
+    let open = client.endpoints().iter().filter(|endpoint| endpoint.breaker != BreakerState::Closed).count();
+    vec![(open as f64, vec![plugin(client)])]
 }
 
 fn plugin(client: &PluginClient) -> KeyValue {

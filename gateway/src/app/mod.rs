@@ -146,7 +146,7 @@ impl App {
         tracing::info!(%data_addr, %ops_addr, "listening");
 
         for client in &self.clients {
-            client.spawn(lifecycle.ended.clone());
+            client.start(lifecycle.ended.clone());
         }
         let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
         tokio::spawn(async move { gateway.auth.refresh(ended).await });

@@ -15,7 +15,7 @@ use crate::{
     step::{Mode, OnError},
 };
 
-/// One plugin. Exactly one of `endpoint`, `builtin`.
+/// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plugin {
@@ -26,8 +26,11 @@ pub struct Plugin {
     pub enabled: bool,
     /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
-    /// `unix:///path` or `http://host:port` (plaintext).
+    /// `unix:///path`, `http://host:port` (plaintext), or `dns:///name:port` for every address of a name.
     pub endpoint: Option<String>,
+    /// Several of them, 1 to 64: replicas of one plugin, which calls are spread over.
+    #[schemars(length(min = 1, max = 64))]
+    pub endpoints: Option<Vec<String>>,
     /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
     pub version: Option<semver::VersionReq>,
@@ -45,6 +48,12 @@ pub struct Plugin {
     /// Times and numbers of calls.
     #[serde(default)]
     pub limits: PluginLimits,
+    /// When an endpoint gets no calls because calls to it failed.
+    #[serde(default)]
+    pub breaker: Breaker,
+    /// How an endpoint is asked whether it is well (`grpc.health.v1`).
+    #[serde(default)]
+    pub health: Health,
     /// HTTP status (400 to 499) of further block codes of this plugin, by code.
     #[serde(default)]
     #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
@@ -59,14 +68,25 @@ impl fmt::Debug for Plugin {
             .field("enabled", &self.enabled)
             .field("builtin", &self.builtin)
             .field("endpoint", &self.endpoint)
+            .field("endpoints", &self.endpoints)
             .field("version", &self.version)
             .field("grants", &self.grants)
             .field("config", &format_args!("***"))
             .field("required", &self.required)
             .field("allow_plaintext", &self.allow_plaintext)
             .field("limits", &self.limits)
+            .field("breaker", &self.breaker)
+            .field("health", &self.health)
             .field("block_status", &self.block_status)
             .finish()
+    }
+}
+
+impl Plugin {
+    /// Where it is: `endpoint` or all of `endpoints`; none for one that is built in.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        let several = self.endpoints.iter().flatten();
+        self.endpoint.iter().chain(several).map(String::as_str)
     }
 }
 
@@ -132,6 +152,47 @@ impl Default for PluginLimits {
             queue: 64,
             queue_wait: None,
         }
+    }
+}
+
+/// When an endpoint gets no calls because calls to it failed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Breaker {
+    /// Failures in a row that open it.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub failures: u32,
+    /// How long it is open at first, 1ms to 1h; then one call tries.
+    pub open: Span,
+    /// How long at most, `open` to 1h: the time doubles whenever the one call fails.
+    pub max_open: Span,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Breaker { failures: 5, open: span(1_000), max_open: span(30_000) }
+    }
+}
+
+/// How an endpoint is asked whether it is well. One without the health service is judged by its calls alone.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Health {
+    /// Time between two checks, 10ms to 1h.
+    pub interval: Span,
+    /// Time-out of one check, 1ms to 60s.
+    pub timeout: Span,
+    /// Checks in a row without an answer after which it gets no calls. NOT_SERVING needs no second.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub misses: u32,
+    /// Checks in a row that pass after which it gets calls again.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub passes: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health { interval: span(5_000), timeout: span(1_000), misses: 3, passes: 1 }
     }
 }
 

@@ -39,9 +39,6 @@ fn keys_of_later_versions_are_unknown() {
         ("egress: {}", "egress"),
         ("secrets: { dir: /run/secrets }", "secrets"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", tls: {} }]", "tls"),
-        ("plugins: [{ name: p, endpoint: \"http://a:1\", breaker: {} }]", "breaker"),
-        ("plugins: [{ name: p, endpoint: \"http://a:1\", health: {} }]", "health"),
-        ("plugins: [{ name: p, endpoints: [\"http://a:1\"] }]", "endpoints"),
     ] {
         let (line, message, _) = only(&format!("{AUTH}{text}\n"));
         assert_eq!((line, message), (2, format!("`{key}` is not a key here")), "{text}");

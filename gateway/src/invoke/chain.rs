@@ -210,9 +210,10 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         let answer =
             self.plugins.call::<P>(step, call, Arc::clone(&self.payload), self.ctx.depth + 1, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
-        let read = answer.and_then(|replied| {
-            reply::read::<P>(replied.bytes, &self.payload, grant, self.limits)
-                .map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
+        let read = answer.and_then(|Replied { bytes, served, .. }| {
+            let read = reply::read::<P>(bytes, &self.payload, grant, self.limits);
+            served.judge(read.as_ref().err().map(|flaw| flaw.reason));
+            read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
         let went = match read {
             Ok(said) => Went::said(said),

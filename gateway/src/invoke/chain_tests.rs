@@ -25,7 +25,7 @@ use crate::{
     error::Code,
     routing::{Access, Conditions, Offer, Plan, SideEffects, Step},
     step::{Mode, OnError, Reason, StepOutcome},
-    upstream::{Failure, Replied},
+    upstream::{Failure, Replied, Served},
 };
 
 const LIMITS: ReplyLimits =
@@ -63,7 +63,11 @@ impl Plugins for Scripted {
     ) -> Result<Replied, Failure> {
         self.called.lock().expect("no panic").push((step.plugin, tool_call::<P>(&payload), limit));
         match self.scripts[&step.plugin].clone() {
-            Script::Say(reply) => Ok(Replied { bytes: reply.encode_to_vec().into(), queue: Duration::ZERO }),
+            Script::Say(reply) => Ok(Replied {
+                bytes: reply.encode_to_vec().into(),
+                queue: Duration::ZERO,
+                served: Served::default(),
+            }),
             Script::Fail(reason) => Err(Failure::new(reason, "it was told to")),
             Script::Hang(reason) => {
                 tokio::time::sleep(limit).await;

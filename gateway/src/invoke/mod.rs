@@ -118,7 +118,8 @@ impl Plugins for Routes {
         depth: u32,
         limit: Duration,
     ) -> Result<Replied, Failure> {
-        self.clients[step.plugin].call(P::POINT, call, payload, CallMeta { depth }, limit).await
+        let meta = CallMeta { depth, whole: limit >= step.timeout };
+        self.clients[step.plugin].call(P::POINT, call, payload, meta, limit).await
     }
 
     fn observe<P: ExtensionPoint>(

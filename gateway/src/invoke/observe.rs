@@ -75,13 +75,18 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     if let Err(failure) = chain::grant(step) {
         return done(Err(failure));
     }
-    let meta = CallMeta { depth };
+    let meta = CallMeta { depth, whole: true };
     routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
 }
 
 /// What an observer said, as an event of its step, and why.
 fn heard<P: ExtensionPoint>(answer: Result<Replied, Failure>, limits: &ReplyLimits) -> (Event, String) {
-    match answer.map(|replied| reply::heard::<P>(replied.bytes, limits)) {
+    let heard = answer.map(|Replied { bytes, served, .. }| {
+        let heard = reply::heard::<P>(bytes, limits);
+        served.judge(heard.as_ref().err().map(|flaw| flaw.reason));
+        heard
+    });
+    match heard {
         Err(failure) => (Event::Failed(failure.reason), failure.detail),
         Ok(Err(flaw)) => (Event::Failed(flaw.reason), flaw.detail),
         Ok(Ok(Some(cancel))) => (Event::Cancelled, cancel.code),

@@ -40,7 +40,7 @@ pub use document::document;
 pub use instruments::Observed;
 pub use invocation::{Facts, Invocation};
 pub use log::start_log;
-pub use plugin_call::{Parent, PluginCall, PluginCalls};
+pub use plugin_call::{Parent, PluginCall, PluginCalls, Server};
 pub use server_call::ServerCall;
 pub use trace::InContext;
 

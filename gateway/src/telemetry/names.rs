@@ -198,6 +198,14 @@ pub const PLUGIN_STATE: Metric = gauge("hookgate.plugin.state", "{plugin}", &[PL
     "1 for the state that a plugin is in, 0 for the others.",
     "`refused`, or `unhealthy` for more than a minute",
 );
+pub const ENDPOINTS: Metric = gauge("hookgate.plugin.endpoints", "{endpoint}", &[PLUGIN, STATE]).says(
+    "Endpoints of a plugin in a state; a name counts as often as it has addresses.",
+    "fewer in `ready` than there should be",
+);
+pub const BREAKER_OPEN: Metric = gauge("hookgate.breaker.open", "{endpoint}", &[PLUGIN]).says(
+    "Endpoints of a plugin whose breaker is open, or lets one call try.",
+    "any for more than a minute; as many as there are endpoints: every call fails at once",
+);
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
     .says("Revision of the routing table in force.", "replicas that differ for more than a minute");
 pub const BUDGET_EXHAUSTED: Metric =
@@ -225,6 +233,8 @@ pub const METRICS: &[&Metric] = &[
     &PLUGIN_CALL,
     &PLUGIN_QUEUE,
     &PLUGIN_STATE,
+    &ENDPOINTS,
+    &BREAKER_OPEN,
     &OBSERVER_DROPPED,
     &TABLE_REVISION,
     &JWKS_AGE,

@@ -35,17 +35,26 @@ pub struct PluginCalls {
     attributes: [Vec<KeyValue>; 4],
 }
 
+/// What telemetry says of where a call went: as it is configured, so that metrics know as many as the file names.
+pub struct Server(Vec<KeyValue>);
+
+impl Server {
+    /// The endpoint at `address`: a URL, `unix:///path` or `builtin:name`.
+    pub fn new(address: &str) -> Self {
+        Server(server(address))
+    }
+}
+
 impl Telemetry {
-    /// Calls to the plugin `name` at `address`: a URL, `unix:///path` or `builtin:name`.
-    pub fn plugin_calls(&self, name: &Arc<str>, address: &str) -> PluginCalls {
-        let server = server(address);
+    /// Calls to the plugin `name`.
+    pub fn plugin_calls(&self, name: &Arc<str>) -> PluginCalls {
         let attributes = Point::ALL.map(|point| {
             let common = [
                 KeyValue::new(RPC_SYSTEM, "grpc"),
                 KeyValue::new(RPC_METHOD, method(point)),
                 KeyValue::new(PLUGIN, Arc::clone(name)),
             ];
-            common.into_iter().chain(server.iter().cloned()).collect()
+            common.to_vec()
         });
         PluginCalls { inner: Arc::clone(&self.0), attributes }
     }
@@ -64,7 +73,14 @@ impl PluginCalls {
                 parent.0.with_span(span.start_with_context(tracer, &parent.0))
             }
         };
-        PluginCall { calls: self, attributes, context, started: Instant::now(), is_ended: false }
+        PluginCall {
+            calls: self,
+            attributes,
+            server: None,
+            context,
+            started: Instant::now(),
+            is_ended: false,
+        }
     }
 }
 
@@ -73,6 +89,8 @@ impl PluginCalls {
 pub struct PluginCall<'a> {
     calls: &'a PluginCalls,
     attributes: &'a [KeyValue],
+    /// The endpoint that it was sent to last.
+    server: Option<Arc<Server>>,
     context: Context,
     started: Instant,
     is_ended: bool,
@@ -82,6 +100,11 @@ impl PluginCall<'_> {
     /// Puts `traceparent` and `tracestate` into the call's headers.
     pub fn inject(&self, headers: &mut HeaderMap) {
         trace::inject(&self.context, headers);
+    }
+
+    /// It is sent to `server` now.
+    pub fn sent_to(&mut self, server: &Arc<Server>) {
+        self.server = Some(Arc::clone(server));
     }
 
     /// It brought a reply, or failed so, with the plugin's own status where there is one.
@@ -100,7 +123,8 @@ impl PluginCall<'_> {
         if error.is_some() {
             span.set_status(Status::error(""));
         }
-        let ending: Vec<_> = status.into_iter().chain(error).collect();
+        let server = self.server.iter().flat_map(|server| server.0.iter().cloned());
+        let ending: Vec<_> = status.into_iter().chain(error).chain(server).collect();
         let attributes: Vec<_> = self.attributes.iter().chain(&ending).cloned().collect();
         span.set_attributes(ending);
         span.end(); // the caller's own, where there is no tracer, is not ours to end, and this does nothing
@@ -134,7 +158,8 @@ fn server(address: &str) -> Vec<KeyValue> {
     if address.starts_with("builtin:") {
         return Vec::new();
     }
-    let Ok(uri) = address.parse::<Uri>() else { return Vec::new() };
+    let named = address.strip_prefix("dns:///").map(|name| format!("http://{name}"));
+    let Ok(uri) = named.as_deref().unwrap_or(address).parse::<Uri>() else { return Vec::new() };
     let Some(host) = uri.host() else { return Vec::new() };
     let host = KeyValue::new(SERVER_ADDRESS, host.to_owned());
     let port = uri.port_u16().map(|port| KeyValue::new(SERVER_PORT, i64::from(port)));
@@ -150,7 +175,8 @@ mod tests {
         let path = KeyValue::new(SERVER_ADDRESS, "/run/a.sock");
         assert_eq!(server("unix:///run/a.sock"), [path]);
         let (host, port) = (KeyValue::new(SERVER_ADDRESS, "plugin"), KeyValue::new(SERVER_PORT, 7000));
-        assert_eq!(server("http://plugin:7000"), [host, port]);
+        assert_eq!(server("http://plugin:7000"), [host.clone(), port.clone()]);
+        assert_eq!(server("dns:///plugin:7000"), [host, port]);
         assert_eq!(server("builtin:content-policy"), []);
     }
 }

@@ -59,6 +59,18 @@ pub(super) enum Unaccepted {
     Out(Why, String),
 }
 
+impl Accepted {
+    /// The version that the plugin described itself with.
+    pub(super) fn version(&self) -> &semver::Version {
+        &self.manifest.version
+    }
+
+    /// Whether it is as `other` in everything but the version.
+    pub(super) fn has_shape_of(&self, other: &Accepted) -> bool {
+        self.shape == other.shape
+    }
+}
+
 impl From<Refused> for Unaccepted {
     fn from(refused: Refused) -> Self {
         Unaccepted::Out(Why::Refused(refused.refusal), refused.advice)
@@ -118,8 +130,8 @@ fn undescribed(error: &ExchangeError, before: Option<&Prepared>) -> Unaccepted {
     }
 }
 
-/// Judges a manifest by the plugin's registration and by the manifest accepted `before`.
-pub(super) fn accept(
+/// Judges a manifest by the plugin's registration. `before`, the accepted one, lends what is the same.
+pub(super) fn judge(
     registered: &config::Plugin,
     described: DescribeResponse,
     before: Option<&Accepted>,
@@ -147,10 +159,7 @@ pub(super) fn accept(
     };
     let name = registered.name.as_str().into();
     let capabilities = shape.capabilities.iter().cloned().collect();
-    let (config_schema, tenant_config_schema) = match before {
-        Some(before) if before.shape != shape => {
-            return Err(Unaccepted::Out(Why::ManifestMismatch, difference(&before.shape, &shape)));
-        }
+    let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
         // The very same, so that nothing is made anew for it.
         Some(before) if before.manifest.version == version => {
             return Ok(Accepted { manifest: Arc::clone(&before.manifest), shape });
@@ -292,7 +301,9 @@ fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refuse
     }
 }
 
-fn difference(before: &Shape, now: &Shape) -> String {
+/// In what a manifest differs from the accepted one, and what follows.
+pub(super) fn difference(accepted: &Accepted, other: &Accepted) -> String {
+    let (before, now) = (&accepted.shape, &other.shape);
     let parts = [
         ("points", before.offers != now.offers),
         ("capabilities", before.capabilities != now.capabilities),
@@ -301,8 +312,7 @@ fn difference(before: &Shape, now: &Shape) -> String {
     ];
     let parts: Vec<_> = parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
     format!(
-        "the manifest differs from the accepted one in {}: run the accepted version, or restart the gateway \
-         to accept this one",
+        "the manifest differs from the accepted one in {}: it gets calls when no endpoint with that one is left",
         parts.join(", ")
     )
 }

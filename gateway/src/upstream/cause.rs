@@ -14,6 +14,10 @@ pub enum Cause {
     NotASocket,
     /// The system doesn't let this process use the socket.
     SocketPermission,
+    /// The name can't be resolved.
+    NameUnresolved,
+    /// The name has no address.
+    NoAddress,
     /// No connection within `limits.connect`.
     ConnectTimeout,
     /// The other end hung up before it answered anything.
@@ -30,6 +34,8 @@ impl Cause {
             Cause::NoSocket => "no_socket",
             Cause::NotASocket => "not_a_socket",
             Cause::SocketPermission => "socket_permission",
+            Cause::NameUnresolved => "name_unresolved",
+            Cause::NoAddress => "no_address",
             Cause::ConnectTimeout => "connect_timeout",
             Cause::Closed => "closed_without_answer",
             Cause::Other => "unreachable",

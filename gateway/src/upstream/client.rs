@@ -4,27 +4,34 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1 as plugin;
 use http::HeaderValue;
-use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    breaker::Judgement,
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
     connection::Rpc,
-    endpoint::{Down, Endpoint, Live},
+    endpoint::Endpoint,
+    live::Live,
     observers::{Done, Observers},
-    request::{CallMeta, Encoded, Failure, Replied, Request},
+    pool::{self, NoRoute, Pool, Route},
+    registration::Registration,
+    request::{CallMeta, Encoded, Failure, Replied, Request, Served},
+    resolve::{Resolver, System},
     state::{EndpointStatus, Status},
-    supervisor,
+    ticket::Ticket,
     transport::{self, InProcess},
 };
 use crate::{
     config,
     point::Point,
     step::Reason,
-    telemetry::{Parent, PluginCalls, Telemetry},
+    telemetry::{Parent, PluginCall, PluginCalls, Telemetry},
 };
 
+/// A connection older than this is replaced, so that a balancer between us and the plugin can send us elsewhere.
+const MOST_AGE: Duration = Duration::from_secs(30 * 60);
 /// NOT_INITIALIZED once more.
 const FORGOT: &str = "the plugin does not know its configuration, though it was initialised";
 
@@ -39,7 +46,10 @@ pub struct Shared {
     pub(super) observers: config::Observers,
     pub(super) resolve: Arc<Resolve>,
     pub(super) changes: watch::Sender<u64>,
-    telemetry: Telemetry,
+    pub(super) resolver: Arc<dyn Resolver>,
+    /// Age of a connection at which it is replaced.
+    pub(super) most_age: Duration,
+    pub(super) telemetry: Telemetry,
 }
 
 impl Shared {
@@ -54,7 +64,8 @@ impl Shared {
     ) -> Self {
         let changes = watch::Sender::new(0);
         let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
-        Shared { instance_id, limits, observers, resolve, changes, telemetry }
+        let (resolver, most_age) = (Arc::new(System), MOST_AGE);
+        Shared { instance_id, limits, observers, resolve, changes, resolver, most_age, telemetry }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -77,17 +88,16 @@ fn bytes(size: config::Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
-/// One plugin: its connection, the places for calls, and the queue of what it observes.
+/// One plugin: its endpoints, the places for calls, and the queue of what it observes.
 pub struct PluginClient {
     name: Arc<str>,
     limits: config::PluginLimits,
     max_call: usize,
     max_reply: usize,
-    pub(super) endpoint: Arc<Endpoint>,
+    pool: Arc<Pool>,
     bulkhead: Bulkhead,
     pub(super) observers: Observers,
     calls: PluginCalls,
-    closing: CancellationToken,
 }
 
 impl fmt::Debug for PluginClient {
@@ -98,27 +108,26 @@ impl fmt::Debug for PluginClient {
 
 impl PluginClient {
     /// A client for `plugin`; `builtin` is its service where it runs in this process. Nothing is dialled
-    /// before [`PluginClient::spawn`].
+    /// before [`PluginClient::start`].
     ///
     /// # Errors
-    /// The endpoint can't be dialled; one sentence names the member and what would be right.
+    /// An endpoint can't be dialled; one sentence names the member and what would be right.
     pub fn new(
         plugin: &config::Plugin,
         shared: &Shared,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let transport = transport::of_plugin(plugin, builtin)?;
+        let targets = transport::of_plugin(plugin, builtin)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {
-            calls: shared.telemetry.plugin_calls(&name, transport.address()),
+            calls: shared.telemetry.plugin_calls(&name),
             name,
             max_call: shared.max_call(),
             max_reply: shared.max_reply(),
-            endpoint: Endpoint::new(plugin.clone(), shared.clone(), transport),
+            pool: Pool::new(Registration::new(plugin.clone(), shared.clone()), targets),
             bulkhead: Bulkhead::new(limits.in_flight, limits.queue),
             observers: Observers::new(shared.observers.items, bytes(shared.observers.bytes)),
-            closing: CancellationToken::new(),
             limits,
         }))
     }
@@ -128,22 +137,14 @@ impl PluginClient {
         &self.name
     }
 
-    /// Where the plugin is reached, for people, traces and logs.
-    pub fn address(&self) -> &str {
-        self.endpoint.address()
-    }
-
     /// The plugin's state at this moment.
-    pub fn status(&self) -> Arc<Status> {
-        self.endpoint.status.now()
+    pub fn status(&self) -> Status {
+        self.pool.status()
     }
 
-    /// Every address of the plugin at this moment.
+    /// Every endpoint of the plugin at this moment.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
-        let Status { state, why, detail, manifest, .. } = &*self.status();
-        let version = manifest.as_ref().map(|manifest| manifest.version.clone());
-        let address = self.address().to_owned();
-        vec![EndpointStatus { address, state: *state, why: *why, detail: detail.clone(), version }]
+        self.pool.report()
     }
 
     /// Calls under way to the plugin.
@@ -153,21 +154,14 @@ impl PluginClient {
 
     /// When the plugin was first initialised; none: never. Shutdown goes in the reverse order.
     pub fn initialised_at(&self) -> Option<Instant> {
-        self.endpoint.initialised_at()
+        self.pool.registration.initialised_at()
     }
 
-    /// Starts what works in the background: the connection's supervisor, until `cancel`, and the observers'
-    /// delivery, until [`PluginClient::drain`]. The handle is the supervisor's.
-    pub fn spawn(self: &Arc<Self>, cancel: CancellationToken) -> JoinHandle<()> {
+    /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
+    /// delivery, until [`PluginClient::drain`].
+    pub fn start(self: &Arc<Self>, cancel: CancellationToken) {
         self.observers.start(Arc::clone(self), self.limits.in_flight);
-        let (endpoint, closing) = (Arc::clone(&self.endpoint), self.closing.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = cancel.cancelled() => {}
-                () = closing.cancelled() => {}
-                () = supervisor::supervise(&endpoint) => {}
-            }
-        })
+        self.pool.start(cancel);
     }
 
     /// One call at `point`: waits for a place, finds or makes a connection, sends, gives back the reply as it
@@ -201,8 +195,8 @@ impl PluginClient {
                 Full::Wait => Failure::new(reason, "no place became free in time"),
             }
         })?;
-        let bytes = self.send(request, deadline).await?;
-        Ok(Replied { bytes, queue: place.waited })
+        let (bytes, served) = self.send(request, deadline).await?;
+        Ok(Replied { bytes, queue: place.waited, served })
     }
 
     /// Queues a call whose reply nobody waits for. Returns at once: a full queue gives up its oldest entry.
@@ -238,50 +232,64 @@ impl PluginClient {
     /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's
     /// `limits.shutdown`. What goes wrong is logged.
     pub async fn shutdown(&self, limit: Duration) {
-        self.closing.cancel();
-        self.endpoint.shut_down(limit).await;
+        self.pool.shut_down(limit).await;
     }
 
     /// Delivers one observed call; its limit starts when it has a place.
     pub(super) async fn deliver(&self, request: Request) -> Result<Replied, Failure> {
         let place = self.bulkhead.enter_patiently().await;
         let deadline = Instant::now() + request.limit;
-        let bytes = self.send(request, deadline).await?;
-        Ok(Replied { bytes, queue: place.waited })
+        let (bytes, served) = self.send(request, deadline).await?;
+        Ok(Replied { bytes, queue: place.waited, served })
     }
 
     /// Sends and measures; dropped, it is measured as broken off.
-    async fn send(&self, request: Request, deadline: Instant) -> Result<bytes::Bytes, Failure> {
-        let call = self.calls.start(request.point, &request.parent);
+    async fn send(&self, request: Request, deadline: Instant) -> Result<(bytes::Bytes, Served), Failure> {
+        let mut call = self.calls.start(request.point, &request.parent);
         let mut headers = http::HeaderMap::new();
         headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
         call.inject(&mut headers);
-        let result = self.exchange(request, headers, deadline).await;
+        let result = self.exchange(request, headers, deadline, &mut call).await;
         call.ended(result.as_ref().map(drop).map_err(|failure| (failure.reason, failure.status)));
         result
     }
 
     /// Sends, and once more where the plugin provably did not process the call: after a connection that could
     /// not be made or that handed the request back, a refused stream, or NOT_INITIALIZED. The plugin sees a
-    /// call at most twice, and processes it at most once.
+    /// call at most twice, and processes it at most once. The second time it goes to another endpoint, where there is
+    /// one and the first didn't ask for its configuration.
     async fn exchange(
         &self,
         mut request: Request,
         headers: http::HeaderMap,
         deadline: Instant,
-    ) -> Result<bytes::Bytes, Failure> {
+        call: &mut PluginCall<'_>,
+    ) -> Result<(bytes::Bytes, Served), Failure> {
         let (mut unsent, mut seen_by_plugin) = (false, false);
-        let mut handed_over: Option<Arc<Live>> = None;
+        let mut avoid: Option<Arc<Endpoint>> = None;
+        // Where the configuration was just handed over.
+        let mut again: Option<Route> = None;
         loop {
-            let live = match self.connected(&request, deadline).await {
-                Err(failure)
-                    if failure.reason == Reason::Unreachable && !unsent && Instant::now() < deadline =>
-                {
-                    unsent = true;
-                    continue;
+            let handed_over = again.is_some();
+            let route = match again.take() {
+                Some(route) => route,
+                None => {
+                    match self.pool.route(request.point, avoid.as_ref(), request.meta.whole, deadline).await {
+                        Err(NoRoute { failure, tried: Some(tried) })
+                            if failure.reason == Reason::Unreachable
+                                && !unsent
+                                && Instant::now() < deadline =>
+                        {
+                            unsent = true;
+                            avoid = Some(tried);
+                            continue;
+                        }
+                        route => route.map_err(|none| none.failure)?,
+                    }
                 }
-                live => live?,
             };
+            let Route { live, ticket } = route;
+            call.sent_to(&ticket.endpoint().server);
             let generation = live.generation();
             let frame = request.frame(&live.config.digest);
             if frame.len() > self.max_call {
@@ -289,66 +297,61 @@ impl PluginClient {
                 return Err(Failure::new(Reason::TooLarge, detail));
             }
             let rpc = Rpc::At(request.point);
-            match live.connection.unary(rpc, frame, headers.clone(), deadline, self.max_reply).await {
-                Ok(bytes) => return Ok(bytes),
-                Err(ExchangeError::Unsent(_)) if !unsent => unsent = true,
-                Err(ExchangeError::StreamRefused) if !seen_by_plugin => seen_by_plugin = true,
+            let occupied = live.occupied();
+            let reply = live.connection.unary(rpc, frame, headers.clone(), deadline, self.max_reply).await;
+            drop(occupied);
+            match reply {
+                Ok(bytes) => return Ok((bytes, Served::by(ticket))),
+                Err(ExchangeError::Unsent(_)) if !unsent => {
+                    unsent = true;
+                    avoid = Some(Arc::clone(ticket.endpoint()));
+                }
+                Err(ExchangeError::StreamRefused) if !seen_by_plugin => {
+                    seen_by_plugin = true;
+                    avoid = Some(Arc::clone(ticket.endpoint()));
+                }
                 Err(ExchangeError::Status(status)) if codec::says_not_initialized(&status) => {
                     // On another connection it may be another process.
-                    if handed_over.is_some_and(|before| Arc::ptr_eq(&before, &live)) {
-                        self.endpoint.forgot(&live, FORGOT);
+                    if handed_over {
+                        ticket.endpoint().forgot(&live, FORGOT);
                     }
                     if seen_by_plugin {
                         return Err(Failure::new(Reason::NotReady, FORGOT));
                     }
                     seen_by_plugin = true;
-                    self.initialised(&live, generation, deadline).await?;
-                    handed_over = Some(live);
+                    pool::initialised(ticket.endpoint(), &live, generation, deadline).await?;
+                    again = Some(Route { live, ticket });
                 }
-                Err(error) => return Err(failure(&error, &live)),
+                Err(error) => return Err(judged(&error, &live, ticket, request.meta.whole)),
             }
         }
     }
+}
 
-    /// A connection to a plugin that was described, accepted and initialised.
-    async fn connected(&self, request: &Request, deadline: Instant) -> Result<Arc<Live>, Failure> {
-        let live = match self.endpoint.live() {
-            Some(live) => live,
-            None => self.dialled(deadline).await?,
-        };
-        if !live.is_initialised() {
-            self.initialised(&live, 0, deadline).await?;
-        }
-        if live.manifest.offers[request.point.index()].is_none() {
-            let detail = format!("the plugin's manifest does not offer {}", request.point);
-            return Err(Failure::new(Reason::PointNotOffered, detail));
-        }
-        Ok(live)
-    }
+/// The step's reason for an exchange that is not tried again; tells the endpoint.
+fn judged(error: &ExchangeError, live: &Live, ticket: Ticket, whole: bool) -> Failure {
+    let failure = failure(error, live);
+    ticket.judge(judgement(&failure, whole));
+    failure
+}
 
-    async fn dialled(&self, deadline: Instant) -> Result<Arc<Live>, Failure> {
-        let status = self.endpoint.status.now();
-        if status.manifest.is_none() || !status.why.may_dial() {
-            let (why, detail) = (status.why.as_str(), &status.detail);
-            return Err(Failure::new(
-                Reason::NotReady,
-                format!("the plugin is {}: {why} {detail}", status.state),
-            ));
+/// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole`: it had all of its step's
+/// time-out; with less, having run out of time says nothing.
+fn judgement(failure: &Failure, whole: bool) -> Judgement {
+    use tonic::Code;
+    match (failure.reason, failure.status) {
+        (Reason::Timeout, _) | (Reason::RpcError, Some(Code::DeadlineExceeded)) if !whole => {
+            Judgement::Nothing
         }
-        match tokio::time::timeout_at(deadline, self.endpoint.dial()).await {
-            Ok(Ok(live)) => Ok(live),
-            Ok(Err(Down::Away(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
-            Ok(Err(Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
-            Err(_) => Err(Failure::ran_out(Reason::Unreachable, "no connection in time")),
-        }
-    }
-
-    async fn initialised(&self, live: &Arc<Live>, seen: u64, deadline: Instant) -> Result<(), Failure> {
-        match tokio::time::timeout_at(deadline, self.endpoint.initialise(live, seen)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Down::Away(detail) | Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
-            Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
-        }
+        (Reason::RpcError, Some(code)) => match code {
+            Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded => Judgement::Bad,
+            Code::Cancelled => Judgement::Nothing,
+            // It answered: the call was wrong, not the endpoint.
+            _ => Judgement::Good,
+        },
+        (Reason::Timeout | Reason::Unreachable | Reason::BadReply, _) => Judgement::Bad,
+        (Reason::TooLarge, _) => Judgement::Good,
+        _ => Judgement::Nothing,
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) enum Rpc {
     Describe,
     Initialize,
     Shutdown,
+    Health,
     At(Point),
 }
 
@@ -50,6 +51,7 @@ impl Rpc {
             Rpc::Describe => "/hookgate.plugin.v1.PluginService/Describe",
             Rpc::Initialize => "/hookgate.plugin.v1.PluginService/Initialize",
             Rpc::Shutdown => "/hookgate.plugin.v1.PluginService/Shutdown",
+            Rpc::Health => "/grpc.health.v1.Health/Check",
             Rpc::At(Point::BeforeLlmRequest) => "/hookgate.plugin.v1.PluginService/BeforeLlmRequest",
             Rpc::At(Point::BeforeToolCall) => "/hookgate.plugin.v1.PluginService/BeforeToolCall",
             Rpc::At(Point::AfterToolResult) => "/hookgate.plugin.v1.PluginService/AfterToolResult",
@@ -111,6 +113,11 @@ impl Connection {
             Sender::Http2(sender) => sender.is_closed() || self.closed.is_cancelled(),
             Sender::InProcess(_) => false,
         }
+    }
+
+    /// Whether the plugin is built in.
+    pub(super) fn is_in_process(&self) -> bool {
+        matches!(self.sender, Sender::InProcess(_))
     }
 
     /// Returns when it has ended.

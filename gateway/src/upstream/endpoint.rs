@@ -1,111 +1,86 @@
-//! One address of a plugin: finds or makes its connection, puts it through the handshake, and keeps the
-//! plugin's status. Dials and Initialize are single flights that run detached, shared by the supervisor and
-//! by calls.
+//! One address of a plugin: finds or makes its connections, puts them through the handshake, and knows how the address
+//! is doing. Dials and Initialize are single flights that run detached, shared by the supervisor and by calls.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use hookgate_proto::plugin::v1::ShutdownRequest;
 use http::HeaderMap;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    acceptance::{self, Accepted, Unaccepted},
+    acceptance::{self, Unaccepted},
+    breaker::Breaker,
     cause::{Cause, DialError},
-    client::Shared,
     codec,
     connection::{Connection, Rpc},
+    health::{self, Checked, Health},
     initialize::{self, Prepared, Uninitialised},
-    state::{StatusCell, Why},
+    live::{Down, Live},
+    load::Load,
+    manifests::Admission,
+    registration::Registration,
+    state::{EndpointStatus, StatusCell, Why},
     transport::Transport,
 };
-use crate::{config, flight::Flight, routing::Manifest};
+use crate::{flight::Flight, telemetry::Server};
 
-/// A described and accepted connection with the configuration that goes with it.
-pub(super) struct Live {
-    pub(super) connection: Arc<Connection>,
-    pub(super) manifest: Arc<Manifest>,
-    pub(super) config: Prepared,
-    /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
-    /// behind the same address says otherwise itself (NOT_INITIALIZED).
-    initialised: AtomicBool,
-    /// Initialize calls answered here; tells a late NOT_INITIALIZED from a new one.
-    generation: AtomicU64,
-    initializes: Flight<Result<(), Down>>,
-    withdrawn: CancellationToken,
-    pub(super) since: Instant,
-}
+/// Most connections to one address.
+const MOST_CONNECTIONS: usize = 4;
+/// Another connection is made when each has so many calls under way: one is served by one task on either side.
+const CALLS_PER_CONNECTION: usize = 16;
 
-impl Live {
-    fn usable(&self) -> bool {
-        !self.connection.is_closed() && !self.withdrawn.is_cancelled()
-    }
-
-    pub(super) fn is_initialised(&self) -> bool {
-        self.initialised.load(Ordering::Acquire)
-    }
-
-    /// Initialize calls answered over this connection.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Returns when it is no longer used.
-    pub(super) async fn ended(&self) {
-        tokio::select! {
-            () = self.connection.closed() => {}
-            () = self.withdrawn.cancelled() => {}
-        }
-    }
-}
-
-/// Why there is no usable connection.
-#[derive(Clone)]
-pub(super) enum Down {
-    /// Tried again soon.
-    Away(String),
-    /// Refused or out of rotation: tried again when this connection has ended, and now and then.
-    Out(String, Arc<Connection>),
-}
-
-/// What was initialised last.
-#[derive(Default)]
-struct Initialised {
-    digest: Option<Arc<str>>,
-    first: Option<Instant>,
-}
+const SHUTTING_DOWN: &str = "the gateway lets go of this endpoint";
 
 pub(super) struct Endpoint {
-    plugin: config::Plugin,
-    shared: Shared,
+    pub(super) registration: Arc<Registration>,
     transport: Box<dyn Transport>,
+    /// What telemetry says of calls to it.
+    pub(super) server: Arc<Server>,
     pub(super) status: StatusCell,
-    live: ArcSwapOption<Live>,
-    accepted: ArcSwapOption<Accepted>,
+    pub(super) breaker: Breaker,
+    pub(super) load: Load,
+    health: Health,
+    lives: ArcSwap<Vec<Arc<Live>>>,
     dials: Flight<Result<Arc<Live>, Down>>,
-    initialised: Mutex<Initialised>,
+    /// Digest of the configuration that was handed over last.
+    handed_over: Mutex<Option<Arc<str>>>,
+    most_age: Duration,
+    /// Told when it can't be reached: the name it came from may lead elsewhere by now.
+    dial_failed: Arc<Notify>,
+    pub(super) closing: CancellationToken,
 }
 
 impl Endpoint {
-    pub(super) fn new(plugin: config::Plugin, shared: Shared, transport: Box<dyn Transport>) -> Arc<Self> {
+    pub(super) fn new(
+        registration: Arc<Registration>,
+        transport: Box<dyn Transport>,
+        server: Arc<Server>,
+        dial_failed: Arc<Notify>,
+        closing: CancellationToken,
+    ) -> Arc<Self> {
+        let plugin = &registration.plugin;
         let why = if plugin.enabled { Why::NotDialled } else { Why::SwitchedOff };
-        let status = StatusCell::new(plugin.name.as_str().into(), why, shared.changes.clone());
+        let (name, changes) = (plugin.name.as_str().into(), registration.shared.changes.clone());
         Arc::new(Endpoint {
-            plugin,
-            shared,
-            transport,
-            status,
-            live: ArcSwapOption::empty(),
-            accepted: ArcSwapOption::empty(),
+            status: StatusCell::new(name, transport.address().into(), why, changes),
+            breaker: Breaker::new(plugin.breaker.clone()),
+            load: Load::new(Instant::now()),
+            health: Health::default(),
+            lives: ArcSwap::default(),
             dials: Flight::new(),
-            initialised: Mutex::default(),
+            handed_over: Mutex::default(),
+            // A tenth more or less, for not all are to go at once.
+            most_age: registration.shared.most_age.mul_f64(0.9 + fastrand::f64() / 5.0),
+            dial_failed,
+            closing,
+            registration,
+            transport,
+            server,
         })
     }
 
@@ -113,52 +88,131 @@ impl Endpoint {
         self.transport.address()
     }
 
-    /// The connection in use, if it is not known to have ended.
+    /// The least busy of the connections that are not known to have ended.
     pub(super) fn live(&self) -> Option<Arc<Live>> {
-        self.live.load_full().filter(|live| live.usable())
+        let lives = self.lives.load();
+        let usable = lives.iter().filter(|live| live.is_usable());
+        usable.min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
     }
 
-    /// When the plugin was first initialised.
-    pub(super) fn initialised_at(&self) -> Option<Instant> {
-        self.initialised.lock().unwrap_or_else(PoisonError::into_inner).first
+    /// Whether there is a connection that was initialised, or at least a connection.
+    pub(super) fn is_initialised(&self) -> Option<bool> {
+        let lives = self.lives.load();
+        let usable = lives.iter().filter(|live| live.is_usable());
+        usable.map(|live| live.is_initialised()).max()
     }
 
-    /// The connection in use, or a new one that was described and accepted.
+    /// Why it gets no calls though it may be connected; none: it does.
+    pub(super) fn out(&self) -> Option<Why> {
+        self.health.out()
+    }
+
+    /// Where it stands, for people.
+    pub(super) fn report(&self) -> EndpointStatus {
+        let status = self.status.now();
+        let lives = self.lives.load();
+        let usable = || lives.iter().filter(|live| live.is_usable());
+        EndpointStatus {
+            address: self.address().to_owned(),
+            state: status.why.state(),
+            why: status.why,
+            detail: status.detail.clone(),
+            version: usable().next_back().map(|live| live.accepted.version().clone()),
+            breaker: self.breaker.state(Instant::now()),
+            in_flight: self.load.in_flight(),
+            connections: usable().count(),
+        }
+    }
+
+    /// A connection in use, or a new one that was described and accepted.
     pub(super) async fn dial(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
+        self.connect_unless(|endpoint| endpoint.live().map(Ok)).await
+    }
+
+    /// Makes another connection in the background where each of those there has many calls under way.
+    pub(super) fn grow(self: &Arc<Self>, live: &Live) {
+        let is_enough = live.in_flight() < CALLS_PER_CONNECTION || live.connection.is_in_process();
+        if is_enough || self.lives.load().len() >= MOST_CONNECTIONS {
+            return;
+        }
+        let endpoint = Arc::clone(self);
+        tokio::spawn(async move {
+            let enough = |endpoint: &Self| {
+                let live = endpoint.live()?;
+                let full = endpoint.lives.load().len() >= MOST_CONNECTIONS;
+                (full || live.in_flight() < CALLS_PER_CONNECTION).then_some(Ok(live))
+            };
+            // The calls have their connection: what goes wrong here shows in the status alone.
+            if let Ok(live) = endpoint.connect_unless(enough).await
+                && !live.is_initialised()
+            {
+                let _ = endpoint.initialise(&live, 0).await;
+            }
+        });
+    }
+
+    /// Replaces connections that are too old: first there is a new one.
+    pub(super) async fn renew(self: &Arc<Self>) {
+        let old = |live: &Arc<Live>| {
+            live.since.elapsed() >= self.most_age && live.is_usable() && !live.connection.is_in_process()
+        };
+        let aged: Vec<_> = self.lives.load().iter().filter(|live| old(live)).map(Arc::clone).collect();
+        let fresh = |endpoint: &Self| {
+            let lives = endpoint.lives.load();
+            lives.iter().find(|live| live.is_usable() && !old(live)).map(|live| Ok(Arc::clone(live)))
+        };
+        if !aged.is_empty() && self.connect_unless(fresh).await.is_ok() {
+            aged.iter().for_each(|live| live.withdraw());
+            self.forget_ended();
+        }
+    }
+
+    async fn connect_unless(
+        self: &Arc<Self>,
+        enough: impl FnOnce(&Self) -> Option<Result<Arc<Live>, Down>>,
+    ) -> Result<Arc<Live>, Down> {
         let dialled = self.dials.join(
-            || self.live().map(Ok),
+            || enough(self),
             || {
                 let endpoint = Arc::clone(self);
                 async move { endpoint.connect().await }
             },
         );
-        dialled.await.unwrap_or_else(|| Err(Down::Away("the gateway is shutting down".into())))
+        dialled.await.unwrap_or_else(|| Err(Down::Away(SHUTTING_DOWN.into())))
     }
 
     async fn connect(&self) -> Result<Arc<Live>, Down> {
         if self.status.why() == Why::ShuttingDown {
-            return Err(Down::Away("the gateway is shutting down".into()));
+            return Err(Down::Away(SHUTTING_DOWN.into()));
         }
         let connection = self.reach().await.map_err(|error| {
-            self.status.set(Why::Unreachable(error.cause), &*error.detail);
+            self.trouble(Why::Unreachable(error.cause), &error.detail);
+            self.dial_failed.notify_one();
             Down::Away(error.detail)
         })?;
         let connection = Arc::new(connection);
         match self.handshake(&connection).await {
             Ok(live) => Ok(live),
             Err(Unaccepted::Away(why, detail)) => {
-                self.status.set(why, &*detail);
+                self.trouble(why, &detail);
                 Err(Down::Away(detail))
             }
             Err(Unaccepted::Out(why, detail)) => {
-                self.status.set(why, &*detail);
+                self.trouble(why, &detail);
                 Err(Down::Out(detail, connection))
             }
         }
     }
 
+    /// Notes that a further connection came to nothing, unless another one serves.
+    fn trouble(&self, why: Why, detail: &str) {
+        if self.live().is_none() {
+            self.status.set(why, detail);
+        }
+    }
+
     async fn reach(&self) -> Result<Connection, DialError> {
-        let (address, limit) = (self.address(), self.plugin.limits.connect.0);
+        let (address, limit) = (self.address(), self.registration.plugin.limits.connect.0);
         match tokio::time::timeout(limit, self.transport.connect()).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => {
@@ -172,31 +226,46 @@ impl Endpoint {
     }
 
     async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<Live>, Unaccepted> {
-        let last = self.live.load_full();
+        let Registration { plugin, shared, manifests, .. } = &*self.registration;
+        let last = self.lives.load().last().map(Arc::clone);
         let described = acceptance::describe(connection, last.as_deref().map(|live| &live.config)).await?;
-        let before = self.accepted.load_full();
-        let accepted = acceptance::accept(&self.plugin, described, before.as_deref())?;
-        let manifest = Arc::clone(&accepted.manifest);
-        let config = Prepared::new(&self.plugin, &self.shared, &manifest, connection.private)?;
-        let known = {
-            let initialised = self.initialised.lock().unwrap_or_else(PoisonError::into_inner);
-            initialised.digest.as_ref() == Some(&config.digest)
-        };
-        let live = Arc::new(Live {
-            connection: Arc::clone(connection),
-            manifest: Arc::clone(&manifest),
-            config,
-            initialised: AtomicBool::new(known),
-            generation: AtomicU64::new(0),
-            initializes: Flight::new(),
-            withdrawn: CancellationToken::new(),
-            since: Instant::now(),
-        });
-        self.accepted.store(Some(Arc::new(accepted)));
-        self.live.store(Some(Arc::clone(&live)));
-        let why = if known { Why::Serving } else { Why::Initializing };
-        self.status.accept(why, manifest, self.address());
+        let before = manifests.accepted();
+        let accepted = acceptance::judge(plugin, described, before.as_deref())?;
+        let config = Prepared::new(plugin, shared, &accepted.manifest, connection.private)?;
+        let known = self.handed_over().as_ref() == Some(&config.digest);
+        let live = Live::new(Arc::clone(connection), accepted, config, known);
+        let admitted = manifests.admit(&live);
+        let admission = admitted.map_err(|difference| Unaccepted::Out(Why::ManifestMismatch, difference))?;
+        let mut lives: Vec<_> = self.usable();
+        lives.push(Arc::clone(&live));
+        let serves = lives.iter().any(|live| live.is_initialised());
+        self.lives.store(Arc::new(lives));
+        let version = live.accepted.version();
+        self.status.accepted(if serves { self.serving() } else { (Why::Initializing, "") }, version);
+        if admission == Admission::Became {
+            self.registration.upgraded(before.as_deref());
+        }
+        if known {
+            self.breaker.reached(Instant::now());
+        }
         Ok(live)
+    }
+
+    fn handed_over(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
+        self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn usable(&self) -> Vec<Arc<Live>> {
+        self.lives.load().iter().filter(|live| live.is_usable()).map(Arc::clone).collect()
+    }
+
+    /// What it is when it is connected and initialised.
+    fn serving(&self) -> (Why, &'static str) {
+        match self.health.out() {
+            None => (Why::Serving, ""),
+            Some(Why::NotServing) => (Why::NotServing, "it answers its health check with NOT_SERVING"),
+            Some(why) => (why, "its health check has not been answered since"),
+        }
     }
 
     /// Initialises the plugin behind `live`, unless that was done after generation `seen` (see
@@ -209,19 +278,28 @@ impl Endpoint {
                 async move { endpoint.hand_over(&live).await }
             },
         );
-        initialised.await.unwrap_or_else(|| Err(Down::Away("the gateway is shutting down".into())))
+        initialised.await.unwrap_or_else(|| Err(Down::Away(SHUTTING_DOWN.into())))
     }
 
     async fn hand_over(&self, live: &Live) -> Result<(), Down> {
-        let done = initialize::initialize(&live.connection, &live.config, &self.plugin, &self.shared).await;
-        match done {
+        let Registration { plugin, shared, .. } = &*self.registration;
+        match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
+                // Before its first call, for a plugin may need time after it has its configuration.
+                if self.handed_over().is_none() {
+                    self.check_over(live).await;
+                }
                 self.note_initialised(live);
                 Ok(())
             }
             Err(Uninitialised::Unavailable(detail)) => {
                 self.withdraw(live, Why::InitializeUnavailable, &detail);
                 Err(Down::Away(detail))
+            }
+            Err(Uninitialised::Unsent(detail)) => {
+                live.withdraw();
+                self.note_end();
+                Err(Down::Gone(detail))
             }
             Err(Uninitialised::Refused(refused)) => {
                 self.withdraw(live, Why::Refused(refused.refusal), &refused.advice);
@@ -231,23 +309,56 @@ impl Endpoint {
     }
 
     fn note_initialised(&self, live: &Live) {
-        {
-            let mut initialised = self.initialised.lock().unwrap_or_else(PoisonError::into_inner);
-            initialised.digest = Some(Arc::clone(&live.config.digest));
-            initialised.first.get_or_insert_with(Instant::now);
+        *self.handed_over() = Some(Arc::clone(&live.config.digest));
+        self.registration.note_initialised();
+        live.note_initialised();
+        self.breaker.reached(Instant::now());
+        if self.holds(live) {
+            let (why, detail) = self.serving();
+            self.status.set(why, detail);
         }
-        live.initialised.store(true, Ordering::Release);
-        live.generation.fetch_add(1, Ordering::AcqRel);
-        if self.is_current(live) {
-            self.status.set(Why::Serving, "");
-        }
-        let plugin = &*self.plugin.name;
+        let plugin = &*self.registration.plugin.name;
         tracing::info!(
             event = "plugin.initialized",
             plugin,
             address = self.address(),
             "configuration handed over"
         );
+    }
+
+    /// Asks for the endpoint's health.
+    pub(super) async fn check(&self) {
+        if let Some(live) = self.live().filter(|live| live.is_initialised()) {
+            self.check_over(&live).await;
+        }
+    }
+
+    async fn check_over(&self, live: &Live) {
+        if live.lacks_health() {
+            return;
+        }
+        let settings = &self.registration.plugin.health;
+        let found = health::check(&live.connection, settings).await;
+        if found == Checked::Unsupported {
+            live.note_lack_of_health();
+        }
+        let change = self.health.note(&found, settings);
+        let why = match (change, found) {
+            (None, _) => return,
+            (Some(true), _) if live.is_initialised() => return self.status.set(Why::Serving, ""),
+            (Some(true), _) => return,
+            (Some(false), Checked::Missed(detail)) => {
+                let detail =
+                    format!("{} health checks in a row were not answered: {detail}", settings.misses);
+                // Nobody may be there any more, and nothing tells of it: the next check goes over a new one.
+                self.lives.load().iter().for_each(|live| live.withdraw());
+                return self.status.set(Why::HealthUnanswered, detail);
+            }
+            (Some(false), _) => self.serving(),
+        };
+        if live.is_initialised() {
+            self.status.set(why.0, why.1);
+        }
     }
 
     /// Takes `live` out of use because the plugin doesn't know what it was just handed. The supervisor hands it
@@ -258,43 +369,56 @@ impl Endpoint {
 
     /// Takes `live` out of use. What was initialised is forgotten: the next connection is handed it anew.
     fn withdraw(&self, live: &Live, why: Why, detail: &str) {
-        if self.is_current(live) {
-            self.initialised.lock().unwrap_or_else(PoisonError::into_inner).digest = None;
-            self.status.set(why, detail);
+        if self.holds(live) {
+            *self.handed_over() = None;
+            live.withdraw();
+            self.trouble(why, detail);
         }
-        live.withdrawn.cancel();
+        live.withdraw();
     }
 
-    fn is_current(&self, live: &Live) -> bool {
-        self.live.load().as_ref().is_some_and(|current| std::ptr::eq(&raw const **current, live))
+    fn holds(&self, live: &Live) -> bool {
+        self.lives.load().iter().any(|held| std::ptr::eq(&raw const **held, live))
     }
 
-    /// Notes that `live` ended, unless something newer is known.
-    pub(super) fn note_end(&self, live: &Live) {
-        if self.is_current(live) && live.connection.is_closed() && self.status.why() == Why::Serving {
+    /// Notes that a connection ended.
+    pub(super) fn note_end(&self) {
+        self.forget_ended();
+        if self.live().is_none() && matches!(self.status.why(), Why::Serving | Why::Initializing) {
             self.status.set(Why::Disconnected, format!("the connection to {} ended", self.address()));
         }
     }
 
+    /// Keeps the connections that can be used, and the last one for what it knows of secrets.
+    fn forget_ended(&self) {
+        self.lives.rcu(|lives| {
+            let last = lives.last();
+            let kept = lives.iter().filter(|live| live.is_usable());
+            let kept: Vec<_> = kept.map(Arc::clone).collect();
+            if kept.is_empty() { last.into_iter().map(Arc::clone).collect() } else { kept }
+        });
+        self.registration.connection_ended();
+    }
+
     /// Lets go of the plugin: no further calls, and Shutdown if it was ever initialised and can be reached.
     pub(super) async fn shut_down(&self, limit: Duration) {
+        let Registration { plugin, shared, .. } = &*self.registration;
+        self.closing.cancel();
         self.status.set(Why::ShuttingDown, "");
-        let Some(live) = self.live() else { return };
-        self.live.store(None);
-        if self.initialised_at().is_none() {
+        let live = self.live();
+        self.lives.store(Arc::default());
+        let Some(live) = live else { return };
+        if self.handed_over().is_none() {
             return;
         }
-        let limit = limit.min(self.plugin.limits.shutdown.0);
-        let request = ShutdownRequest { gateway_instance_id: self.shared.instance_id.as_ref().into() };
+        let limit = limit.min(plugin.limits.shutdown.0);
+        let request = ShutdownRequest { gateway_instance_id: shared.instance_id.as_ref().into() };
         let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
-        let reply = live
-            .connection
-            .unary(Rpc::Shutdown, frame, HeaderMap::new(), deadline, self.shared.max_reply())
-            .await;
+        let reply =
+            live.connection.unary(Rpc::Shutdown, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
         if let Err(error) = reply {
-            let plugin = &*self.plugin.name;
-            let error = live.config.shown_error(&error);
-            tracing::warn!(plugin, ?limit, error, "the plugin did not answer Shutdown");
+            let (plugin, address, error) = (&*plugin.name, self.address(), live.config.shown_error(&error));
+            tracing::warn!(plugin, address, ?limit, error, "the plugin did not answer Shutdown");
         }
     }
 }

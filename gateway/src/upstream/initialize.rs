@@ -119,6 +119,8 @@ pub(super) enum Uninitialised {
     Refused(Refused),
     /// May pass: UNAVAILABLE, or a lost connection.
     Unavailable(String),
+    /// The connection was gone before anything was sent.
+    Unsent(String),
 }
 
 /// Hands the configuration over and waits for the answer, within the plugin's `limits.initialize`.
@@ -167,7 +169,8 @@ pub(super) async fn initialize(
                 prepared.shown(&detail)
             ),
         ),
-        Err(ExchangeError::Lost(detail) | ExchangeError::Unsent(detail)) => {
+        Err(ExchangeError::Unsent(detail)) => Err(Uninitialised::Unsent(prepared.shown(&detail))),
+        Err(ExchangeError::Lost(detail)) => {
             let detail = prepared.shown(&detail);
             Err(Uninitialised::Unavailable(format!("the connection ended during Initialize: {detail}")))
         }

@@ -2,7 +2,7 @@
 //! (docs/protocol.md, sections 2 and 6).
 //!
 //! ```text
-//! invoke -> PluginClient::call -> Bulkhead -> Endpoint (finds, dials, describes, initialises) -> Connection
+//! invoke -> PluginClient::call -> Bulkhead -> Pool (draws an Endpoint) -> Live (dialled, described, initialised)
 //!                 observe -> Observers (bounded queue, oldest dropped) ---^
 //! ```
 //!
@@ -10,27 +10,37 @@
 //! Knows nothing of verdicts, tenants or plans; `telemetry` measures calls where they are sent.
 
 mod acceptance;
+mod breaker;
 mod bulkhead;
 mod cause;
 mod client;
 mod codec;
 mod connection;
 mod endpoint;
+mod health;
 mod initialize;
+mod live;
+mod load;
+mod manifests;
 mod observers;
+mod pool;
 mod redaction;
 mod refusal;
+mod registration;
 mod request;
+mod resolve;
 mod state;
 mod supervisor;
+mod ticket;
 mod transport;
 
 #[cfg(test)]
 mod tests;
 
+pub use breaker::BreakerState;
 pub use cause::Cause;
 pub use client::{PluginClient, Shared};
 pub use refusal::Refusal;
-pub use request::{CallMeta, Failure, Replied};
+pub use request::{CallMeta, Failure, Replied, Served};
 pub use state::{EndpointStatus, State, Status, Why};
 pub use transport::InProcess;

@@ -1,13 +1,13 @@
 //! One call as the invoker asks for it, and what came of it. Untyped: the payload is whatever message the
 //! point has, shared and never copied.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hookgate_proto::plugin::v1 as plugin;
 use prost::Message;
 
-use super::codec;
+use super::{breaker::Judgement, codec, ticket::Ticket};
 use crate::{point::Point, step::Reason, telemetry::Parent};
 
 /// What travels beside a call's message.
@@ -15,15 +15,44 @@ use crate::{point::Point, step::Reason, telemetry::Parent};
 pub struct CallMeta {
     /// `hookgate-depth` to send: what was received, plus one.
     pub depth: u32,
+    /// Whether the call has all of its step's time-out: running out of less says nothing about the plugin.
+    pub whole: bool,
 }
 
 /// A reply that came whole and with status OK.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Replied {
     /// The encoded reply message; not looked into yet.
     pub bytes: Bytes,
     /// How long the call waited for a place.
     pub queue: Duration,
+    /// Who is to be told whether the reply was any good.
+    pub served: Served,
+}
+
+/// The endpoint that sent a reply. Whether it does its work is known when the reply was read.
+#[derive(Default)]
+pub struct Served(Option<Ticket>);
+
+impl Served {
+    pub(super) fn by(ticket: Ticket) -> Self {
+        Served(Some(ticket))
+    }
+
+    /// The reply could be used, or failed for `reason`. Only what can't be understood speaks against the endpoint: what
+    /// breaks a rule would do so on any other.
+    pub fn judge(self, reason: Option<Reason>) {
+        if let Some(ticket) = self.0 {
+            ticket.judge(if reason == Some(Reason::BadReply) { Judgement::Bad } else { Judgement::Good });
+        }
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoint = self.0.as_ref().map(|ticket| ticket.endpoint().address());
+        f.debug_tuple("Served").field(&endpoint).finish()
+    }
 }
 
 /// Why a call brought no reply.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{cause::Cause, refusal::Refusal};
+use super::{breaker::BreakerState, cause::Cause, refusal::Refusal};
 use crate::routing::Manifest;
 
 /// Where a plugin stands.
@@ -83,6 +83,10 @@ pub enum Why {
     /// Initialize was answered UNAVAILABLE, or the connection ended meanwhile, or the plugin did not know the
     /// configuration right after it.
     InitializeUnavailable,
+    /// The health check is answered with NOT_SERVING.
+    NotServing,
+    /// Health checks are not answered.
+    HealthUnanswered,
     /// The manifest differs from the accepted one in more than its version.
     ManifestMismatch,
     /// The manifest asks for more capabilities than are granted, and an earlier one was accepted.
@@ -105,6 +109,8 @@ impl Why {
             | Why::DescribeTimeout
             | Why::DescribeFailed
             | Why::InitializeUnavailable
+            | Why::NotServing
+            | Why::HealthUnanswered
             | Why::ManifestMismatch
             | Why::UpgradePending => State::Unhealthy,
             Why::Refused(_) => State::Refused,
@@ -124,6 +130,8 @@ impl Why {
             Why::DescribeTimeout => "describe_timeout",
             Why::DescribeFailed => "describe_failed",
             Why::InitializeUnavailable => "initialize_unavailable",
+            Why::NotServing => "not_serving",
+            Why::HealthUnanswered => "health_unanswered",
             Why::ManifestMismatch => "manifest_mismatch",
             Why::UpgradePending => "upgrade_pending",
             Why::Refused(refusal) => refusal.as_str(),
@@ -144,6 +152,8 @@ impl Why {
             Why::SwitchedOff
             | Why::NotDialled
             | Why::InitializeUnavailable
+            | Why::NotServing
+            | Why::HealthUnanswered
             | Why::ManifestMismatch
             | Why::UpgradePending
             | Why::Refused(_)
@@ -160,6 +170,8 @@ impl Why {
             | Why::DescribeTimeout
             | Why::DescribeFailed
             | Why::InitializeUnavailable
+            | Why::NotServing
+            | Why::HealthUnanswered
             | Why::ManifestMismatch => Some("plugin.health_fail"),
             Why::UpgradePending => Some("plugin.capability_overreach"),
             Why::Refused(_) => Some("plugin.refused"),
@@ -168,7 +180,7 @@ impl Why {
     }
 }
 
-/// A plugin's state at one moment.
+/// A plugin's state at one moment: that of its best endpoint.
 #[derive(Debug, Clone)]
 pub struct Status {
     /// Where it stands.
@@ -179,11 +191,9 @@ pub struct Status {
     pub detail: String,
     /// The accepted manifest; stays while the plugin is away.
     pub manifest: Option<Arc<Manifest>>,
-    /// The trouble that was logged last and is not over: a plugin that is tried again and again is no news.
-    told: Option<Why>,
 }
 
-/// One address of a plugin at one moment.
+/// One endpoint of a plugin at one moment.
 #[derive(Debug, Clone)]
 pub struct EndpointStatus {
     /// Where it is: `unix:///path`, `http://host:port`, or the name of a built-in.
@@ -194,24 +204,39 @@ pub struct EndpointStatus {
     pub why: Why,
     /// One sentence for the operator. Holds no secret.
     pub detail: String,
-    /// The version that it described itself with last.
+    /// The version that it described itself with; none: it isn't connected.
     pub version: Option<semver::Version>,
+    /// What its breaker does with calls.
+    pub breaker: BreakerState,
+    /// Calls under way.
+    pub in_flight: usize,
+    /// Connections in use, 0 to 4.
+    pub connections: usize,
 }
 
-/// Holds the [`Status`] and tells of changes.
+/// What a [`StatusCell`] holds.
+pub(super) struct Standing {
+    pub(super) why: Why,
+    pub(super) detail: String,
+    /// The trouble that was logged last and is not over: an endpoint that is tried again and again is no news.
+    told: Option<Why>,
+}
+
+/// Holds where an endpoint stands and tells of changes.
 pub(super) struct StatusCell {
     plugin: Arc<str>,
-    now: ArcSwap<Status>,
+    address: Arc<str>,
+    now: ArcSwap<Standing>,
     changes: watch::Sender<u64>,
 }
 
 impl StatusCell {
-    pub(super) fn new(plugin: Arc<str>, why: Why, changes: watch::Sender<u64>) -> Self {
-        let status = Status { state: why.state(), why, detail: String::new(), manifest: None, told: None };
-        StatusCell { plugin, now: ArcSwap::from_pointee(status), changes }
+    pub(super) fn new(plugin: Arc<str>, address: Arc<str>, why: Why, changes: watch::Sender<u64>) -> Self {
+        let standing = Standing { why, detail: String::new(), told: None };
+        StatusCell { plugin, address, now: ArcSwap::from_pointee(standing), changes }
     }
 
-    pub(super) fn now(&self) -> Arc<Status> {
+    pub(super) fn now(&self) -> Arc<Standing> {
         self.now.load_full()
     }
 
@@ -220,44 +245,50 @@ impl StatusCell {
         self.now.load().why
     }
 
-    /// A change of state that keeps the manifest. Nothing leaves `draining`.
+    /// A change. Nothing leaves `draining`.
     pub(super) fn set(&self, why: Why, detail: impl Into<String>) {
         let detail = detail.into();
-        let before = self.change(why, &detail, None);
+        let before = self.change(why, &detail);
+        if before.why == Why::ShuttingDown {
+            return;
+        }
+        let (plugin, address, state) = (&*self.plugin, &*self.address, why.state().as_str());
         if let Some(event) = why.event()
             && before.told != Some(why)
-            && before.why != Why::ShuttingDown
         {
-            let (plugin, state) = (&*self.plugin, why.state().as_str());
-            tracing::warn!(event, plugin, state, reason = why.as_str(), "{detail}");
+            tracing::warn!(event, plugin, address, state, reason = why.as_str(), "{detail}");
+        }
+        if why == Why::Serving && matches!(before.why, Why::NotServing | Why::HealthUnanswered) {
+            tracing::info!(event = "plugin.connected", plugin, address, "well again");
         }
     }
 
-    /// A change of state with a manifest that was just accepted at `address`.
-    pub(super) fn accept(&self, why: Why, manifest: Arc<Manifest>, address: &str) {
-        let version = manifest.version.clone();
-        let before = self.change(why, "", Some(manifest));
-        if !matches!(before.told, Some(Why::Refused(_) | Why::InitializeUnavailable)) {
-            let plugin = &*self.plugin;
+    /// A connection was described as `version` and accepted.
+    pub(super) fn accepted(&self, (why, detail): (Why, &str), version: &semver::Version) {
+        let before = self.change(why, detail);
+        let is_news = match before.told {
+            Some(Why::Refused(_) | Why::InitializeUnavailable) => false,
+            _ => !matches!(before.why, Why::Serving | Why::Initializing),
+        };
+        if is_news {
+            let (plugin, address) = (&*self.plugin, &*self.address);
             tracing::info!(event = "plugin.connected", plugin, %version, address, "described and accepted");
         }
     }
 
     /// Gives back what was before.
-    fn change(&self, why: Why, detail: &str, manifest: Option<Arc<Manifest>>) -> Arc<Status> {
+    fn change(&self, why: Why, detail: &str) -> Arc<Standing> {
         let before = self.now.rcu(|now| {
             if now.why == Why::ShuttingDown {
                 return Arc::clone(now);
             }
-            let manifest = manifest.clone().or_else(|| now.manifest.clone());
             let told = match why {
                 Why::Serving => None,
                 _ => why.event().map(|_| why).or(now.told),
             };
-            Arc::new(Status { state: why.state(), why, detail: detail.to_owned(), manifest, told })
+            Arc::new(Standing { why, detail: detail.to_owned(), told })
         });
-        let changed = before.why != why || before.detail != detail || manifest.is_some();
-        if changed && before.why != Why::ShuttingDown {
+        if (before.why != why || before.detail != detail) && before.why != Why::ShuttingDown {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
         before

@@ -1,11 +1,14 @@
-//! Keeps a plugin connected: dials, watches the connection, and tries again. Unreachable is retried for ever,
-//! 100 ms doubling to 5 s with jitter; refused is retried when the connection has ended, and every 60 s
-//! (docs/protocol.md, section 2).
+//! Keeps an endpoint connected: dials, watches the connection, asks for its health, and tries again. Unreachable is
+//! retried for ever, 100 ms doubling to 5 s with jitter; refused is retried when the connection has ended, and every
+//! 60 s (docs/protocol.md, section 2).
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    endpoint::{Down, Endpoint, Live},
+    endpoint::Endpoint,
+    live::{Down, Live},
     state::Why,
 };
 
@@ -16,31 +19,42 @@ const STABLE: Duration = Duration::from_secs(5);
 /// How often a refused plugin is asked again.
 const REFUSED_RETRY: Duration = Duration::from_secs(60);
 
-/// Never returns, except that a plugin that is switched off is never dialled.
+/// Returns when the endpoint is let go of; one that is switched off is never dialled.
 pub(super) async fn supervise(endpoint: &Arc<Endpoint>) {
     if endpoint.status.why() == Why::SwitchedOff {
         return;
     }
+    tokio::select! {
+        () = endpoint.closing.cancelled() => {}
+        () = stay_connected(endpoint) => {}
+    }
+}
+
+async fn stay_connected(endpoint: &Arc<Endpoint>) {
     let mut delay = FIRST_DELAY;
     loop {
+        let mut freed = pin!(endpoint.registration.manifests.freed());
+        freed.as_mut().enable();
         let refused = match up(endpoint).await {
             Ok(live) => {
-                live.ended().await;
-                endpoint.note_end(&live);
+                keep(endpoint).await;
                 if live.since.elapsed() >= STABLE {
                     delay = FIRST_DELAY;
                 }
                 matches!(endpoint.status.why(), Why::Refused(_)).then(|| Arc::clone(&live.connection))
             }
-            Err(Down::Away(_)) => None,
+            Err(Down::Away(_) | Down::Gone(_)) => None,
             Err(Down::Out(_, connection)) => Some(connection),
         };
-        if let Some(connection) = refused
-            && tokio::time::timeout(REFUSED_RETRY, connection.closed()).await.is_err()
-        {
-            continue;
+        if let Some(connection) = refused {
+            tokio::select! {
+                () = connection.closed() => {}
+                // Nobody has the accepted manifest any more: this one may have its turn.
+                () = freed => continue,
+                () = sleep(REFUSED_RETRY) => continue,
+            }
         }
-        tokio::time::sleep(jittered(delay)).await;
+        sleep(jittered(delay)).await;
         delay = (delay * 2).min(LONGEST_DELAY);
     }
 }
@@ -54,7 +68,109 @@ async fn up(endpoint: &Arc<Endpoint>) -> Result<Arc<Live>, Down> {
     Ok(live)
 }
 
+/// Watches over the connections until none is left.
+async fn keep(endpoint: &Arc<Endpoint>) {
+    let interval = endpoint.registration.plugin.health.interval.0;
+    let mut check = Instant::now();
+    while let Some(live) = endpoint.live() {
+        tokio::select! {
+            () = live.ended() => endpoint.note_end(),
+            () = sleep_until(check) => {
+                endpoint.check().await;
+                endpoint.renew().await;
+                check = Instant::now() + interval;
+            }
+        }
+    }
+    endpoint.note_end();
+}
+
 /// Half to the whole of `delay`, so that gateways don't dial a plugin in step.
 fn jittered(delay: Duration) -> Duration {
     delay.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::future::BoxFuture;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{
+        telemetry::Server,
+        upstream::{
+            cause::{Cause, DialError},
+            connection::Connection,
+            registration::Registration,
+            tests::support::{registered, shared},
+            transport::Transport,
+        },
+    };
+
+    /// Nobody is there; notes when it was dialled.
+    struct Nobody(Arc<Mutex<Vec<Instant>>>);
+
+    impl Transport for Nobody {
+        fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
+            self.0.lock().expect("unpoisoned").push(Instant::now());
+            Box::pin(std::future::ready(Err(DialError::new(Cause::NobodyListens, "nobody"))))
+        }
+
+        fn address(&self) -> &str {
+            "nowhere"
+        }
+    }
+
+    fn supervised(
+        change: impl FnOnce(&mut crate::config::Plugin),
+    ) -> (Arc<Endpoint>, Arc<Mutex<Vec<Instant>>>) {
+        let (dials, mut plugin) = (Arc::default(), registered("http://nowhere:1".into()));
+        change(&mut plugin);
+        let endpoint = Endpoint::new(
+            Arc::new(Registration::new(plugin, shared())),
+            Box::new(Nobody(Arc::clone(&dials))),
+            Arc::new(Server::new("")),
+            Arc::default(),
+            CancellationToken::new(),
+        );
+        let keeper = Arc::clone(&endpoint);
+        tokio::spawn(async move { supervise(&keeper).await });
+        (endpoint, dials)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endpoint_that_is_not_reached_is_dialled_for_ever_each_time_later_up_to_five_seconds() {
+        let (endpoint, dials) = supervised(|_| ());
+        sleep(Duration::from_secs(600)).await;
+        let dials = dials.lock().expect("unpoisoned").clone();
+        let gaps: Vec<_> = dials.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+        let mut longest = 0.1;
+        for gap in &gaps {
+            assert!(*gap >= longest / 2.0 - 0.002 && *gap <= longest + 0.002, "{gap} of {longest}: {gaps:?}");
+            longest = f64::min(longest * 2.0, 5.0);
+        }
+        assert!(gaps.len() > 110, "{}", gaps.len());
+        assert_eq!(endpoint.status.why(), Why::Unreachable(Cause::NobodyListens));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endpoint_of_a_plugin_that_is_switched_off_is_never_dialled() {
+        let (endpoint, dials) = supervised(|plugin| plugin.enabled = false);
+        sleep(Duration::from_secs(60)).await;
+        assert!(dials.lock().expect("unpoisoned").is_empty());
+        assert_eq!(endpoint.status.why(), Why::SwitchedOff);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endpoint_that_is_let_go_of_is_dialled_no_more() {
+        let (endpoint, dials) = supervised(|_| ());
+        sleep(Duration::from_secs(1)).await;
+        endpoint.shut_down(Duration::ZERO).await;
+        let before = dials.lock().expect("unpoisoned").len();
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(dials.lock().expect("unpoisoned").len(), before);
+        assert_eq!(endpoint.status.why(), Why::ShuttingDown);
+    }
 }

@@ -1,7 +1,7 @@
 //! How a plugin is reached: a Unix socket, `http://`, or this process. Makes connections; knows nothing of
 //! what is said over them.
 
-use std::{fmt, io, os::unix::fs::FileTypeExt as _, path::PathBuf};
+use std::{fmt, io, net::SocketAddr, os::unix::fs::FileTypeExt as _, path::PathBuf};
 
 use futures::future::BoxFuture;
 use http::uri::Authority;
@@ -59,35 +59,84 @@ impl fmt::Debug for InProcess {
     }
 }
 
-/// The transport of a registered plugin; `builtin` is its service, if it is built in.
-///
-/// # Errors
-/// One sentence that names the member and what would be right.
-pub(super) fn of_plugin(
-    plugin: &config::Plugin,
-    builtin: Option<InProcess>,
-) -> Result<Box<dyn Transport>, String> {
-    let name = &plugin.name;
-    match (&plugin.endpoint, &plugin.builtin, builtin) {
-        (Some(endpoint), None, None) => parse(endpoint).map_err(|error| {
-            format!("plugin `{name}`: `endpoint` is {error}: write `unix:///path` or `http://host:port`")
-        }),
-        (None, Some(builtin), Some(service)) => {
-            Ok(Box::new(BuiltIn { address: format!("builtin:{builtin}"), service }))
-        }
-        (None, Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
-        _ => Err(format!("plugin `{name}`: set exactly one of `endpoint` and `builtin`")),
+/// What an endpoint of the configuration stands for.
+pub(super) enum Target {
+    /// One address.
+    One(Box<dyn Transport>),
+    /// Every address of a name.
+    Names(Names),
+}
+
+/// A name that stands for several addresses.
+#[derive(Debug, Clone)]
+pub(super) struct Names {
+    address: String,
+    authority: Authority,
+    host: String,
+    port: u16,
+}
+
+impl Names {
+    /// As it was written.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 }
 
-fn parse(endpoint: &str) -> Result<Box<dyn Transport>, &'static str> {
+/// The transport to one of the addresses that `names` stands for.
+pub(super) fn of_address(names: &Names, address: SocketAddr) -> Box<dyn Transport> {
+    Box::new(Tcp {
+        address: format!("http://{address}"),
+        authority: names.authority.clone(),
+        host: address.ip().to_string(),
+        port: address.port(),
+    })
+}
+
+/// Where a registered plugin is; `builtin` is its service, if it is built in.
+///
+/// # Errors
+/// One sentence that names the member and what would be right.
+pub(super) fn of_plugin(plugin: &config::Plugin, builtin: Option<InProcess>) -> Result<Vec<Target>, String> {
+    let name = &plugin.name;
+    let endpoints: Vec<_> = plugin.addresses().collect();
+    match (&*endpoints, &plugin.builtin, builtin) {
+        ([_, ..], None, None) => {
+            let parsed = endpoints.iter().map(|endpoint| {
+                parse(endpoint).map_err(|error| {
+                    format!(
+                        "plugin `{name}`: `{endpoint}` is {error}: write `unix:///path`, `http://host:port` or \
+                         `dns:///name:port`"
+                    )
+                })
+            });
+            parsed.collect()
+        }
+        ([], Some(builtin), Some(service)) => {
+            Ok(vec![Target::One(Box::new(BuiltIn { address: format!("builtin:{builtin}"), service }))])
+        }
+        ([], Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
+        _ => Err(format!("plugin `{name}`: set exactly one of `endpoint`, `endpoints` and `builtin`")),
+    }
+}
+
+fn parse(endpoint: &str) -> Result<Target, &'static str> {
     if let Some(path) = endpoint.strip_prefix("unix://") {
         if !path.starts_with('/') {
             return Err("not an absolute path");
         }
-        return Ok(Box::new(Unix { address: endpoint.to_owned(), path: path.into() }));
+        return Ok(Target::One(Box::new(Unix { address: endpoint.to_owned(), path: path.into() })));
     }
-    let uri: http::Uri = endpoint.parse().map_err(|_| "not a URL")?;
+    let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
+    let uri: http::Uri = named.as_deref().unwrap_or(endpoint).parse().map_err(|_| "not a URL")?;
     let authority = match (uri.scheme_str(), uri.authority()) {
         (Some("http"), Some(authority)) if matches!(uri.path(), "" | "/") && uri.query().is_none() => {
             authority
@@ -100,7 +149,11 @@ fn parse(endpoint: &str) -> Result<Box<dyn Transport>, &'static str> {
         return Err("a URL with a user");
     }
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Box::new(Tcp { address: endpoint.to_owned(), authority: authority.clone(), host, port }))
+    let (address, authority) = (endpoint.to_owned(), authority.clone());
+    Ok(match named {
+        Some(_) => Target::Names(Names { address, authority, host, port }),
+        None => Target::One(Box::new(Tcp { address, authority, host, port })),
+    })
 }
 
 struct Tcp {
@@ -222,7 +275,10 @@ mod tests {
             assert_eq!(parse(endpoint).err(), Some(what), "{endpoint}");
         }
         for endpoint in ["unix:///run/a.sock", "http://plugin:7000", "http://[::1]:7000/"] {
-            assert_eq!(parse(endpoint).map(|transport| transport.address().to_owned()), Ok(endpoint.into()));
+            let Ok(Target::One(transport)) = parse(endpoint) else { panic!("{endpoint}") };
+            assert_eq!(transport.address(), endpoint);
         }
+        let Ok(Target::Names(names)) = parse("dns:///plugin:7000") else { panic!("it is a name") };
+        assert_eq!((names.address(), names.host(), names.port()), ("dns:///plugin:7000", "plugin", 7000));
     }
 }

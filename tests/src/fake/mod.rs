@@ -201,6 +201,14 @@ impl FakePlugin {
         plugin
     }
 
+    /// The same plugin on a Unix socket beside: what one is told or sees, the other was told and saw.
+    pub async fn twin_unix(&self) -> FakePlugin {
+        let (state, listening) = (Arc::clone(&self.state), Listening::unix());
+        let mut twin = FakePlugin { state, listening, name: self.name.clone() };
+        twin.start().await;
+        twin
+    }
+
     /// The name that it is registered by.
     pub fn name(&self) -> &str {
         &self.name

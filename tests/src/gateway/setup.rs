@@ -67,10 +67,15 @@ impl Setup {
         self.plugin_with(plugin, &json!({}))
     }
 
-    /// A plugin at the fake's endpoint, by its name, with these members beside.
+    /// A plugin at the fake's endpoint, by its name, with these members beside; null takes one away.
     pub fn plugin_with(self, plugin: &FakePlugin, members: &Value) -> Self {
         let entry = json!({ "name": plugin.name(), "endpoint": plugin.endpoint() });
         self.push("/plugins", &entry, members)
+    }
+
+    /// A plugin at the fake's endpoint that is called however often it failed.
+    pub fn plugin_without_breaker(self, plugin: &FakePlugin) -> Self {
+        self.plugin_with(plugin, &json!({ "breaker": { "failures": 1_000_000 } }))
     }
 
     /// A built-in plugin by its own name, with this config.
@@ -174,6 +179,7 @@ impl Setup {
         for (name, value) in members {
             entry[name] = value.clone();
         }
+        entry.as_object_mut().expect("an entry is an object").retain(|_, value| !value.is_null());
         let list = self.built().pointer_mut(list).and_then(Value::as_array_mut);
         list.expect("the list is built in").push(entry);
         self

@@ -32,7 +32,7 @@ async fn setup() -> (FakePlugin, FakePlugin, Setup) {
         .tenant("acme")
         .tenant_with("quiet", &json!({ "answer": { "detail": "minimal" } }))
         .tenant_with("loud", &json!({ "answer": { "detail": "full" } }))
-        .plugin(&failing)
+        .plugin_without_breaker(&failing)
         .plugin(&deciding)
         .binding_with(
             "zzplugin-failing",

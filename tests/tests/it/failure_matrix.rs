@@ -9,7 +9,7 @@ use std::{
     fs,
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, future, stream};
 use hookgate::{
     point::Point,
     step::{Mode, Reason},
@@ -26,20 +26,23 @@ use serde_json::{Value, json};
 
 use crate::{
     failure_matrix_cells::{Case, Cell, FAILURES, KINDS, NEVER, Payload, Seen, tenant},
-    failure_matrix_rig::{EXTRA, RAW, Rig, SHORT_MS, Transport, on_the_wire, payload},
+    failure_matrix_rig::{EXTRA, RAW, Rig, SHORT_MS, TRANSPORTS, Transport, on_the_wire, payload},
 };
 
-/// Cells over one transport: 4 points, 5 kinds of binding, 19 cases and one more for the two kinds that skip.
-const CELLS: usize = 4 * (5 * 19 + 2);
+/// Cells over one transport: 4 points, 5 kinds of binding, 20 cases and one more for the two kinds that skip.
+const CELLS: usize = 4 * (5 * 20 + 2);
 /// Calls under way at once: the plugins have 64 places each.
 const AT_ONCE: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_outcome_has_the_promised_answer_at_every_point_over_both_transports() {
-    let (tcp, unix) = tokio::join!(run(Transport::Tcp), run(Transport::Unix));
-    println!("failure matrix: {} cells over TCP and {} over Unix sockets", tcp.len(), unix.len());
-    assert_eq!((tcp.len(), unix.len()), (CELLS, CELLS));
-    compare_with_the_document(&document(tcp.iter().chain(&unix)));
+async fn every_outcome_has_the_promised_answer_at_every_point_over_every_transport() {
+    let runs = TRANSPORTS.map(run);
+    let cells = future::join_all(runs).await;
+    for (transport, cells) in TRANSPORTS.iter().zip(&cells) {
+        println!("failure matrix: {} cells over {transport:?}", cells.len());
+        assert_eq!(cells.len(), CELLS, "{transport:?}");
+    }
+    compare_with_the_document(&document(cells.iter().flatten()));
 }
 
 #[test]
@@ -57,6 +60,7 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     let agent = HttpAgent::new(rig.gateway.data_addr());
     let holder = tokio::spawn(call(agent.clone(), Point::BeforeToolCall, "holder".into(), None));
     rig.plugin("busy").wait_until(|counts| counts.calls == 1).await;
+    trip(&agent).await;
 
     let mut texts = BTreeMap::new();
     for point in Point::ALL {
@@ -77,7 +81,7 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
         .await;
     holder.abort();
 
-    let later = Later::of(&rig.witness.seen());
+    let later = Later::of(&rig.plugin("witness").seen());
     let mut cells = Vec::new();
     for (cell, answer) in answers {
         let seen = read(&cell, &answer, &texts[&cell.point], &later);
@@ -87,6 +91,18 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     let Rig { gateway, .. } = &rig;
     observers_were_heard(&gateway.stop().await);
     cells
+}
+
+/// Calls the plugin that fails until no endpoint of it is tried any more.
+async fn trip(agent: &HttpAgent) {
+    for _ in 0..20 {
+        let answer = call(agent.clone(), Point::BeforeToolCall, "tripper".into(), None).await;
+        let steps = answer.body["steps"].as_array().expect("the chain continues");
+        if steps.iter().any(|step| step["reason"] == json!("breaker_open")) {
+            return;
+        }
+    }
+    panic!("the breaker stays closed");
 }
 
 async fn call(agent: HttpAgent, point: Point, tenant: String, deadline: Option<&str>) -> HttpAnswer {
@@ -219,8 +235,8 @@ fn observers_were_heard(exit: &Exit) {
 const HEAD: &str = "# Failure matrix
 
 Written by `tests/tests/it/failure_matrix.rs` from the answers of a running gateway; `HOOKGATE_REGENERATE=1 cargo test -p
-hookgate-tests failure_matrix` writes it anew. Every row was observed at all four extension points, over TCP and over Unix
-sockets, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
+hookgate-tests failure_matrix` writes it anew. Every row was observed at all four extension points, over TCP, over Unix
+sockets, and with several endpoints of which one is dead, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
 patches the payload and one that is called later, or is not. Answers are HTTP's; over gRPC a block is an OK answer and an error
 is the status of [errors.md](errors.md).
 ";

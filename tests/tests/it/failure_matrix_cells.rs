@@ -52,10 +52,11 @@ const fn answers(plugin: &'static str, status: Grpc, what: &'static str) -> Fail
 }
 
 /// Every reason that a plugin can cause stands here at least once.
-pub(crate) const FAILURES: [Failure; 14] = [
+pub(crate) const FAILURES: [Failure; 15] = [
     failure("hangs", Reason::Timeout, "does not answer within the step's time-out"),
     failure("hangs-long", Reason::Budget, "does not answer within what the caller's deadline leaves"),
     failure("gone", Reason::Unreachable, "was there and can't be reached any more"),
+    failure("tripped", Reason::BreakerOpen, "failed so often that its breaker is open"),
     failure("busy", Reason::BulkheadFull, "has all its places taken and its queue full"),
     failure("silent", Reason::NotReady, "never answered Describe"),
     answers("internal", Grpc::Internal, "answers INTERNAL (any status but the next two)"),
@@ -70,13 +71,8 @@ pub(crate) const FAILURES: [Failure; 14] = [
 ];
 
 /// What can't arise, and why. An empty list of kinds means all of them.
-pub(crate) const NEVER: [(Reason, &[&str], &str); 5] = [
+pub(crate) const NEVER: [(Reason, &[&str], &str); 4] = [
     (Reason::UnknownPlugin, &[], "a file whose binding names an unknown plugin is refused at start"),
-    (
-        Reason::BreakerOpen,
-        &[],
-        "there is no circuit breaker yet; such plugins are `unreachable` or `timeout`",
-    ),
     (Reason::ConditionError, &[], "match conditions are compiled when the file is read, and refused there"),
     (Reason::Budget, &["observe"], "observers run after the answer, under their own time-out alone"),
     (

@@ -1,6 +1,8 @@
 //! What the failure matrix runs on: a plugin for each way to behave, and one gateway with a tenant for each kind of
 //! binding and case. Every chain is a plugin that patches, the step in question, and a witness.
 
+use std::collections::BTreeSet;
+
 use hookgate::{
     point::Point,
     step::{Mode, OnError},
@@ -28,6 +30,8 @@ pub(crate) const EXTRA: &str = r#"{"by": "the step"}"#;
 /// The caller's deadline where the budget has to run out.
 pub(crate) const SHORT_MS: &str = "2000";
 
+/// Port 1 is for a service that nobody runs any more.
+const NOBODY: &str = "http://127.0.0.1:1";
 const REQUEST_LIMIT: usize = 64 << 10;
 const NOTICES_LIMIT: usize = 8 << 10;
 
@@ -35,13 +39,52 @@ const NOTICES_LIMIT: usize = 8 << 10;
 pub(crate) enum Transport {
     Tcp,
     Unix,
+    /// Over TCP and a Unix socket at once, and with a third endpoint at which nobody listens.
+    Several,
+}
+
+/// All of them.
+pub(crate) const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Several];
+
+/// A plugin and, where it has several endpoints, its other one.
+pub(crate) struct Started {
+    plugin: FakePlugin,
+    twin: Option<FakePlugin>,
 }
 
 impl Transport {
-    pub(crate) async fn start(self, plugin: Builder) -> FakePlugin {
+    async fn start(self, plugin: Builder) -> Started {
         match self {
-            Transport::Tcp => plugin.start().await,
-            Transport::Unix => plugin.start_unix().await,
+            Transport::Tcp => Started { plugin: plugin.start().await, twin: None },
+            Transport::Unix => Started { plugin: plugin.start_unix().await, twin: None },
+            Transport::Several => {
+                let plugin = plugin.start().await;
+                let twin = plugin.twin_unix().await;
+                Started { plugin, twin: Some(twin) }
+            }
+        }
+    }
+}
+
+impl Started {
+    /// Registers it with these members beside.
+    fn registered(&self, setup: Setup, members: &Value) -> Setup {
+        let mut members = members.clone();
+        if let Some(twin) = &self.twin {
+            members["endpoint"] = Value::Null;
+            members["endpoints"] = json!([self.plugin.endpoint(), twin.endpoint(), NOBODY]);
+        }
+        // Most of them fail on purpose, again and again.
+        if members.get("breaker").is_none() {
+            members["breaker"] = json!({ "failures": 1_000_000 });
+        }
+        setup.plugin_with(&self.plugin, &members)
+    }
+
+    async fn stop(&mut self) {
+        self.plugin.stop().await;
+        if let Some(twin) = &mut self.twin {
+            twin.stop().await;
         }
     }
 }
@@ -121,7 +164,7 @@ fn behaving(name: &str) -> Builder {
         "hangs" | "hangs-long" | "busy" => plugin(name, |_| Act::hang()),
         "silent" => FakePlugin::named(name).on_describe(Handshake::Hangs),
         "internal" => plugin(name, |_| Act::status(Grpc::Internal, "no")),
-        "unavailable" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
+        "unavailable" | "tripped" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
         "late" => plugin(name, |_| Act::status(Grpc::DeadlineExceeded, "no")),
         "undecided" => plugin(name, |_| Act::no_verdict()),
         "garbled" => plugin(name, |_| Act::pass().sent(Wire::Garbage)),
@@ -139,6 +182,7 @@ fn members(case: Case) -> Value {
     match case.plugin() {
         "busy" => json!({ "limits": { "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
         "silent" => json!({ "required": false }),
+        "tripped" => json!({ "breaker": { "failures": 1, "open": "1h", "max_open": "1h" } }),
         _ => json!({}),
     }
 }
@@ -184,56 +228,67 @@ fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
     setup
 }
 
-/// A gateway with all the plugins, those that are to be gone or busy being so.
+/// A gateway with all the plugins, those that are to be gone, busy or tripped being so.
 pub(crate) struct Rig {
     pub(crate) gateway: Gateway,
-    pub(crate) witness: FakePlugin,
-    plugins: Vec<FakePlugin>,
+    plugins: Vec<Started>,
 }
 
 impl Rig {
     pub(crate) async fn start(transport: Transport) -> Self {
-        let first = transport.start(plugin("first", |point| Act::patch(first_patch(point)))).await;
-        let witness = transport.start(FakePlugin::named("witness")).await;
         let mut setup = Gateway::with()
             .set("/limits/request", format!("{}KiB", REQUEST_LIMIT >> 10))
             .set("/limits/notice_bytes", format!("{}KiB", NOTICES_LIMIT >> 10))
             .set("/limits/budget", "60s")
-            .plugin(&first)
-            .plugin(&witness)
             .binding("first", -10)
             .binding("witness", 100)
             .tenant("baseline")
-            .tenant("holder");
+            .tenant("holder")
+            .tenant("tripper");
         let decided = Case::all().into_iter().take(4);
+        let cases = decided.chain(FAILURES.map(Case::Fails));
         let mut plugins = Vec::new();
-        for case in decided.chain(FAILURES.map(Case::Fails)) {
-            let plugin = transport.start(behaving(case.plugin())).await;
-            setup = setup.plugin_with(&plugin, &members(case));
+        for (plugin, members) in [
+            (plugin("first", |point| Act::patch(first_patch(point))), json!({})),
+            (FakePlugin::named("witness"), json!({})),
+            (behaving("elsewhere-too"), json!({})),
+        ]
+        .into_iter()
+        .chain(cases.map(|case| (behaving(case.plugin()), members(case))))
+        {
+            let plugin = transport.start(plugin).await;
+            setup = plugin.registered(setup, &members);
             plugins.push(plugin);
         }
-        let other = transport.start(behaving("elsewhere-too")).await;
-        setup = setup.plugin(&other);
-        plugins.extend([first, other]);
         for kind in KINDS {
             for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
                 setup = bind(setup, kind, case);
             }
         }
         let holder = json!({ "tenant": "holder", "timeout": "60s" });
-        let gateway = setup.binding_with("busy", 10, &holder).start().await;
-        let gone = plugins.iter_mut().find(|plugin| plugin.name() == "gone").expect("it is one of them");
+        let tripper = json!({ "tenant": "tripper", "blocking": false });
+        let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
+        let mut rig = Rig { gateway: setup.start().await, plugins };
+        let gone = rig.plugins.iter_mut().find(|started| started.plugin.name() == "gone");
+        let gone = gone.expect("it is one of them");
         gone.stop().await;
-        let is_noticed = |line: &hookgate_tests::gateway::Line| {
-            let is = |name, value: &str| line.field(name).and_then(Value::as_str) == Some(value);
-            is("event", "plugin.disconnected") && is("plugin", "gone")
-        };
-        gateway.log().wait_for(is_noticed).await;
-        Rig { gateway, witness, plugins }
+        let (wanted, mut endpoints) = (1 + usize::from(gone.twin.is_some()), BTreeSet::new());
+        rig.gateway.log().wait_for(|line| is_gone(line, &mut endpoints) && endpoints.len() == wanted).await;
+        rig
     }
 
     /// The plugin by this name.
     pub(crate) fn plugin(&self, name: &str) -> &FakePlugin {
-        self.plugins.iter().find(|plugin| plugin.name() == name).expect("there is one")
+        let started = self.plugins.iter().find(|started| started.plugin.name() == name);
+        &started.expect("there is one").plugin
     }
+}
+
+/// Whether a line says that the gateway noticed that an endpoint of the plugin went away; collects which.
+fn is_gone(line: &hookgate_tests::gateway::Line, endpoints: &mut BTreeSet<String>) -> bool {
+    let text = |name| line.field(name).and_then(Value::as_str);
+    if text("event") != Some("plugin.disconnected") || text("plugin") != Some("gone") {
+        return false;
+    }
+    endpoints.insert(text("address").unwrap_or_default().to_owned())
 }

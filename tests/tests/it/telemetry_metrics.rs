@@ -94,8 +94,8 @@ async fn eventful() -> Eventful {
     });
     let gateway = tenants()
         .plugin(&advisor)
-        .plugin(&broken)
-        .plugin(&slow)
+        .plugin_without_breaker(&broken)
+        .plugin_without_breaker(&slow)
         .plugin(&guard)
         .plugin(&observer)
         .binding_with("advisor", 10, &json!({ "mode": "advise" }))

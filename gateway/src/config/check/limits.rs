@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Check;
 use crate::config::{
-    plugin::PluginLimits,
+    plugin::{Breaker, Health, PluginLimits},
     tree::child,
     units::{Size, Span},
 };
@@ -68,6 +68,16 @@ impl Check<'_> {
         if let Some(wait) = limits.queue_wait {
             self.span(&child(pointer, "queue_wait"), wait, (ms(0), ms(60_000)));
         }
+    }
+
+    pub(super) fn breaker(&mut self, pointer: &str, breaker: &Breaker) {
+        self.span(&child(pointer, "open"), breaker.open, (ms(1), HOUR));
+        self.span(&child(pointer, "max_open"), breaker.max_open, (breaker.open.min(HOUR), HOUR));
+    }
+
+    pub(super) fn health(&mut self, pointer: &str, health: &Health) {
+        self.span(&child(pointer, "interval"), health.interval, (ms(10), HOUR));
+        self.span(&child(pointer, "timeout"), health.timeout, (ms(1), ms(60_000)));
     }
 
     pub(super) fn span(&mut self, pointer: &str, span: Span, (least, most): (Span, Span)) {

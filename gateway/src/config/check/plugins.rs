@@ -1,6 +1,9 @@
 //! Plugins: names, where they are, and the statuses of their blocks (docs/protocol.md, sections 2, 4 and 7).
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{Check, is_name};
 use crate::{
@@ -52,7 +55,11 @@ impl Check<'_> {
         self.name(&child(pointer, "name"), &plugin.name);
         self.exactly_one(
             entry,
-            &[("endpoint", plugin.endpoint.is_some()), ("builtin", plugin.builtin.is_some())],
+            &[
+                ("endpoint", plugin.endpoint.is_some()),
+                ("endpoints", plugin.endpoints.is_some()),
+                ("builtin", plugin.builtin.is_some()),
+            ],
         );
         if let Some(builtin) = plugin.builtin.as_deref()
             && !BUILTINS.contains(&builtin)
@@ -62,9 +69,21 @@ impl Check<'_> {
             self.report(child(pointer, "builtin"), format!("`{builtin}` is not built in"), remedy);
         }
         if let Some(endpoint) = plugin.endpoint.as_deref() {
-            self.endpoint(pointer, endpoint, plugin);
+            self.endpoint(pointer, &child(pointer, "endpoint"), endpoint, plugin);
+        }
+        let several = child(pointer, "endpoints");
+        let mut before = BTreeSet::new();
+        for (index, endpoint) in plugin.endpoints.iter().flatten().enumerate() {
+            let at = child(&several, &index.to_string());
+            if before.insert(endpoint) {
+                self.endpoint(pointer, &at, endpoint, plugin);
+            } else {
+                self.report(at, format!("`{endpoint}` is there already"), "name each endpoint once");
+            }
         }
         self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
+        self.breaker(&child(pointer, "breaker"), &plugin.breaker);
+        self.health(&child(pointer, "health"), &plugin.health);
         self.block_status(&child(pointer, "block_status"), &plugin.block_status);
     }
 
@@ -74,7 +93,7 @@ impl Check<'_> {
         }
     }
 
-    fn endpoint(&mut self, pointer: &str, endpoint: &str, plugin: &Plugin) {
+    fn endpoint(&mut self, pointer: &str, at: &str, endpoint: &str, plugin: &Plugin) {
         match Endpoint::of(endpoint) {
             Ok(Endpoint::Remote)
                 if !plugin.allow_plaintext && reference::holds_references(&plugin.config) =>
@@ -87,9 +106,9 @@ impl Check<'_> {
             }
             Ok(Endpoint::Remote | Endpoint::Local) => {}
             Err(message) => self.report(
-                child(pointer, "endpoint"),
+                at,
                 message,
-                "write `unix:///path/of.sock` or `http://host:port`",
+                "write `unix:///path/of.sock`, `http://host:port` or `dns:///name:port`",
             ),
         }
     }
@@ -144,18 +163,21 @@ impl Endpoint {
                 _ => Ok(Endpoint::Local),
             };
         }
-        if !endpoint.starts_with("http://") {
-            return Err("`endpoint` must begin with `unix:///` or `http://`".into());
+        // As a URL has it, the name to look up stands in the path, behind no name server.
+        let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
+        let url = named.as_deref().unwrap_or(endpoint);
+        if !url.starts_with("http://") {
+            return Err("an endpoint begins with `unix:///`, `http://` or `dns:///`".into());
         }
-        let uri = endpoint.parse::<http::Uri>().map_err(|_| "`endpoint` is not a URL".to_owned())?;
+        let uri = url.parse::<http::Uri>().map_err(|_| "this endpoint is not a URL".to_owned())?;
         let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
-            return Err("`endpoint` must name a host and a port, and nothing else".into());
+            return Err("an endpoint names a host and a port, and nothing else".into());
         };
         if authority.port_u16().is_none_or(|port| port == 0) {
-            return Err("`endpoint` must name a port".into());
+            return Err("this endpoint names no port".into());
         }
-        if uri.path() != "/" || uri.query().is_some() || endpoint.contains('#') {
-            return Err("`endpoint` must end behind the port".into());
+        if uri.path() != "/" || uri.query().is_some() || url.contains('#') {
+            return Err("an endpoint ends behind the port".into());
         }
         Ok(if is_loopback(authority.host()) { Endpoint::Local } else { Endpoint::Remote })
     }

@@ -4,7 +4,7 @@
 use crate::config::{fixtures::*, load::from_text};
 
 const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
-const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock` or `http://host:port`";
+const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock`, `http://host:port` or `dns:///name:port`";
 
 #[test]
 fn names_follow_one_rule() {
@@ -67,11 +67,11 @@ fn names_stand_once() {
 #[test]
 fn one_of_several_keys_is_chosen() {
     let both = |a: &str, b: &str| format!("`{a}` and `{b}` exclude each other");
-    plugin("name: p", "none of `endpoint`, `builtin` is given", "give exactly one of them");
+    plugin("name: p", "none of `endpoint`, `endpoints`, `builtin` is given", "give exactly one of them");
     plugin(
         "name: p, endpoint: \"http://a:1\", builtin: content-policy",
         &both("endpoint", "builtin"),
-        "give exactly one of `endpoint`, `builtin`",
+        "give exactly one of `endpoint`, `endpoints`, `builtin`",
     );
     binding(
         "plugin: p, name: b, priority: 2",
@@ -98,18 +98,19 @@ fn one_of_several_keys_is_chosen() {
 }
 
 #[test]
-fn endpoints_are_unix_sockets_or_plain_http() {
-    let begins = "`endpoint` must begin with `unix:///` or `http://`";
+fn endpoints_are_unix_sockets_or_urls_of_a_port() {
+    let begins = "an endpoint begins with `unix:///`, `http://` or `dns:///`";
     for (endpoint, message) in [
         ("https://a:1", begins),
-        ("dns:///a:1", begins),
+        ("dns://a:1", begins),
+        ("dns:///a", "this endpoint names no port"),
         ("a:1", begins),
-        ("http://a", "`endpoint` must name a port"),
-        ("http://a:0", "`endpoint` must name a port"),
-        ("http://a:1/path", "`endpoint` must end behind the port"),
-        ("http://a:1?q", "`endpoint` must end behind the port"),
-        ("http://u:p@a:1", "`endpoint` must name a host and a port, and nothing else"),
-        ("http://a b:1", "`endpoint` is not a URL"),
+        ("http://a", "this endpoint names no port"),
+        ("http://a:0", "this endpoint names no port"),
+        ("http://a:1/path", "an endpoint ends behind the port"),
+        ("http://a:1?q", "an endpoint ends behind the port"),
+        ("http://u:p@a:1", "an endpoint names a host and a port, and nothing else"),
+        ("http://a b:1", "this endpoint is not a URL"),
         ("", begins),
         ("unix://run/x.sock", "the path of a Unix socket is written from the root"),
         ("unix:///", "the path of a Unix socket is written from the root"),
@@ -117,10 +118,14 @@ fn endpoints_are_unix_sockets_or_plain_http() {
     ] {
         plugin(&format!("name: p, endpoint: \"{endpoint}\""), message, ENDPOINT_REMEDY);
     }
-    for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x"] {
+    for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x", "dns:///a:1"] {
         let text = format!("{AUTH}plugins: [{{ name: p, endpoint: \"{endpoint}\" }}]");
         from_text(String::new(), &served(&text), []).unwrap();
     }
+    let several = |list: &str| format!("name: p, endpoints: [{list}]");
+    plugin(&several("\"http://a:1\", \"ftp://a:1\""), begins, ENDPOINT_REMEDY);
+    let twice = several("\"http://a:1\", \"http://b:1\", \"http://a:1\"");
+    plugin(&twice, "`http://a:1` is there already", "name each endpoint once");
     plugin(
         "name: p, builtin: content-polcy",
         "`content-polcy` is not built in",
@@ -447,4 +452,19 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
         "`slow_invocation` is out of range",
         "write a duration from 1ms to 3600s",
     );
+}
+
+#[test]
+fn breaker_and_health_keep_to_their_ranges() {
+    let plugin = |text: &str, message, remedy| {
+        plugin(&format!("name: p, endpoint: \"http://a:1\", {text}"), message, remedy)
+    };
+    plugin("breaker: { open: 0s }", "`open` is out of range", "write a duration from 1ms to 3600s");
+    plugin(
+        "breaker: { open: 10s, max_open: 5s }",
+        "`max_open` is out of range",
+        "write a duration from 10s to 3600s",
+    );
+    plugin("health: { interval: 1ms }", "`interval` is out of range", "write a duration from 10ms to 3600s");
+    plugin("health: { timeout: 2m }", "`timeout` is out of range", "write a duration from 1ms to 60s");
 }

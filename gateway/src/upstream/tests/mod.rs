@@ -1,8 +1,12 @@
 //! Behaviour over real sockets, against scripted plugins.
 mod calls;
 mod handshake;
+mod health;
 mod lifecycle;
 mod lying;
+mod names;
 mod observing;
+mod raw;
+mod several;
 mod stale;
-mod support;
+pub(super) mod support;

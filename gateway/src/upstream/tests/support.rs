@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc, Mutex,
@@ -15,7 +16,6 @@ use hookgate_proto::{
     plugin::v1::{self as plugin, plugin_service_server::PluginServiceServer},
     types::v1::{BeforeToolCallPayload, ExtensionPoint},
 };
-use prost::Message as _;
 use tokio::{
     net::{TcpListener, UnixListener},
     runtime::Runtime,
@@ -24,6 +24,7 @@ use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
+pub(crate) use super::raw::*;
 use crate::{
     config::{self, Span},
     point::Point,
@@ -240,17 +241,30 @@ pub(crate) const WIRES: [Wire; 2] = [Wire::Tcp, Wire::Unix];
 /// meanwhile.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
-    port: u16,
+    pub(crate) address: SocketAddr,
     _reserved: tokio::net::TcpSocket,
     wire: Wire,
 }
 
 impl Place {
     pub(crate) fn new(wire: Wire) -> Self {
-        let reserved = socket(0);
-        let port = reserved.local_addr().expect("bound").port();
+        Place::at(wire, ([127, 0, 0, 1], 0).into())
+    }
+
+    pub(crate) fn at(wire: Wire, address: SocketAddr) -> Self {
+        let reserved = socket(address);
+        let address = reserved.local_addr().expect("bound");
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Place { directory, port, _reserved: reserved, wire }
+        Place { directory, address, _reserved: reserved, wire }
+    }
+
+    /// So many places with one port, on as many addresses of this machine.
+    pub(crate) fn of_one_port(count: u8) -> Vec<Self> {
+        let first = Place::new(Wire::Tcp);
+        let port = first.address.port();
+        let others = (2..=count).map(|last| Place::at(Wire::Tcp, ([127, 0, 0, last], port).into()));
+        let others: Vec<_> = others.collect();
+        std::iter::once(first).chain(others).collect()
     }
 
     fn socket(&self) -> PathBuf {
@@ -259,15 +273,18 @@ impl Place {
 
     pub(crate) fn endpoint(&self) -> String {
         match self.wire {
-            Wire::Tcp => format!("http://127.0.0.1:{}", self.port),
+            Wire::Tcp => format!("http://{}", self.address),
             Wire::Unix => format!("unix://{}", self.socket().display()),
         }
     }
 
     /// Starts the plugin's process: a runtime of its own, so that ending it closes every socket at once.
     pub(crate) fn start(&self, process: Process) -> Running {
+        self.serve(tonic::transport::Server::builder().add_service(PluginServiceServer::new(process)))
+    }
+
+    pub(crate) fn serve(&self, server: tonic::transport::server::Router) -> Running {
         let runtime = runtime();
-        let server = tonic::transport::Server::builder().add_service(PluginServiceServer::new(process));
         let guard = runtime.enter();
         match self.wire {
             Wire::Tcp => {
@@ -300,15 +317,15 @@ impl Place {
     }
 
     fn listen(&self) -> TcpListener {
-        socket(self.port).listen(64).expect("bound")
+        socket(self.address).listen(64).expect("bound")
     }
 }
 
-/// A socket bound to `port` beside others that don't listen.
-fn socket(port: u16) -> tokio::net::TcpSocket {
+/// A socket bound to `address` beside others that don't listen.
+fn socket(address: SocketAddr) -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("a socket");
-    socket.bind(([127, 0, 0, 1], port).into()).expect("the port is free");
+    socket.bind(address).expect("the port is free");
     socket
 }
 
@@ -335,50 +352,6 @@ impl Drop for Running {
             ending.join().expect("the runtime ends");
         }
     }
-}
-
-pub(crate) type RawStream = h2::server::SendResponse<bytes::Bytes>;
-pub(crate) type RawAnswer = Arc<dyn Fn(usize, RawStream) -> BoxFuture<'static, ()> + Send + Sync>;
-
-async fn serve_raw(stream: tokio::net::TcpStream, answer: RawAnswer) {
-    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-    let calls = AtomicUsize::new(0);
-    while let Some(Ok((request, respond))) = connection.accept().await {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let answering = match &*method {
-            "Describe" => Box::pin(raw_message(respond, manifest().encode_to_vec())),
-            "Initialize" => Box::pin(raw_message(respond, Vec::new())) as BoxFuture<'static, ()>,
-            _ => answer(calls.fetch_add(1, Ordering::SeqCst), respond),
-        };
-        tokio::spawn(async move {
-            let mut body = request.into_body();
-            while let Some(Ok(data)) = body.data().await {
-                let _ = body.flow_control().release_capacity(data.len());
-            }
-            answering.await;
-        });
-    }
-}
-
-/// Headers of a gRPC reply.
-pub(crate) fn raw_head() -> http::Response<()> {
-    http::Response::builder().header("content-type", "application/grpc").body(()).expect("valid")
-}
-
-/// A message with its prefix.
-pub(crate) fn raw_frame(message: &[u8]) -> bytes::Bytes {
-    let mut frame = vec![0];
-    frame.extend_from_slice(&u32::try_from(message.len()).expect("short").to_be_bytes());
-    frame.extend_from_slice(message);
-    frame.into()
-}
-
-/// A whole and good reply.
-pub(crate) async fn raw_message(mut respond: RawStream, message: Vec<u8>) {
-    let mut body = respond.send_response(raw_head(), false).expect("an open stream");
-    body.send_data(raw_frame(&message), false).expect("an open stream");
-    let trailers = [(http::HeaderName::from_static("grpc-status"), http::HeaderValue::from_static("0"))];
-    body.send_trailers(trailers.into_iter().collect()).expect("an open stream");
 }
 
 /// The registration of the scripted plugin.
@@ -423,7 +396,7 @@ impl Client {
     pub(crate) fn with(plugin: &config::Plugin, shared: Shared, builtin: Option<InProcess>) -> Self {
         let plugin = PluginClient::new(plugin, &shared, builtin).expect("a good endpoint");
         let cancel = CancellationToken::new();
-        drop(plugin.spawn(cancel.clone()));
+        plugin.start(cancel.clone());
         Client { plugin, shared, _cancel: cancel.drop_guard() }
     }
 
@@ -451,11 +424,28 @@ impl Client {
         self.until(|status| status.state == State::Ready).await;
     }
 
+    /// A call whose reply is found good.
     pub(crate) async fn tool_call(&self, limit: Duration) -> Result<Replied, Failure> {
-        let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
-        let (call, meta) = (plugin::Call::default(), CallMeta { depth: 1 });
-        self.plugin.call(Point::BeforeToolCall, call, Arc::new(payload), meta, limit).await
+        call(&self.plugin, limit).await
     }
+
+    /// A call whose `limit` is less than its step's.
+    pub(crate) async fn shortened_call(&self, limit: Duration) -> Result<Replied, Failure> {
+        call_with(&self.plugin, CallMeta { depth: 1, whole: false }, limit).await
+    }
+}
+
+/// A call whose reply is found good.
+pub(crate) async fn call(plugin: &PluginClient, limit: Duration) -> Result<Replied, Failure> {
+    call_with(plugin, CallMeta { depth: 1, whole: true }, limit).await
+}
+
+async fn call_with(plugin: &PluginClient, meta: CallMeta, limit: Duration) -> Result<Replied, Failure> {
+    let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
+    let call = plugin::Call::default();
+    let mut replied = plugin.call(Point::BeforeToolCall, call, Arc::new(payload), meta, limit).await?;
+    std::mem::take(&mut replied.served).judge(None);
+    Ok(replied)
 }
 
 /// Waits until `condition` holds, for what no event tells of.

@@ -1,0 +1,226 @@
+//! The breaker of one endpoint: failures in a row open it, time lets one call try again (docs/protocol.md, section 6).
+//! A state machine without IO; who counts what as a failure is the client's matter. Reading takes no lock, and a call
+//! to a healthy endpoint writes nothing.
+
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use crate::config;
+
+/// What a breaker does with calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerState {
+    /// They pass.
+    Closed,
+    /// They fail at once.
+    Open,
+    /// One may try, or is trying.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// The name used in status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            BreakerState::Closed => "closed",
+            BreakerState::Open => "open",
+            BreakerState::HalfOpen => "half_open",
+        }
+    }
+}
+
+/// What a call says about its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// It does its work, whatever it said.
+    Good,
+    /// It doesn't.
+    Bad,
+    /// Nothing: the call never got so far, or its caller went away.
+    Nothing,
+}
+
+/// A breaker's leave for one call; says under which position it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pass {
+    era: u32,
+}
+
+/// What a judgement changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Calls fail at once for so long.
+    Opened(Duration),
+    /// Calls pass again.
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Closed {
+        /// In a row.
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+        /// In a row, at least once.
+        times: u32,
+    },
+    Probing {
+        times: u32,
+    },
+}
+
+/// A phase and its number: judgements on calls that passed in an earlier one come too late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    phase: Phase,
+    era: u32,
+}
+
+impl Position {
+    fn next(self, phase: Phase) -> Self {
+        Position { phase, era: self.era.wrapping_add(1) }
+    }
+
+    /// The position after a call came, and whether it may pass.
+    fn entered(self, now: Instant) -> (Self, Option<Pass>) {
+        match self.phase {
+            Phase::Closed { .. } => (self, Some(Pass { era: self.era })),
+            Phase::Open { until, times } if now >= until => {
+                let probing = self.next(Phase::Probing { times });
+                (probing, Some(Pass { era: probing.era }))
+            }
+            Phase::Open { .. } | Phase::Probing { .. } => (self, None),
+        }
+    }
+
+    /// The position after a judgement. `jitter` is from 0 to 1.
+    fn judged(
+        self,
+        pass: Pass,
+        judgement: Judgement,
+        now: Instant,
+        jitter: f64,
+        settings: &config::Breaker,
+    ) -> (Self, Option<Change>) {
+        if pass.era != self.era {
+            return (self, None);
+        }
+        let open = |times: u32| {
+            let length = length(settings, times, jitter);
+            let until = now + length;
+            (self.next(Phase::Open { until, times }), Some(Change::Opened(length)))
+        };
+        match (self.phase, judgement) {
+            (Phase::Closed { failures }, Judgement::Bad) if failures + 1 >= settings.failures => open(1),
+            (Phase::Closed { failures }, Judgement::Bad) => {
+                (Position { phase: Phase::Closed { failures: failures + 1 }, ..self }, None)
+            }
+            (Phase::Closed { .. }, Judgement::Good) => {
+                (Position { phase: Phase::Closed { failures: 0 }, ..self }, None)
+            }
+            (Phase::Probing { .. }, Judgement::Good) => {
+                (self.next(Phase::Closed { failures: 0 }), Some(Change::Closed))
+            }
+            (Phase::Probing { times }, Judgement::Bad) => open(times.saturating_add(1)),
+            // The next call may try.
+            (Phase::Probing { times }, Judgement::Nothing) => {
+                (self.next(Phase::Open { until: now, times }), None)
+            }
+            (Phase::Closed { .. }, Judgement::Nothing) | (Phase::Open { .. }, _) => (self, None),
+        }
+    }
+
+    /// The position once there is news of the endpoint: its next call may try.
+    fn due(self, now: Instant) -> Self {
+        match self.phase {
+            Phase::Open { until, times } if until > now => {
+                Position { phase: Phase::Open { until: now, times }, ..self }
+            }
+            Phase::Open { .. } | Phase::Closed { .. } | Phase::Probing { .. } => self,
+        }
+    }
+}
+
+/// How long the breaker is open when it opens for the n-th time in a row: doubling, a tenth more or less so that
+/// gateways don't try in step.
+fn length(settings: &config::Breaker, times: u32, jitter: f64) -> Duration {
+    let doubled = settings.open.0.saturating_mul(1u32.checked_shl(times - 1).unwrap_or(u32::MAX));
+    doubled.min(settings.max_open.0).mul_f64(0.9 + jitter.clamp(0.0, 1.0) / 5.0)
+}
+
+/// Lets calls through, or not.
+pub(super) struct Breaker {
+    settings: config::Breaker,
+    position: ArcSwap<Position>,
+}
+
+impl Breaker {
+    pub(super) fn new(settings: config::Breaker) -> Self {
+        let position = Position { phase: Phase::Closed { failures: 0 }, era: 0 };
+        Breaker { settings, position: ArcSwap::from_pointee(position) }
+    }
+
+    /// Whether a call would pass now.
+    pub(super) fn lets_through(&self, now: Instant) -> bool {
+        match self.position.load().phase {
+            Phase::Closed { .. } => true,
+            Phase::Open { until, .. } => now >= until,
+            Phase::Probing { .. } => false,
+        }
+    }
+
+    /// Leave for one call, which is to be judged; none: it fails at once.
+    pub(super) fn enter(&self, now: Instant) -> Option<Pass> {
+        let position = self.position.load();
+        if matches!(position.phase, Phase::Closed { .. }) {
+            return Some(Pass { era: position.era });
+        }
+        drop(position);
+        let mut pass = None;
+        self.position.rcu(|position| {
+            let (next, given) = position.entered(now);
+            pass = given;
+            next
+        });
+        pass
+    }
+
+    /// Takes the judgement on a call that passed.
+    pub(super) fn judge(&self, pass: Pass, judgement: Judgement, now: Instant) -> Option<Change> {
+        let position = **self.position.load();
+        let jitter = fastrand::f64();
+        if position.judged(pass, judgement, now, jitter, &self.settings).0 == position {
+            return None;
+        }
+        let mut change = None;
+        self.position.rcu(|position| {
+            let (next, changed) = position.judged(pass, judgement, now, jitter, &self.settings);
+            change = changed;
+            next
+        });
+        change
+    }
+
+    /// The endpoint was reached anew: an open breaker lets the next call try.
+    pub(super) fn reached(&self, now: Instant) {
+        if !matches!(self.position.load().phase, Phase::Closed { .. }) {
+            self.position.rcu(|position| position.due(now));
+        }
+    }
+
+    pub(super) fn state(&self, now: Instant) -> BreakerState {
+        match self.position.load().phase {
+            Phase::Closed { .. } => BreakerState::Closed,
+            Phase::Open { until, .. } if now < until => BreakerState::Open,
+            Phase::Open { .. } | Phase::Probing { .. } => BreakerState::HalfOpen,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "breaker_tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+use proptest::prelude::*;
+use tokio::time::advance;
+
+use super::*;
+use crate::config::Span;
+
+const FAILURES: u32 = 5;
+const OPEN: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(30);
+
+fn breaker() -> Breaker {
+    Breaker::new(config::Breaker { failures: FAILURES, open: Span(OPEN), max_open: Span(MOST) })
+}
+
+/// Opens `breaker` and says for how long.
+fn opened(breaker: &Breaker) -> Duration {
+    for _ in 1..FAILURES {
+        let pass = breaker.enter(Instant::now()).expect("it is closed");
+        assert_eq!(breaker.judge(pass, Judgement::Bad, Instant::now()), None);
+    }
+    fail(breaker)
+}
+
+/// A call that passes and opens it.
+fn fail(breaker: &Breaker) -> Duration {
+    let pass = breaker.enter(Instant::now()).expect("one call passes");
+    match breaker.judge(pass, Judgement::Bad, Instant::now()) {
+        Some(Change::Opened(length)) => length,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn about(length: Duration, expected: Duration) {
+    assert!(length >= expected.mul_f64(0.9) && length <= expected.mul_f64(1.1), "{length:?}, {expected:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_failures_in_a_row_open_it_for_a_second_and_one_call_tries() {
+    let breaker = breaker();
+    let length = opened(&breaker);
+    about(length, OPEN);
+    assert_eq!(breaker.state(Instant::now()), BreakerState::Open);
+    advance(length - Duration::from_millis(1)).await;
+    assert_eq!(breaker.enter(Instant::now()), None);
+    advance(Duration::from_millis(1)).await;
+    let probe = breaker.enter(Instant::now()).expect("its time is over");
+    assert_eq!(breaker.enter(Instant::now()), None, "one at a time");
+    assert_eq!(breaker.judge(probe, Judgement::Good, Instant::now()), Some(Change::Closed));
+    assert_eq!(breaker.state(Instant::now()), BreakerState::Closed);
+    about(opened(&breaker), OPEN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_failed_probe_doubles_the_time_up_to_half_a_minute() {
+    let breaker = breaker();
+    let mut length = opened(&breaker);
+    for expected in [2, 4, 8, 16, 30, 30, 30] {
+        advance(length).await;
+        length = fail(&breaker);
+        about(length, Duration::from_secs(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_between_failures_starts_the_count_anew() {
+    let breaker = breaker();
+    for _ in 0..10 {
+        for judgement in [Judgement::Bad, Judgement::Bad, Judgement::Bad, Judgement::Bad, Judgement::Good] {
+            let pass = breaker.enter(Instant::now()).expect("it stays closed");
+            assert_eq!(breaker.judge(pass, judgement, Instant::now()), None);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_say_nothing_neither_count_nor_make_good() {
+    let breaker = breaker();
+    for judgement in [Judgement::Bad, Judgement::Nothing].repeat(4) {
+        let pass = breaker.enter(Instant::now()).expect("it is closed");
+        assert_eq!(breaker.judge(pass, judgement, Instant::now()), None);
+    }
+    let length = fail(&breaker);
+    advance(length).await;
+    let probe = breaker.enter(Instant::now()).expect("its time is over");
+    assert_eq!(breaker.judge(probe, Judgement::Nothing, Instant::now()), None);
+    about(fail(&breaker), 2 * OPEN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_judgements_change_nothing() {
+    let breaker = breaker();
+    let late: Vec<_> = (0..9).map(|_| breaker.enter(Instant::now()).expect("it is closed")).collect();
+    let length = opened(&breaker);
+    for pass in &late {
+        assert_eq!(breaker.judge(*pass, Judgement::Good, Instant::now()), None);
+    }
+    assert_eq!(breaker.state(Instant::now()), BreakerState::Open);
+    advance(length).await;
+    let probe = breaker.enter(Instant::now()).expect("its time is over");
+    breaker.judge(probe, Judgement::Good, Instant::now());
+    for pass in late {
+        assert_eq!(breaker.judge(pass, Judgement::Bad, Instant::now()), None);
+    }
+    assert_eq!(breaker.state(Instant::now()), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoint_that_was_reached_anew_is_tried_at_once() {
+    let breaker = breaker();
+    opened(&breaker);
+    assert!(!breaker.lets_through(Instant::now()));
+    breaker.reached(Instant::now());
+    assert!(breaker.lets_through(Instant::now()));
+    about(fail(&breaker), 2 * OPEN);
+    assert!(!breaker.lets_through(Instant::now()));
+}
+
+/// What happens to a breaker.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Call,
+    /// To the oldest call under way.
+    Ends(Judgement),
+    Passes(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => Just(Happens::Call),
+        5 => Just(Happens::Ends(Judgement::Bad)),
+        1 => Just(Happens::Ends(Judgement::Good)),
+        1 => Just(Happens::Ends(Judgement::Nothing)),
+        3 => (1u64..40_000).prop_map(Happens::Passes),
+    ]
+}
+
+/// The rule in other words: a list of what was judged since it last closed, and the time from which on one may try.
+#[derive(Default)]
+struct Model {
+    run: u32,
+    openings: u32,
+    closed_again_at: u32,
+    shut_until: Option<Instant>,
+    probing: bool,
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_the_model_does(script in prop::collection::vec(happens(), 1..200)) {
+        let (breaker, mut model, mut now) = (breaker(), Model::default(), Instant::now());
+        // Each call under way, with the number of openings and closings before it.
+        let mut under_way: std::collections::VecDeque<(Pass, u32, bool)> = Default::default();
+        for happens in script {
+            match happens {
+                Happens::Passes(millis) => now += Duration::from_millis(millis),
+                Happens::Call => {
+                    let due = model.shut_until.is_none_or(|until| now >= until) && !model.probing;
+                    prop_assert_eq!(breaker.lets_through(now), due);
+                    let pass = breaker.enter(now);
+                    prop_assert_eq!(pass.is_some(), due);
+                    if let Some(pass) = pass {
+                        model.probing = model.shut_until.is_some();
+                        under_way.push_back((pass, model.openings + model.closed_again_at, model.probing));
+                    }
+                }
+                Happens::Ends(judgement) => {
+                    let Some((pass, age, probe)) = under_way.pop_front() else { continue };
+                    let change = breaker.judge(pass, judgement, now);
+                    let in_time = age == model.openings + model.closed_again_at;
+                    let opens = in_time && judgement == Judgement::Bad && (probe || model.run + 1 == FAILURES);
+                    match (in_time, judgement) {
+                        (false, _) => {}
+                        (true, Judgement::Bad) => model.run += 1,
+                        (true, Judgement::Good) => model.run = 0,
+                        (true, Judgement::Nothing) => {}
+                    }
+                    if in_time && probe {
+                        model.probing = false;
+                    }
+                    match change {
+                        Some(Change::Opened(length)) => {
+                            prop_assert!(opens);
+                            model.openings += 1;
+                            let doublings = model.run - FAILURES;
+                            let expected = OPEN.saturating_mul(1 << doublings.min(10)).min(MOST);
+                            prop_assert!(length >= expected.mul_f64(0.9) && length <= expected.mul_f64(1.1));
+                            model.shut_until = Some(now + length);
+                        }
+                        Some(Change::Closed) => {
+                            prop_assert!(in_time && probe && judgement == Judgement::Good);
+                            model.closed_again_at += 1;
+                            model.shut_until = None;
+                        }
+                        None => {
+                            prop_assert!(!opens);
+                            prop_assert!(!in_time || !probe || judgement != Judgement::Good);
+                        }
+                    }
+                    if in_time && probe && judgement == Judgement::Nothing {
+                        model.shut_until = Some(now);
+                    }
+                }
+            }
+        }
+    }
+}

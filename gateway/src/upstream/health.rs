@@ -1,0 +1,163 @@
+//! Whether an endpoint says that it is well: `grpc.health.v1`, service `""` (docs/protocol.md, section 6). One without
+//! the service is judged by its calls alone.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU8, Ordering},
+};
+
+use http::HeaderMap;
+use prost::Message as _;
+use tokio::time::Instant;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
+
+use super::{
+    codec::{self, ExchangeError},
+    connection::{Connection, Rpc},
+    state::Why,
+};
+use crate::config;
+
+/// Largest answer: a status and room for fields of later versions.
+const MAX_ANSWER: usize = 1 << 10;
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Checked {
+    Serving,
+    /// It says itself that it doesn't serve.
+    NotServing,
+    /// No answer, or none of use.
+    Missed(String),
+    /// It doesn't have the service.
+    Unsupported,
+}
+
+/// Asks once.
+pub(super) async fn check(connection: &Connection, settings: &config::Health) -> Checked {
+    let frame = codec::message(&HealthCheckRequest { service: String::new() });
+    let deadline = Instant::now() + settings.timeout.0;
+    let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER).await;
+    match answer {
+        Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
+            Ok(ServingStatus::Serving) => Checked::Serving,
+            Ok(ServingStatus::NotServing) => Checked::NotServing,
+            // Of a service that it doesn't know; the empty one stands for the whole plugin.
+            Ok(ServingStatus::ServiceUnknown | ServingStatus::Unknown) => Checked::Unsupported,
+            Err(error) => Checked::Missed(format!("the answer can't be decoded: {error}")),
+        },
+        Err(ExchangeError::Status(status))
+            if matches!(status.code(), tonic::Code::Unimplemented | tonic::Code::NotFound) =>
+        {
+            Checked::Unsupported
+        }
+        // A plugin's own words may hold secrets: the error leaves out a status's message.
+        Err(error @ (ExchangeError::Status(_) | ExchangeError::TimedOut | ExchangeError::StreamRefused)) => {
+            Checked::Missed(error.to_string())
+        }
+        Err(_) => Checked::Missed("the connection broke off, or the answer was no gRPC".into()),
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    misses: u32,
+    passes: u32,
+    out: Option<Why>,
+}
+
+/// What the checks of one endpoint come to.
+#[derive(Default)]
+pub(super) struct Health {
+    /// Only the one who checks takes it.
+    count: Mutex<Count>,
+    /// What calls look at: why it is out, as a number.
+    out: AtomicU8,
+}
+
+impl Health {
+    /// Why it gets no calls; none: it may.
+    pub(super) fn out(&self) -> Option<Why> {
+        match self.out.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Why::NotServing),
+            _ => Some(Why::HealthUnanswered),
+        }
+    }
+
+    /// Takes in what a check found. Says whether it gets calls from now on, where that changed.
+    pub(super) fn note(&self, found: &Checked, settings: &config::Health) -> Option<bool> {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let change = count.note(found, settings);
+        let out = match count.out {
+            None => 0,
+            Some(Why::NotServing) => 1,
+            Some(_) => 2,
+        };
+        self.out.store(out, Ordering::Relaxed);
+        change
+    }
+}
+
+impl Count {
+    fn note(&mut self, found: &Checked, settings: &config::Health) -> Option<bool> {
+        let count = self;
+        match found {
+            Checked::Serving | Checked::Unsupported => {
+                *count = Count { misses: 0, passes: count.passes.saturating_add(1), out: count.out };
+                let back = count.passes >= settings.passes || *found == Checked::Unsupported;
+                (back && count.out.take().is_some()).then_some(true)
+            }
+            Checked::NotServing => {
+                count.passes = 0;
+                (count.out.replace(Why::NotServing) != Some(Why::NotServing)).then_some(false)
+            }
+            Checked::Missed(_) => {
+                *count = Count { misses: count.misses.saturating_add(1), passes: 0, out: count.out };
+                (count.misses >= settings.misses && count.out.replace(Why::HealthUnanswered).is_none())
+                    .then_some(false)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missed() -> Checked {
+        Checked::Missed(String::new())
+    }
+
+    #[test]
+    fn three_misses_in_a_row_take_it_out_and_one_pass_lets_it_in() {
+        let (health, settings) = (Health::default(), config::Health::default());
+        for found in [missed(), missed(), Checked::Serving, missed(), missed()] {
+            assert_eq!((health.note(&found, &settings), health.out()), (None, None));
+        }
+        assert_eq!(health.note(&missed(), &settings), Some(false));
+        assert_eq!((health.note(&missed(), &settings), health.out()), (None, Some(Why::HealthUnanswered)));
+        assert_eq!((health.note(&Checked::Serving, &settings), health.out()), (Some(true), None));
+    }
+
+    #[test]
+    fn what_says_itself_that_it_does_not_serve_is_out_at_once() {
+        let (health, settings) = (Health::default(), config::Health::default());
+        assert_eq!(health.note(&Checked::NotServing, &settings), Some(false));
+        assert_eq!(
+            (health.note(&Checked::NotServing, &settings), health.out()),
+            (None, Some(Why::NotServing))
+        );
+        assert_eq!((health.note(&Checked::Serving, &settings), health.out()), (Some(true), None));
+    }
+
+    #[test]
+    fn as_many_passes_are_needed_as_are_set() {
+        let (health, settings) = (Health::default(), config::Health { passes: 2, ..Default::default() });
+        health.note(&Checked::NotServing, &settings);
+        assert_eq!(health.note(&Checked::Serving, &settings), None);
+        assert_eq!(health.note(&missed(), &settings), None);
+        assert_eq!(health.note(&Checked::Serving, &settings), None);
+        assert_eq!(health.note(&Checked::Serving, &settings), Some(true));
+    }
+}

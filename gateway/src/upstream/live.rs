@@ -1,0 +1,122 @@
+//! A connection that was described and accepted, with the configuration that goes with it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{acceptance::Accepted, connection::Connection, initialize::Prepared};
+use crate::flight::Flight;
+
+/// Why there is no usable connection.
+#[derive(Clone)]
+pub(super) enum Down {
+    /// Tried again soon.
+    Away(String),
+    /// The connection was gone before anything was sent: another one may be made at once.
+    Gone(String),
+    /// Refused or out of rotation: tried again when this connection has ended, and now and then.
+    Out(String, Arc<Connection>),
+}
+
+pub(super) struct Live {
+    pub(super) connection: Arc<Connection>,
+    pub(super) accepted: Arc<Accepted>,
+    pub(super) config: Prepared,
+    /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
+    /// behind the same address says otherwise itself (NOT_INITIALIZED).
+    initialised: AtomicBool,
+    /// Initialize calls answered here; tells a late NOT_INITIALIZED from a new one.
+    generation: AtomicU64,
+    pub(super) initializes: Flight<Result<(), Down>>,
+    withdrawn: CancellationToken,
+    in_flight: AtomicUsize,
+    /// The plugin has no health service: asked once per connection.
+    lacks_health: AtomicBool,
+    pub(super) since: Instant,
+}
+
+impl Live {
+    /// `known`: the plugin was handed this configuration over an earlier connection.
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        accepted: Accepted,
+        config: Prepared,
+        known: bool,
+    ) -> Arc<Self> {
+        Arc::new(Live {
+            connection,
+            accepted: Arc::new(accepted),
+            config,
+            initialised: AtomicBool::new(known),
+            generation: AtomicU64::new(0),
+            initializes: Flight::new(),
+            withdrawn: CancellationToken::new(),
+            in_flight: AtomicUsize::new(0),
+            lacks_health: AtomicBool::new(false),
+            since: Instant::now(),
+        })
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        !self.connection.is_closed() && !self.withdrawn.is_cancelled()
+    }
+
+    pub(super) fn is_initialised(&self) -> bool {
+        self.initialised.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_initialised(&self) {
+        self.initialised.store(true, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Initialize calls answered over this connection.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lacks_health(&self) -> bool {
+        self.lacks_health.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_lack_of_health(&self) {
+        self.lacks_health.store(true, Ordering::Relaxed);
+    }
+
+    /// No more calls; those under way go on.
+    pub(super) fn withdraw(&self) {
+        self.withdrawn.cancel();
+    }
+
+    /// Returns when it is no longer used.
+    pub(super) async fn ended(&self) {
+        tokio::select! {
+            () = self.connection.closed() => {}
+            () = self.withdrawn.cancelled() => {}
+        }
+    }
+
+    /// Calls under way over it.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call for as long as the guard lives.
+    pub(super) fn occupied(&self) -> Occupied<'_> {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        Occupied(&self.in_flight)
+    }
+}
+
+/// A call under way over one connection.
+pub(super) struct Occupied<'a>(&'a AtomicUsize);
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,103 @@
+//! Which manifest the endpoints of one plugin are measured by (docs/protocol.md, section 2). The first that is
+//! accepted stands until no connection to an endpoint that has it is left; then the next one does, at once and for all
+//! of them. So a table changes once when replicas are replaced one by one, and never to and fro.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::{Notify, futures::Notified};
+
+use super::{
+    acceptance::{Accepted, difference},
+    live::Live,
+};
+
+/// What came of a connection's manifest.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is as the accepted one, or differs in its version alone while that is still there.
+    Joined,
+    /// It is the accepted one from now on.
+    Became,
+}
+
+#[derive(Default)]
+pub(super) struct Manifests {
+    accepted: ArcSwapOption<Accepted>,
+    /// The connections that were let in.
+    serving: Mutex<Vec<Weak<Live>>>,
+    /// Wakes those who stay out until none of the others is left.
+    freed: Notify,
+}
+
+impl Manifests {
+    pub(super) fn accepted(&self) -> Option<Arc<Accepted>> {
+        self.accepted.load_full()
+    }
+
+    fn serving(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection in.
+    ///
+    /// # Errors
+    /// Its manifest differs, and there are connections to endpoints that have the accepted one: in what it differs.
+    pub(super) fn admit(&self, live: &Arc<Live>) -> Result<Admission, String> {
+        let mut serving = self.serving();
+        let others = usable(&mut serving);
+        let Some(accepted) = self.accepted() else {
+            self.accepted.store(Some(Arc::clone(&live.accepted)));
+            serving.push(Arc::downgrade(live));
+            return Ok(Admission::Became);
+        };
+        let fits = live.accepted.has_shape_of(&accepted);
+        if !fits && others.iter().any(|other| other.accepted.has_shape_of(&accepted)) {
+            return Err(difference(&accepted, &live.accepted));
+        }
+        serving.push(Arc::downgrade(live));
+        let same = fits && live.accepted.version() == accepted.version();
+        if same || (fits && others.iter().any(|other| is(other, &accepted))) {
+            return Ok(Admission::Joined);
+        }
+        self.accepted.store(Some(Arc::clone(&live.accepted)));
+        Ok(Admission::Became)
+    }
+
+    /// Looks again after a connection ended. Says whether another manifest is the accepted one now.
+    pub(super) fn look_again(&self) -> bool {
+        let mut serving = self.serving();
+        let others = usable(&mut serving);
+        let Some(accepted) = self.accepted() else { return false };
+        if others.iter().any(|other| is(other, &accepted)) {
+            return false;
+        }
+        let fitting = others.iter().filter(|other| other.accepted.has_shape_of(&accepted));
+        // The highest, so that every gateway comes to the same.
+        if let Some(next) = fitting.max_by(|a, b| a.accepted.version().cmp(b.accepted.version())) {
+            self.accepted.store(Some(Arc::clone(&next.accepted)));
+            return true;
+        }
+        drop(serving);
+        self.freed.notify_waiters();
+        false
+    }
+
+    /// Resolves when none is left that has the accepted manifest. Asked for before an admission that fails, so that
+    /// nothing is missed between the two.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+}
+
+fn is(live: &Live, accepted: &Accepted) -> bool {
+    live.accepted.has_shape_of(accepted) && live.accepted.version() == accepted.version()
+}
+
+/// Those that are still there; forgets the others.
+fn usable(serving: &mut Vec<Weak<Live>>) -> Vec<Arc<Live>> {
+    let there = |live: &Weak<Live>| live.upgrade().filter(|live| live.is_usable());
+    let usable: Vec<_> = serving.iter().filter_map(there).collect();
+    *serving = usable.iter().map(Arc::downgrade).collect();
+    usable
+}

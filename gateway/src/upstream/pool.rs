@@ -1,0 +1,368 @@
+//! All endpoints of one plugin: which there are, and which one gets a call (docs/protocol.md, section 6).
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use futures::future::join_all;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    breaker::Judgement,
+    cause::Cause,
+    endpoint::Endpoint,
+    live::{Down, Live},
+    load,
+    registration::Registration,
+    request::Failure,
+    resolve::{self, Found},
+    state::{EndpointStatus, State, Status, Why},
+    supervisor,
+    ticket::Ticket,
+    transport::{self, Names, Target},
+};
+use crate::{point::Point, step::Reason, telemetry::Server};
+
+/// How long calls under way to an endpoint that left its name may go on: the longest time-out of a step.
+const LAST_CALLS: Duration = Duration::from_secs(60);
+/// How often it is looked whether they have ended.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two draws one probe may have been given away: a call tries again so often.
+const DRAWS: usize = 4;
+
+/// A name among a plugin's endpoints.
+struct Source {
+    names: Names,
+    server: Arc<Server>,
+    /// An address of it can't be reached.
+    failed: Arc<Notify>,
+}
+
+#[derive(Clone)]
+struct Member {
+    endpoint: Arc<Endpoint>,
+    /// Index of the name it came from, and the address; none: it was written as it is.
+    origin: Option<(usize, SocketAddr)>,
+}
+
+pub(super) struct Pool {
+    pub(super) registration: Arc<Registration>,
+    sources: Vec<Source>,
+    /// Written by the names' lookups alone, one after the other.
+    members: ArcSwap<Vec<Member>>,
+    /// Why a name gives no address.
+    trouble: ArcSwapOption<(Why, String)>,
+    closing: CancellationToken,
+}
+
+/// Where a call goes.
+pub(super) struct Route {
+    pub(super) live: Arc<Live>,
+    pub(super) ticket: Ticket,
+}
+
+/// Why it goes nowhere, and the endpoint that was tried.
+pub(super) struct NoRoute {
+    pub(super) failure: Failure,
+    pub(super) tried: Option<Arc<Endpoint>>,
+}
+
+/// How near an endpoint is to taking a call; the less the better.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Distance {
+    Ready,
+    /// Initialize is under way.
+    Initialising,
+    /// A dial is needed.
+    Away,
+}
+
+impl Pool {
+    pub(super) fn new(registration: Registration, targets: Vec<Target>) -> Arc<Self> {
+        let (registration, closing) = (Arc::new(registration), CancellationToken::new());
+        let (mut members, mut sources) = (Vec::new(), Vec::new());
+        for target in targets {
+            match target {
+                Target::One(transport) => {
+                    let server = Arc::new(Server::new(transport.address()));
+                    let (registration, failed) = (Arc::clone(&registration), Arc::default());
+                    let closing = closing.child_token();
+                    let endpoint = Endpoint::new(registration, transport, server, failed, closing);
+                    members.push(Member { endpoint, origin: None });
+                }
+                Target::Names(names) => {
+                    let server = Arc::new(Server::new(names.address()));
+                    sources.push(Source { names, server, failed: Arc::default() });
+                }
+            }
+        }
+        let members = ArcSwap::from_pointee(members);
+        Arc::new(Pool { registration, sources, members, trouble: ArcSwapOption::empty(), closing })
+    }
+
+    /// Connects, and stays connected until [`Pool::shut_down`] or `cancel`.
+    pub(super) fn start(self: &Arc<Self>, cancel: CancellationToken) {
+        self.members.load().iter().for_each(|member| supervised(&member.endpoint));
+        let closing = self.closing.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = cancel.cancelled() => closing.cancel(),
+                () = closing.cancelled() => {}
+            }
+        });
+        if self.sources.is_empty() || !self.registration.plugin.enabled {
+            return;
+        }
+        let pool = Arc::clone(self);
+        tokio::spawn(async move {
+            let follow = |(index, source): (usize, &Source)| {
+                let (pool, names, failed) =
+                    (Arc::clone(&pool), source.names.clone(), Arc::clone(&source.failed));
+                async move {
+                    let resolver = Arc::clone(&pool.registration.shared.resolver);
+                    let found = |found| pool.found(index, found);
+                    resolve::follow(&*resolver, names.host(), names.port(), &failed, found).await;
+                }
+            };
+            let following = join_all(pool.sources.iter().enumerate().map(follow));
+            tokio::select! {
+                () = pool.closing.cancelled() => {}
+                _ = following => {}
+            }
+        });
+    }
+
+    /// Takes in what a lookup of the name `index` brought. Without an address the last ones stay.
+    fn found(&self, index: usize, found: Found) {
+        let addresses = match found {
+            Ok(addresses) => addresses,
+            Err((cause, detail)) => return self.not_found(cause, &detail),
+        };
+        self.trouble.store(None);
+        let members = self.members.load_full();
+        let source = &self.sources[index];
+        let has_left = |member: &&Member| {
+            member.origin.is_some_and(|(of, address)| of == index && !addresses.contains(&address))
+        };
+        let is_new =
+            |address: &&SocketAddr| !members.iter().any(|member| member.origin == Some((index, **address)));
+        let came: Vec<_> =
+            addresses.iter().filter(is_new).map(|address| self.member(index, *address)).collect();
+        let left: Vec<_> =
+            members.iter().filter(has_left).map(|member| Arc::clone(&member.endpoint)).collect();
+        if came.is_empty() && left.is_empty() {
+            return;
+        }
+        let stay = members.iter().filter(|member| !has_left(member)).cloned();
+        self.members.store(Arc::new(stay.chain(came.iter().cloned()).collect()));
+        let (plugin, name) = (&*self.registration.plugin.name, source.names.address());
+        let (new, gone) = (came.len(), left.len());
+        tracing::info!(plugin, name, addresses = addresses.len(), new, gone, "the name's addresses changed");
+        came.iter().for_each(|member| supervised(&member.endpoint));
+        for endpoint in left {
+            tokio::spawn(async move { retire(&endpoint).await });
+        }
+        self.registration.changed();
+    }
+
+    fn not_found(&self, cause: Cause, detail: &str) {
+        let before = self.trouble.swap(Some(Arc::new((Why::Unreachable(cause), detail.to_owned()))));
+        if before.is_none_or(|before| before.0 != Why::Unreachable(cause)) {
+            let (plugin, reason) = (&*self.registration.plugin.name, cause.as_str());
+            let kept = self.members.load().len();
+            tracing::warn!(event = "plugin.health_fail", plugin, reason, kept, "{detail}");
+            self.registration.changed();
+        }
+    }
+
+    fn member(&self, index: usize, address: SocketAddr) -> Member {
+        let source = &self.sources[index];
+        let transport = transport::of_address(&source.names, address);
+        let (registration, server) = (Arc::clone(&self.registration), Arc::clone(&source.server));
+        let (failed, closing) = (Arc::clone(&source.failed), self.closing.child_token());
+        let endpoint = Endpoint::new(registration, transport, server, failed, closing);
+        Member { endpoint, origin: Some((index, address)) }
+    }
+
+    /// Where a call at `point` goes, connected and initialised; `avoid` only where there is no other. `counts`: whether
+    /// running out of time speaks against the endpoint.
+    pub(super) async fn route(
+        &self,
+        point: Point,
+        avoid: Option<&Arc<Endpoint>>,
+        counts: bool,
+        deadline: Instant,
+    ) -> Result<Route, NoRoute> {
+        let ticket = self.draw(avoid).map_err(|failure| NoRoute { failure, tried: None })?;
+        let endpoint = Arc::clone(ticket.endpoint());
+        match reach(&endpoint, point, deadline).await {
+            Ok(live) => {
+                endpoint.grow(&live);
+                Ok(Route { live, ticket })
+            }
+            Err(failure) => {
+                let speaks = failure.reason == Reason::Unreachable && (counts || !failure.ran_out);
+                ticket.judge(if speaks { Judgement::Bad } else { Judgement::Nothing });
+                Err(NoRoute { failure, tried: Some(endpoint) })
+            }
+        }
+    }
+
+    /// Draws an endpoint for a call.
+    fn draw(&self, avoid: Option<&Arc<Endpoint>>) -> Result<Ticket, Failure> {
+        let members = self.members.load();
+        let has_manifest = self.registration.manifests.accepted().is_some();
+        let avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
+        let now = Instant::now();
+        let near = |member: &Member| {
+            let endpoint = &member.endpoint;
+            Some((avoided(endpoint), distance(endpoint, has_manifest)?))
+        };
+        let open = |member: &Member| member.endpoint.breaker.lets_through(now);
+        for _ in 0..DRAWS {
+            let Some(best) = members.iter().filter(|member| open(member)).filter_map(near).min() else {
+                break;
+            };
+            let best = |member: &&Member| near(member) == Some(best) && open(member);
+            let drawn = load::pick(members.iter().filter(best), |member| member.endpoint.load.score(now));
+            if let Some(member) = drawn
+                && let Some(pass) = member.endpoint.breaker.enter(now)
+            {
+                return Ok(Ticket::new(Arc::clone(&member.endpoint), pass));
+            }
+        }
+        Err(self.nowhere(members.iter().any(|member| near(member).is_some())))
+    }
+
+    /// Why no endpoint takes a call. `held_back`: the breakers alone are in the way.
+    fn nowhere(&self, held_back: bool) -> Failure {
+        if held_back {
+            let detail = match self.members.load().len() {
+                1 => "calls to its endpoint failed, and it is not tried again yet".to_owned(),
+                many => format!("calls to all of its {many} endpoints failed, and none is tried again yet"),
+            };
+            return Failure::new(Reason::BreakerOpen, detail);
+        }
+        let Status { state, why, detail, manifest } = self.status();
+        let reason = match why {
+            Why::Unreachable(_) | Why::HealthUnanswered if manifest.is_some() => Reason::Unreachable,
+            _ => Reason::NotReady,
+        };
+        Failure::new(reason, format!("the plugin is {state}: {} {detail}", why.as_str()))
+    }
+
+    /// The state of the plugin: that of its best endpoint.
+    pub(super) fn status(&self) -> Status {
+        let manifest = self.registration.manifests.accepted().map(|accepted| Arc::clone(&accepted.manifest));
+        let members = self.members.load();
+        let of_all = members.iter().map(|member| member.endpoint.status.now());
+        if let Some(best) = of_all.min_by_key(|standing| rank(standing.why)) {
+            let (why, detail) = (best.why, best.detail.clone());
+            return Status { state: why.state(), why, detail, manifest };
+        }
+        let (why, detail) = match self.trouble.load_full() {
+            _ if !self.registration.plugin.enabled => (Why::SwitchedOff, String::new()),
+            _ if self.closing.is_cancelled() => (Why::ShuttingDown, String::new()),
+            Some(trouble) => (*trouble).clone(),
+            None => (Why::NotDialled, String::new()),
+        };
+        Status { state: why.state(), why, detail, manifest }
+    }
+
+    /// Every endpoint at this moment.
+    pub(super) fn report(&self) -> Vec<EndpointStatus> {
+        self.members.load().iter().map(|member| member.endpoint.report()).collect()
+    }
+
+    /// Lets go of all of them, at the same time.
+    pub(super) async fn shut_down(&self, limit: Duration) {
+        self.closing.cancel();
+        let members = self.members.load_full();
+        join_all(members.iter().map(|member| member.endpoint.shut_down(limit))).await;
+    }
+}
+
+/// Keeps an endpoint connected until it is let go of.
+fn supervised(endpoint: &Arc<Endpoint>) {
+    let endpoint = Arc::clone(endpoint);
+    tokio::spawn(async move { supervisor::supervise(&endpoint).await });
+}
+
+/// Lets go of an endpoint that left its name, once the calls under way have ended.
+async fn retire(endpoint: &Endpoint) {
+    endpoint.closing.cancel();
+    let end = Instant::now() + LAST_CALLS;
+    while endpoint.load.in_flight() > 0 && Instant::now() < end {
+        sleep(LOOK).await;
+    }
+    endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
+    endpoint.registration.connection_ended();
+}
+
+/// How near an endpoint is to taking a call; none: it must not get one.
+fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<Distance> {
+    if endpoint.out().is_some() || endpoint.closing.is_cancelled() {
+        return None;
+    }
+    match endpoint.is_initialised() {
+        Some(true) => Some(Distance::Ready),
+        Some(false) => Some(Distance::Initialising),
+        None => (has_manifest && endpoint.status.why().may_dial()).then_some(Distance::Away),
+    }
+}
+
+/// A connection to `endpoint` that is initialised.
+async fn reach(endpoint: &Arc<Endpoint>, point: Point, deadline: Instant) -> Result<Arc<Live>, Failure> {
+    let live = match endpoint.live() {
+        Some(live) => live,
+        None => match timeout_at(deadline, endpoint.dial()).await {
+            Ok(Ok(live)) => live,
+            Ok(Err(Down::Away(detail) | Down::Gone(detail))) => {
+                return Err(Failure::new(Reason::Unreachable, detail));
+            }
+            Ok(Err(Down::Out(detail, _))) => return Err(Failure::new(Reason::NotReady, detail)),
+            Err(_) => return Err(Failure::ran_out(Reason::Unreachable, "no connection in time")),
+        },
+    };
+    if !live.is_initialised() {
+        initialised(endpoint, &live, 0, deadline).await?;
+    }
+    if live.accepted.manifest.offers[point.index()].is_none() {
+        let detail = format!("the plugin's manifest does not offer {point}");
+        return Err(Failure::new(Reason::PointNotOffered, detail));
+    }
+    Ok(live)
+}
+
+/// Waits until the plugin behind `live` has its configuration, handed over after generation `seen`.
+pub(super) async fn initialised(
+    endpoint: &Arc<Endpoint>,
+    live: &Arc<Live>,
+    seen: u64,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    match timeout_at(deadline, endpoint.initialise(live, seen)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Down::Gone(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
+        Ok(Err(Down::Away(detail) | Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
+        Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
+    }
+}
+
+/// Which of several endpoints' reasons is the plugin's: one that serves, else one that may soon; refused only when all
+/// of them are.
+fn rank(why: Why) -> u8 {
+    match why.state() {
+        State::Ready => 0,
+        State::Connecting if why == Why::Initializing => 1,
+        State::Connecting => 2,
+        State::Unhealthy => 3,
+        State::Pending => 4,
+        State::Refused => 5,
+        State::Draining => 6,
+        State::Disabled => 7,
+    }
+}

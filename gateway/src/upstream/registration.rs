@@ -1,0 +1,52 @@
+//! What all endpoints of one plugin have in common.
+
+use std::sync::OnceLock;
+
+use tokio::time::Instant;
+
+use super::{acceptance::Accepted, client::Shared, manifests::Manifests};
+use crate::config;
+
+pub(super) struct Registration {
+    pub(super) plugin: config::Plugin,
+    pub(super) shared: Shared,
+    pub(super) manifests: Manifests,
+    first_initialised: OnceLock<Instant>,
+}
+
+impl Registration {
+    pub(super) fn new(plugin: config::Plugin, shared: Shared) -> Self {
+        Registration { plugin, shared, manifests: Manifests::default(), first_initialised: OnceLock::new() }
+    }
+
+    /// When any endpoint was first initialised.
+    pub(super) fn initialised_at(&self) -> Option<Instant> {
+        self.first_initialised.get().copied()
+    }
+
+    pub(super) fn note_initialised(&self) {
+        self.first_initialised.get_or_init(Instant::now);
+    }
+
+    /// Tells whoever follows statuses that something changed.
+    pub(super) fn changed(&self) {
+        self.shared.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// A connection was let go of: another manifest may be the accepted one now.
+    pub(super) fn connection_ended(&self) {
+        let before = self.manifests.accepted();
+        if self.manifests.look_again() {
+            self.upgraded(before.as_deref());
+        }
+    }
+
+    /// Another manifest is the accepted one.
+    pub(super) fn upgraded(&self, before: Option<&Accepted>) {
+        if let (Some(before), Some(now)) = (before, self.manifests.accepted()) {
+            let (plugin, from, to) = (&*self.plugin.name, before.version(), now.version());
+            tracing::info!(event = "plugin.upgraded", plugin, %from, %to, "another manifest is the accepted one");
+        }
+        self.changed();
+    }
+}

@@ -1,0 +1,156 @@
+//! Names that stand for several addresses: looked up every 10 s, and sooner when one of the addresses can't be reached
+//! (docs/protocol.md, section 6). Knows nothing of what is done with the addresses.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use futures::future::BoxFuture;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::cause::Cause;
+
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Not sooner after a lookup than this, however many dials fail.
+const SOONEST: Duration = Duration::from_secs(1);
+/// Time for one lookup.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Most addresses of one name that are used.
+const MOST_ADDRESSES: usize = 256;
+
+/// Looks up names.
+pub(super) trait Resolver: Send + Sync {
+    /// The addresses of `host`, with `port`.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+}
+
+/// The system's resolver.
+pub(super) struct System;
+
+impl Resolver for System {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+    }
+}
+
+/// What a lookup brought: addresses, at least one, each once and in order; or why none.
+pub(super) type Found = Result<Vec<SocketAddr>, (Cause, String)>;
+
+/// Looks `host` up for ever and hands on what it finds; `failed` tells of an address that can't be reached.
+pub(super) async fn follow(
+    resolver: &dyn Resolver,
+    host: &str,
+    port: u16,
+    failed: &Notify,
+    mut found: impl FnMut(Found),
+) {
+    loop {
+        let looked_up = Instant::now();
+        found(look_up(resolver, host, port).await);
+        let next = looked_up + INTERVAL.mul_f64(0.9 + fastrand::f64() / 5.0);
+        let soonest = async {
+            failed.notified().await;
+            sleep_until(looked_up + SOONEST).await;
+        };
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = soonest => {}
+        }
+    }
+}
+
+async fn look_up(resolver: &dyn Resolver, host: &str, port: u16) -> Found {
+    let mut addresses = match timeout(LIMIT, resolver.resolve(host, port)).await {
+        Ok(Ok(addresses)) => addresses,
+        Ok(Err(error)) => {
+            return Err((Cause::NameUnresolved, format!("the name `{host}` can't be resolved: {error}")));
+        }
+        Err(_) => {
+            return Err((
+                Cause::NameUnresolved,
+                format!("the name `{host}` was not resolved within {LIMIT:?}"),
+            ));
+        }
+    };
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(MOST_ADDRESSES);
+    if addresses.is_empty() {
+        return Err((Cause::NoAddress, format!("the name `{host}` has no address")));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Answers with what it was told last, and notes when it was asked.
+    #[derive(Default)]
+    struct Scripted {
+        answer: Mutex<Option<Vec<SocketAddr>>>,
+        asked: Mutex<Vec<Instant>>,
+    }
+
+    impl Resolver for Scripted {
+        fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+            self.asked.lock().expect("unpoisoned").push(Instant::now());
+            let answer = self.answer.lock().expect("unpoisoned").clone();
+            Box::pin(async move { answer.ok_or_else(|| io::Error::other("no such name")) })
+        }
+    }
+
+    /// Follows a name until the test ends.
+    fn following(resolver: &Arc<Scripted>) -> (Arc<Notify>, Arc<Mutex<Vec<Found>>>) {
+        let (failed, all) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Vec::new())));
+        let (resolver, told, into) = (Arc::clone(resolver), Arc::clone(&failed), Arc::clone(&all));
+        tokio::spawn(async move {
+            follow(&*resolver, "plugins", 7000, &told, |found| into.lock().expect("unpoisoned").push(found))
+                .await;
+        });
+        (failed, all)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn name_is_looked_up_every_ten_seconds_a_tenth_more_or_less() {
+        let resolver = Arc::new(Scripted::default());
+        let _following = following(&resolver);
+        tokio::time::sleep(Duration::from_secs(1_000)).await;
+        let asked = resolver.asked.lock().expect("unpoisoned").clone();
+        assert!((90..=112).contains(&asked.len()), "{}", asked.len());
+        let gaps: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|gap| (9_000..=11_001).contains(&gap.as_millis())), "{gaps:?}");
+        assert!(gaps.iter().any(|gap| *gap != gaps[0]), "always the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_that_cannot_be_reached_has_the_name_looked_up_once_a_second_at_most() {
+        let resolver = Arc::new(Scripted::default());
+        let (failed, _) = following(&resolver);
+        for _ in 0..500 {
+            failed.notify_one();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let asked = resolver.asked.lock().expect("unpoisoned").len();
+        assert!((5..=6).contains(&asked), "{asked}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_found_is_handed_on_in_order_and_each_once() {
+        let resolver = Arc::new(Scripted::default());
+        let (failed, all) = following(&resolver);
+        let [a, b]: [SocketAddr; 2] = [([10, 0, 0, 1], 7000).into(), ([10, 0, 0, 2], 7000).into()];
+        for answer in [Some(vec![b, a, b]), Some(Vec::new()), None] {
+            *resolver.answer.lock().expect("unpoisoned") = answer;
+            failed.notify_one();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        let all = all.lock().expect("unpoisoned");
+        let causes: Vec<_> = all.iter().map(|found| found.as_ref().map_err(|(cause, _)| *cause)).collect();
+        let expected = [Ok(&vec![a, b]), Err(Cause::NoAddress), Err(Cause::NameUnresolved)];
+        assert!(causes.ends_with(&expected), "{causes:?}");
+    }
+}

@@ -1,0 +1,228 @@
+//! A plugin behind a name: its addresses come and go. And endpoints that say themselves how they are.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use tonic_health::{ServingStatus, pb::health_server::HealthServer};
+
+use super::{
+    health::{self, HealthOf},
+    support::*,
+};
+use crate::{
+    config::{self, Span},
+    step::Reason,
+    upstream::{Cause, Shared, State, Why, resolve::Resolver},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A name server of one name.
+#[derive(Default)]
+struct Scripted {
+    answer: Mutex<Option<Vec<SocketAddr>>>,
+    asked: AtomicUsize,
+}
+
+impl Resolver for Scripted {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        assert_eq!(host, "guard");
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let answer = self.answer.lock().expect("unpoisoned").clone();
+        Box::pin(async move { answer.ok_or_else(|| io::Error::other("no such name")) })
+    }
+}
+
+impl Scripted {
+    fn answers(&self, places: &[&Place]) {
+        let addresses = places.iter().map(|place| place.address).collect();
+        *self.answer.lock().expect("unpoisoned") = Some(addresses);
+    }
+}
+
+/// A client of `dns:///guard` with its name server.
+fn named(port: u16) -> (Client, Arc<Scripted>) {
+    named_with(port, Arc::default())
+}
+
+fn named_with(port: u16, resolver: Arc<Scripted>) -> (Client, Arc<Scripted>) {
+    let plugin = registered(format!("dns:///guard:{port}"));
+    let shared = Shared { resolver: Arc::clone(&resolver) as Arc<dyn Resolver>, ..shared() };
+    (Client::with(&plugin, shared, None), resolver)
+}
+
+#[tokio::test]
+async fn addresses_that_come_get_calls_and_those_that_go_are_let_go_of() {
+    let places = Place::of_one_port(3);
+    let scripts: Vec<_> = places.iter().map(|_| Arc::new(Script::default())).collect();
+    let mut processes: Vec<_> =
+        places.iter().zip(&scripts).map(|(place, script)| place.start(Process::new(script))).collect();
+    let resolver = Arc::new(Scripted::default());
+    resolver.answers(&[&places[0]]);
+    let (client, resolver) = named_with(places[0].address.port(), resolver);
+    client.until_ready().await;
+    assert_eq!(client.endpoints()[0].address, places[0].endpoint());
+
+    // Found with the next lookup, within 11 s.
+    resolver.answers(&[&places[0], &places[1], &places[2]]);
+    client
+        .until(|_| client.endpoints().iter().filter(|endpoint| endpoint.state == State::Ready).count() == 3)
+        .await;
+    for _ in 0..60 {
+        client.tool_call(SECOND).await.expect("an answer");
+    }
+    assert!(scripts.iter().all(|script| script.executions() > 5));
+
+    // Sooner, because one that can't be reached has the name looked up.
+    resolver.answers(&[&places[1], &places[2]]);
+    drop(processes.swap_remove(0));
+    client.until(|_| client.endpoints().len() == 2).await;
+    for _ in 0..20 {
+        client.tool_call(SECOND).await.expect("an answer");
+    }
+}
+
+#[tokio::test]
+async fn address_that_left_finishes_its_calls_and_is_told() {
+    let places = Place::of_one_port(2);
+    let (release, waiting) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let (let_go, arrived) = (Arc::clone(&release), Arc::clone(&waiting));
+    let slow = Arc::new(Script::calling(move |_| {
+        let (let_go, arrived) = (Arc::clone(&let_go), Arc::clone(&arrived));
+        async move {
+            arrived.notify_one();
+            let_go.notified().await;
+            Ok(go_on())
+        }
+    }));
+    let _slow = places[0].start(Process::new(&slow));
+    let other = Arc::new(Script::default());
+    let _other = places[1].start(Process::new(&other));
+    let resolver = Arc::new(Scripted::default());
+    resolver.answers(&[&places[0]]);
+    let (client, resolver) = named_with(places[0].address.port(), resolver);
+    client.until_ready().await;
+    let plugin = Arc::clone(&client.plugin);
+    let under_way = tokio::spawn(async move { call(&plugin, SOON).await });
+    waiting.notified().await;
+
+    resolver.answers(&[&places[1]]);
+    let only_the_other = || {
+        let [only] = &client.endpoints()[..] else { return false };
+        only.address == places[1].endpoint() && only.state == State::Ready
+    };
+    client.until(|_| only_the_other()).await;
+    assert!(slow.shut_down.lock().expect("unpoisoned").is_empty(), "its call is under way");
+    release.notify_one();
+    under_way.await.expect("no panic").expect("the call goes on");
+    eventually("it is told", || slow.shut_down.lock().expect("unpoisoned").len() == 1).await;
+    client.tool_call(SECOND).await.expect("the other one serves");
+    assert_eq!(other.executions(), 1);
+}
+
+#[tokio::test]
+async fn empty_answer_keeps_the_addresses_there_were() {
+    let place = Place::new(Wire::Tcp);
+    let script = Arc::new(Script::default());
+    let running = place.start(Process::new(&script));
+    let resolver = Arc::new(Scripted::default());
+    resolver.answers(&[&place]);
+    let (client, resolver) = named_with(place.address.port(), resolver);
+    client.until_ready().await;
+
+    resolver.answers(&[]);
+    drop(running);
+    client.until(|status| status.state == State::Unhealthy).await;
+    let asked = resolver.asked.load(Ordering::SeqCst);
+    let _ = client.tool_call(SECOND).await;
+    eventually("the name is looked up", || resolver.asked.load(Ordering::SeqCst) > asked).await;
+    let _running = place.start(Process::new(&script));
+    client.until_ready().await;
+    client.tool_call(SECOND).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn name_that_leads_nowhere_says_so_and_lets_no_call_through() {
+    for (answer, cause, word) in
+        [(None, Cause::NameUnresolved, "name_unresolved"), (Some(Vec::new()), Cause::NoAddress, "no_address")]
+    {
+        let (client, resolver) = named(7000);
+        *resolver.answer.lock().expect("unpoisoned") = answer;
+        client.until(|status| status.why == Why::Unreachable(cause)).await;
+        let status = client.status();
+        assert_eq!((status.why.as_str(), status.state), (word, State::Unhealthy));
+        assert!(status.detail.contains("`guard`"), "{status:?}");
+        let failure = client.tool_call(SECOND).await.map(drop).expect_err("there is nobody");
+        assert_eq!(failure.reason, Reason::NotReady, "{failure}");
+        assert!(failure.detail.contains(word), "{failure}");
+    }
+}
+
+fn often(place: &Place) -> config::Plugin {
+    let mut plugin = registered(place.endpoint());
+    plugin.health.interval = Span(Duration::from_millis(20));
+    plugin.health.timeout = Span(Duration::from_millis(200));
+    plugin
+}
+
+#[tokio::test]
+async fn endpoint_that_says_it_does_not_serve_gets_no_calls_until_it_does() {
+    for wire in WIRES {
+        let (place, script) = (Place::new(wire), Arc::new(Script::default()));
+        let (reporter, service) = tonic_health::server::health_reporter();
+        reporter.set_service_status("", ServingStatus::NotServing).await;
+        let _running = health::start(&place, Process::new(&script), service);
+        let client = Client::new(&often(&place));
+        client.until(|status| status.why == Why::NotServing).await;
+        assert_eq!(script.initializes(), 1);
+        let failure = client.tool_call(SECOND).await.map(drop).expect_err("it doesn't serve");
+        assert_eq!(failure.reason, Reason::NotReady, "{failure}");
+        assert_eq!(script.executions(), 0);
+        for _ in 0..2 {
+            reporter.set_service_status("", ServingStatus::Serving).await;
+            client.until_ready().await;
+            client.tool_call(SECOND).await.expect("an answer");
+            reporter.set_service_status("", ServingStatus::NotServing).await;
+            client.until(|status| status.why == Why::NotServing).await;
+        }
+        assert_eq!(script.described.load(Ordering::SeqCst), 1, "the connection is kept");
+    }
+}
+
+#[tokio::test]
+async fn endpoint_that_leaves_its_health_unanswered_is_out_and_connected_anew() {
+    let answers = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (place, script) = (Place::new(Wire::Tcp), Arc::new(Script::default()));
+    let _running =
+        health::start(&place, Process::new(&script), HealthServer::new(HealthOf(Arc::clone(&answers))));
+    let client = Client::new(&often(&place));
+    client.until(|status| status.why == Why::HealthUnanswered).await;
+    assert!(client.status().detail.contains("3 health checks in a row"), "{:?}", client.status());
+    let failure = client.tool_call(SECOND).await.map(drop).expect_err("nobody may be there");
+    assert_eq!(failure.reason, Reason::Unreachable, "{failure}");
+    answers.store(true, Ordering::SeqCst);
+    client.until_ready().await;
+    client.tool_call(SECOND).await.expect("an answer");
+    assert_eq!(script.initializes(), 1, "the process knows its configuration");
+}
+
+#[tokio::test]
+async fn endpoint_without_the_health_service_is_judged_by_its_calls() {
+    let (place, script) = (Place::new(Wire::Tcp), Arc::new(Script::default()));
+    let _running = place.start(Process::new(&script));
+    let client = Client::new(&often(&place));
+    client.until_ready().await;
+    for _ in 0..20 {
+        client.tool_call(SECOND).await.expect("an answer");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(client.status().state, State::Ready);
+    }
+}
