@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 pub const ISSUER: &str = "https://id.example.com";
 /// `aud` that goes with it.
 pub const AUDIENCE: &str = "hookgate";
+/// `aud` of tokens for the admin port, where a gateway opens it.
+pub const ADMIN_AUDIENCE: &str = "hookgate-admin";
 /// Its shared secret, for HS256.
 pub const SECRET: &str = "a secret of the tests, 32 bytes or more";
 
@@ -43,6 +45,15 @@ impl Token {
             key: EncodingKey::from_secret(SECRET.as_bytes()),
         };
         token.expiring_in(300)
+    }
+
+    /// A good token for the admin port that names no tenant and may read.
+    pub fn for_operators() -> Self {
+        Token::for_tenant("")
+            .without("tenant_id")
+            .claim("sub", "operator")
+            .audience(ADMIN_AUDIENCE)
+            .scopes("hookgate:read")
     }
 
     /// With `exp` this many seconds from now; negative: ago.

@@ -9,6 +9,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::ServiceExt;
 
 use crate::ingress::{
+    admin::Admin,
     call::Gateway,
     grpc::GrpcEdge,
     http as http_edge,
@@ -92,6 +93,16 @@ impl OpsEdge {
 impl Edge for OpsEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         ask(if is_grpc(request.headers()) { &self.grpc } else { &self.http }, request).await
+    }
+}
+
+/// The admin port: status.
+#[derive(Clone)]
+pub(super) struct AdminEdge(pub(super) Arc<Admin>);
+
+impl Edge for AdminEdge {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        self.0.answer(request).await
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     builtin,
     config::{Config, Loaded, Problem, Problems, resolve_references},
     ingress::{
+        admin::{Admin, Registered},
         admission::Admission,
         answer::BlockStatuses,
         call::{Gateway, Limits},
@@ -31,7 +32,7 @@ mod publisher;
 mod start;
 
 pub use drain::TELEMETRY;
-use edges::{DataEdge, OpsEdge};
+use edges::{AdminEdge, DataEdge, OpsEdge};
 use publisher::Publisher;
 pub use start::Missing;
 
@@ -132,7 +133,11 @@ impl App {
     pub async fn bind(self) -> Result<Bound, RunError> {
         let data = listen(self.config.server.data_addr, "server.data_addr").await?;
         let ops = listen(self.config.server.ops_addr, "server.ops_addr").await?;
-        let (data_addr, ops_addr) = (bound(&data), bound(&ops));
+        let admin = match self.config.admin_addr() {
+            Some(address) => Some(listen(address, "server.admin_addr").await?),
+            None => None,
+        };
+        let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = Lifecycle::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway), lifecycle.draining.clone());
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -143,7 +148,17 @@ impl App {
         tokio::spawn(server::serve(data, edge, lifecycle.goaway.clone(), connections));
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
         tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
-        tracing::info!(%data_addr, %ops_addr, "listening");
+        match admin {
+            Some(admin) => {
+                let plugins = Registered::all(&self.config, &self.clients);
+                let shown = Admin::new(Arc::clone(&self.gateway), Arc::clone(&readiness), plugins);
+                let edge = AdminEdge(Arc::new(shown));
+                tokio::spawn(server::serve(admin, edge, lifecycle.ended.clone(), TaskTracker::new()));
+            }
+            None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
+        }
+        let admin_addr = admin_addr.map(tracing::field::display);
+        tracing::info!(%data_addr, %ops_addr, admin_addr, "listening");
 
         for client in &self.clients {
             client.start(lifecycle.ended.clone());

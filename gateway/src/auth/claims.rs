@@ -21,11 +21,21 @@ const MAX_TIME: u64 = 253_402_300_799;
 /// What `claim` asks of a name.
 const ID_SHAPE: &str = "a string of 1 to 256 bytes without control characters";
 
+/// Where a token is shown. Each port has an audience of its own, so that a token for one is nothing at the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Port {
+    /// Agents': `audience`.
+    Data,
+    /// Operators': `admin_audience`.
+    Admin,
+}
+
 /// What one issuer's claims mean, and what it may grant.
 #[derive(Debug)]
 pub(super) struct ClaimRules {
     issuer: Arc<str>,
     audience: String,
+    admin_audience: Option<String>,
     names: config::Claims,
     tenants: IssuerTenants,
     scopes: Scopes,
@@ -38,6 +48,7 @@ impl ClaimRules {
         ClaimRules {
             issuer: issuer.issuer.as_str().into(),
             audience: issuer.audience.clone(),
+            admin_audience: issuer.admin_audience.clone(),
             names: issuer.claims.clone(),
             tenants,
             scopes: issuer.scopes.iter().copied().collect(),
@@ -45,9 +56,9 @@ impl ClaimRules {
         }
     }
 
-    /// Reads the claims of a token that `issuer` signed; says nothing about the time.
-    pub(super) fn read(&self, claims: &Value) -> Result<Verified, Refusal> {
-        self.check_audience(claims)?;
+    /// Reads the claims of a token that `issuer` signed and that is shown at `port`; says nothing about the time.
+    pub(super) fn read(&self, claims: &Value, port: Port) -> Result<Verified, Refusal> {
+        self.check_audience(claims, port)?;
         let validity = self.validity(claims)?;
         let scopes = self.scopes(claims)?.and(self.scopes);
         let operator: Arc<str> = match find(claims, &self.names.operator) {
@@ -55,7 +66,12 @@ impl ClaimRules {
             _ => return Err(Refusal::claim(&self.names.operator, ID_SHAPE)),
         };
         let tenant = self.tenant(claims)?;
-        if tenant.is_none() && !scopes.contains(Scope::Read) && !scopes.contains(Scope::Admin) {
+        let may_name_none = match port {
+            Port::Data => scopes.contains(Scope::Read) || scopes.contains(Scope::Admin),
+            // It sees all tenants, so its issuer has to be one that may speak for all.
+            Port::Admin => self.tenants == IssuerTenants::Any,
+        };
+        if tenant.is_none() && !may_name_none {
             return Err(Refusal::claim(&self.names.tenant, ID_SHAPE));
         }
         let user_id = self.user_id(claims)?;
@@ -66,20 +82,27 @@ impl ClaimRules {
         Ok(Verified { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
     }
 
-    /// `aud` is a string or an array of strings, and ours is among them (RFC 7519, section 4.1.3).
-    fn check_audience(&self, claims: &Value) -> Result<(), Refusal> {
+    /// `aud` is a string or an array of strings, and the port's is among them (RFC 7519, section 4.1.3).
+    fn check_audience(&self, claims: &Value, port: Port) -> Result<(), Refusal> {
+        let audience = match port {
+            Port::Data => Some(self.audience.as_str()),
+            Port::Admin => self.admin_audience.as_deref(),
+        };
+        let Some(audience) = audience else {
+            return Err(Refusal::new(Reason::Audience, "The token's issuer grants no tokens for this port"));
+        };
         let shape = || Refusal::claim("aud", "a string or an array of strings");
         let ours = match claims.get("aud") {
-            Some(Value::String(audience)) => *audience == self.audience,
+            Some(Value::String(named)) => named == audience,
             Some(Value::Array(audiences)) if audiences.iter().all(Value::is_string) => {
-                audiences.iter().any(|audience| audience.as_str() == Some(self.audience.as_str()))
+                audiences.iter().any(|named| named == audience)
             }
             _ => return Err(shape()),
         };
         if ours {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{}`", self.audience)))
+        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{audience}`")))
     }
 
     fn validity(&self, claims: &Value) -> Result<Validity, Refusal> {
@@ -114,7 +137,7 @@ impl ClaimRules {
         }
         let id = match find(claims, &self.names.tenant) {
             None => return Ok(None),
-            Some(Value::String(id)) if is_id(id) && id != "*" => id,
+            Some(Value::String(id)) if is_tenant_id(id) => id,
             Some(_) => return Err(Refusal::claim(&self.names.tenant, ID_SHAPE)),
         };
         match &self.tenants {
@@ -157,6 +180,11 @@ fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
 
 fn is_text(text: &str) -> bool {
     text.len() <= MAX_TEXT && !text.chars().any(char::is_control)
+}
+
+/// Whether `text` can be a tenant's id: 1 to 256 bytes, no control characters, not `*`.
+pub fn is_tenant_id(text: &str) -> bool {
+    is_id(text) && text != "*"
 }
 
 /// Whether `text` can name a tenant, an operator or a user.

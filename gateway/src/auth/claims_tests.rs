@@ -30,17 +30,17 @@ fn claims(changes: Value) -> Value {
 }
 
 fn reason(rules: &ClaimRules, changes: Value) -> Reason {
-    rules.read(&claims(changes.clone())).expect_err(&changes.to_string()).reason
+    rules.read(&claims(changes.clone()), Port::Data).expect_err(&changes.to_string()).reason
 }
 
 fn tenant(rules: &ClaimRules, changes: Value) -> Option<String> {
-    let verified = rules.read(&claims(changes)).unwrap();
+    let verified = rules.read(&claims(changes), Port::Data).unwrap();
     verified.identity.as_ref().map(|identity| identity.tenant.to_string())
 }
 
 #[test]
 fn tenant_and_operator_are_read_from_the_default_claims() {
-    let verified = rules(json!({})).read(&claims(json!({}))).unwrap();
+    let verified = rules(json!({})).read(&claims(json!({})), Port::Data).unwrap();
     let identity = verified.invoker().unwrap();
     assert_eq!((&*identity.tenant, &*identity.operator), ("acme", "robot"));
     assert_eq!((&*verified.operator, &*verified.issuer), ("robot", "https://id"));
@@ -57,7 +57,7 @@ fn claim_names_are_literal_or_json_pointers() {
         "tenant_id": "not-this-one", "sub": null, "scope": null, "org": [{ "id": "globex" }],
         "https://x/operator": "ann", "perm": { "scopes": ["other", "hookgate:invoke"] }, "a/b": "u7",
     });
-    let verified = rules(names).read(&claims(changes)).unwrap();
+    let verified = rules(names).read(&claims(changes), Port::Data).unwrap();
     let identity = verified.invoker().unwrap();
     assert_eq!((&*identity.tenant, &*identity.operator), ("globex", "ann"));
     assert_eq!(identity.user_id.as_deref(), Some("u7"));
@@ -66,12 +66,59 @@ fn claim_names_are_literal_or_json_pointers() {
 #[test]
 fn the_audience_must_be_ours() {
     let rules = rules(json!({}));
-    assert!(rules.read(&claims(json!({ "aud": ["other", "hookgate"] }))).is_ok());
+    assert!(rules.read(&claims(json!({ "aud": ["other", "hookgate"] })), Port::Data).is_ok());
     for audience in [json!("Hookgate"), json!(["other"]), json!([]), json!("hookgate other")] {
         assert_eq!(reason(&rules, json!({ "aud": audience })), Reason::Audience, "{audience}");
     }
     for audience in [json!(null), json!(1), json!({ "hookgate": 1 }), json!(["hookgate", 1])] {
         assert_eq!(reason(&rules, json!({ "aud": audience })), Reason::Claims, "{audience}");
+    }
+}
+
+#[test]
+fn each_port_takes_its_own_audience_alone() {
+    let read = |rules: &ClaimRules, audience: Value, port| {
+        let changes = json!({ "aud": audience, "scope": "hookgate:read" });
+        rules.read(&claims(changes), port).map(drop).map_err(|refusal| refusal.reason)
+    };
+    let scopes = json!(["hookgate:read"]);
+    let both = rules(json!({ "admin_audience": "operators", "scopes": scopes }));
+    let wrong = Err(Reason::Audience);
+    assert_eq!(read(&both, json!("hookgate"), Port::Data), Ok(()));
+    assert_eq!(read(&both, json!("operators"), Port::Admin), Ok(()));
+    assert_eq!(read(&both, json!("hookgate"), Port::Admin), wrong);
+    assert_eq!(read(&both, json!("operators"), Port::Data), wrong);
+    let one = rules(json!({ "scopes": scopes }));
+    for audience in [json!("hookgate"), json!("operators"), json!([]), json!("")] {
+        assert_eq!(read(&one, audience.clone(), Port::Admin), wrong, "{audience}");
+    }
+}
+
+#[test]
+fn whoever_sees_all_tenants_is_sent_by_an_issuer_that_may_speak_for_all() {
+    let operator = |tenants: Value| {
+        let settings =
+            json!({ "admin_audience": "operators", "tenants": tenants, "scopes": ["hookgate:read"] });
+        let changes = json!({ "aud": "operators", "scope": "hookgate:read", "tenant_id": null });
+        let verified =
+            rules(settings).read(&claims(changes), Port::Admin).map_err(|refusal| refusal.reason)?;
+        Ok(verified.reader().map_err(|refusal| refusal.reason)?.map(ToString::to_string))
+    };
+    assert_eq!(operator(json!("*")), Ok(None));
+    assert_eq!(operator(json!(["acme"])), Err(Reason::Claims));
+    assert_eq!(operator(json!({ "fixed": "solo" })), Ok(Some("solo".to_owned())));
+}
+
+#[test]
+fn admin_includes_read_and_nothing_else_does() {
+    let every = json!(["hookgate:invoke", "hookgate:read", "hookgate:admin", "hookgate:plugin"]);
+    let rules = rules(json!({ "admin_audience": "operators", "scopes": every }));
+    for (scope, may) in [("invoke", false), ("plugin", false), ("read", true), ("admin", true)] {
+        let changes = json!({ "aud": "operators", "scope": format!("hookgate:{scope}"), "tenant_id": null });
+        let verified = rules.read(&claims(changes), Port::Admin).unwrap();
+        let reason =
+            verified.reader().map(|tenant| assert_eq!(tenant, None)).map_err(|refusal| refusal.reason);
+        assert_eq!(reason, if may { Ok(()) } else { Err(Reason::Scope) }, "{scope}");
     }
 }
 
@@ -84,7 +131,7 @@ fn times_are_whole_seconds_before_the_year_10000() {
         assert_eq!(reason(&rules, json!({ "nbf": time })), Reason::Claims, "nbf {time}");
     }
     assert_eq!(reason(&rules, json!({ "exp": null })), Reason::Claims);
-    assert!(rules.read(&claims(json!({ "exp": MAX_TIME, "nbf": 0 }))).is_ok());
+    assert!(rules.read(&claims(json!({ "exp": MAX_TIME, "nbf": 0 })), Port::Data).is_ok());
 }
 
 #[test]
@@ -105,7 +152,7 @@ fn tenants_and_operators_have_1_to_256_bytes_and_no_control_characters() {
     // A JSON null is there, and is no tenant.
     let mut null = claims(json!({}));
     null["tenant_id"] = Value::Null;
-    assert_eq!(rules.read(&null).unwrap_err().reason, Reason::Claims);
+    assert_eq!(rules.read(&null, Port::Data).unwrap_err().reason, Reason::Claims);
 }
 
 #[test]
@@ -113,7 +160,7 @@ fn an_issuer_speaks_only_for_its_tenants() {
     let listed = rules(json!({ "tenants": ["acme", "globex"] }));
     assert_eq!(tenant(&listed, json!({ "tenant_id": "globex" })).as_deref(), Some("globex"));
     for other in ["initech", "acme ", "Acme", "acm"] {
-        let refusal = listed.read(&claims(json!({ "tenant_id": other }))).unwrap_err();
+        let refusal = listed.read(&claims(json!({ "tenant_id": other })), Port::Data).unwrap_err();
         assert_eq!(refusal.reason.code(), crate::error::Code::TenantUnknown);
     }
     let fixed = rules(json!({ "tenants": { "fixed": "solo" } }));
@@ -125,7 +172,7 @@ fn an_issuer_speaks_only_for_its_tenants() {
 fn scopes_beyond_the_issuers_are_dropped() {
     let rules = rules(json!({ "scopes": ["hookgate:invoke", "hookgate:read"] }));
     let scopes = json!({ "scope": "openid  hookgate:read hookgate:admin hookgate:plugin hookgate:invoke2" });
-    let verified = rules.read(&claims(scopes)).unwrap();
+    let verified = rules.read(&claims(scopes), Port::Data).unwrap();
     assert_eq!(verified.scopes, [Scope::Read].into_iter().collect());
     assert!(verified.require(Scope::Read).is_ok());
     for missing in [Scope::Invoke, Scope::Admin, Scope::Plugin] {
@@ -138,11 +185,11 @@ fn scopes_beyond_the_issuers_are_dropped() {
 fn scopes_are_a_string_or_an_array_and_absent_means_none() {
     let rules = rules(json!({}));
     for scopes in [json!("hookgate:invoke"), json!(["hookgate:invoke"])] {
-        assert!(rules.read(&claims(json!({ "scope": scopes }))).unwrap().invoker().is_ok());
+        assert!(rules.read(&claims(json!({ "scope": scopes })), Port::Data).unwrap().invoker().is_ok());
     }
     for scopes in [json!(null), json!(""), json!([]), json!("HOOKGATE:INVOKE"), json!(["hookgate:invoke x"])]
     {
-        let verified = rules.read(&claims(json!({ "scope": scopes }))).unwrap();
+        let verified = rules.read(&claims(json!({ "scope": scopes })), Port::Data).unwrap();
         assert!(verified.scopes.is_empty(), "{scopes}");
     }
     for scopes in [json!(1), json!({}), json!(["hookgate:invoke", 1])] {
@@ -155,7 +202,7 @@ fn only_a_read_or_admin_token_needs_no_tenant() {
     let rules =
         rules(json!({ "scopes": ["hookgate:invoke", "hookgate:read", "hookgate:admin", "hookgate:plugin"] }));
     for scope in ["hookgate:read", "hookgate:admin", "hookgate:read hookgate:invoke"] {
-        let verified = rules.read(&claims(json!({ "tenant_id": null, "scope": scope }))).unwrap();
+        let verified = rules.read(&claims(json!({ "tenant_id": null, "scope": scope })), Port::Data).unwrap();
         assert_eq!((verified.identity.as_ref(), &*verified.operator), (None, "robot"));
         let refusal = verified.invoker().unwrap_err();
         let invoke = verified.scopes.contains(Scope::Invoke);
@@ -176,7 +223,7 @@ fn configured_claims_become_labels_where_they_are_short_and_plain() {
         "long": "x".repeat(257), "max": "x".repeat(256), "ctl": "a\tb", "unlisted": "secret",
     }));
     claims["nul"] = Value::Null;
-    let verified = rules.read(&claims).unwrap();
+    let verified = rules.read(&claims, Port::Data).unwrap();
     let labels = &verified.invoker().unwrap().claims;
     let max = "x".repeat(256);
     let expected = [
@@ -192,7 +239,7 @@ fn configured_claims_become_labels_where_they_are_short_and_plain() {
 #[test]
 fn a_mapped_user_that_the_token_lacks_is_empty_and_never_absent() {
     let rules = rules(json!({ "claims": { "user_id": "uid" } }));
-    let user = |changes| rules.read(&claims(changes)).unwrap().invoker().unwrap().user_id.clone();
+    let user = |changes| rules.read(&claims(changes), Port::Data).unwrap().invoker().unwrap().user_id.clone();
     assert_eq!(user(json!({ "uid": "u1" })).as_deref(), Some("u1"));
     assert_eq!(user(json!({ "uid": 42 })).as_deref(), Some("42"));
     assert_eq!(user(json!({})).as_deref(), Some(""));

@@ -4,7 +4,7 @@
 use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
 
 use super::{
-    claims::{ClaimRules, is_id},
+    claims::{ClaimRules, is_tenant_id},
     json,
     jwks::Published,
     key::{self, KeySet, Misfit, VerificationKey},
@@ -143,7 +143,7 @@ fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> 
         Some(IssuerTenants::List(ids)) => ids,
         Some(IssuerTenants::Fixed(id)) => std::slice::from_ref(id),
     };
-    if ids.iter().any(|id| !is_id(id) || id == "*") {
+    if ids.iter().any(|id| !is_tenant_id(id)) {
         found.add("/tenants", "a tenant id has 1 to 256 bytes, no control characters, and is not `*`");
     }
     issuer.tenants.clone().unwrap_or(IssuerTenants::Any)

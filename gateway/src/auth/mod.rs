@@ -3,7 +3,8 @@
 //! own settings (unknown, disabled) and of what a token is used for.
 //!
 //! A token that verified is remembered by its SHA-256 until the issuer's keys change, at most five minutes; its
-//! times and scopes are checked on every call. Reading what is remembered takes no lock and never waits.
+//! times and scopes are checked on every call. Reading what is remembered takes no lock and never waits. Each port
+//! has an audience of its own ([`Port`]), and what is remembered for one says nothing about the other.
 
 mod claims;
 mod issuer;
@@ -27,11 +28,12 @@ use moka::sync::Cache;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use self::{issuer::Issuer, token::Unverified};
 pub use self::{
+    claims::{Port, is_tenant_id},
     refusal::{Reason, Refusal},
     verified::{Scopes, Verified},
 };
+use self::{issuer::Issuer, token::Unverified};
 use crate::{config, error::Violation};
 
 /// Most verified tokens that are remembered.
@@ -45,8 +47,8 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// Verifies bearer tokens.
 pub struct Authenticator {
     issuers: Vec<Issuer>,
-    /// By the token's SHA-256.
-    remembered: Cache<[u8; 32], Remembered>,
+    /// By where it is good and the token's SHA-256.
+    remembered: Cache<(Port, [u8; 32]), Remembered>,
     clock: Clock,
 }
 
@@ -71,18 +73,23 @@ impl Authenticator {
         Ok(Authenticator { issuers: issuer::compile(auth)?, remembered, clock })
     }
 
-    /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC).
+    /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC), for the data port.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
+        self.authenticate_at(Port::Data, headers).await
+    }
+
+    /// The same at `port`: a token is good where the audience that it names belongs.
+    pub async fn authenticate_at(&self, port: Port, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
         let token = bearer(headers)?;
         if token.len() > token::MAX_BYTES {
             return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB"));
         }
-        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(verified) = self.recall(&digest) {
+        let place = (port, Sha256::digest(token.as_bytes()).into());
+        if let Some(verified) = self.recall(&place) {
             verified.validity.check((self.clock)())?;
             return Ok(verified);
         }
-        self.verify(token, digest).await
+        self.verify(token, place).await
     }
 
     /// Whether every issuer has keys (for /readyz).
@@ -102,20 +109,20 @@ impl Authenticator {
         self.issuers.iter().filter_map(|issuer| Some((issuer.name.as_str(), issuer.published()?.age()?)))
     }
 
-    fn recall(&self, digest: &[u8; 32]) -> Option<Arc<Verified>> {
-        let known = self.remembered.get(digest)?;
+    fn recall(&self, place: &(Port, [u8; 32])) -> Option<Arc<Verified>> {
+        let known = self.remembered.get(place)?;
         self.issuers[known.issuer].stands(known.generation).then_some(known.verified)
     }
 
-    async fn verify(&self, token: &str, digest: [u8; 32]) -> Result<Arc<Verified>, Refusal> {
+    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<Verified>, Refusal> {
         let token = Unverified::parse(token)?;
         let index = self.issuer_of(&token)?;
         let issuer = &self.issuers[index];
         let generation = issuer.verify(&token).await?;
-        let verified = Arc::new(issuer.rules.read(&token.claims)?);
+        let verified = Arc::new(issuer.rules.read(&token.claims, place.0)?);
         verified.validity.check((self.clock)())?;
         let known = Remembered { issuer: index, generation, verified: Arc::clone(&verified) };
-        self.remembered.insert(digest, known);
+        self.remembered.insert(place, known);
         Ok(verified)
     }
 

@@ -409,3 +409,27 @@ proptest! {
         prop_assert!(matches!(refusal.reason.code(), Code::TokenInvalid), "{refusal}");
     }
 }
+
+#[tokio::test]
+async fn what_is_remembered_for_one_port_says_nothing_about_the_other() {
+    let mut issuer = issuer("https://id", SECRET);
+    issuer["admin_audience"] = json!("operators");
+    issuer["scopes"] = json!(["hookgate:invoke", "hookgate:read"]);
+    let (authenticator, _) = authenticator(json!([issuer]));
+    let ask = async |port, token: &str| {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
+        authenticator.authenticate_at(port, &headers).await.map(drop).map_err(|refusal| refusal.reason)
+    };
+    for (audience, good, bad) in
+        [("hookgate", Port::Data, Port::Admin), ("operators", Port::Admin, Port::Data)]
+    {
+        let mut claims = claims("acme");
+        claims["aud"] = json!(audience);
+        let token = mint(r#"{"alg":"HS256"}"#, &claims.to_string(), SECRET, Algorithm::HS256);
+        assert_eq!(ask(good, &token).await, Ok(()), "{audience}");
+        for _ in 0..2 {
+            assert_eq!(ask(bad, &token).await, Err(Reason::Audience), "{audience}");
+        }
+        assert_eq!(ask(good, &token).await, Ok(()), "{audience}");
+    }
+}

@@ -111,6 +111,15 @@ impl Verified {
         Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`", name(scope))))
     }
 
+    /// Whose status it may read, none for everything: SCOPE_MISSING without `hookgate:read` or `hookgate:admin`,
+    /// which includes it.
+    pub fn reader(&self) -> Result<Option<&Arc<str>>, Refusal> {
+        if !self.scopes.contains(Scope::Admin) {
+            self.require(Scope::Read)?;
+        }
+        Ok(self.identity.as_ref().map(|identity| &identity.tenant))
+    }
+
     /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
     pub fn invoker(&self) -> Result<&Arc<Identity>, Refusal> {
         self.require(Scope::Invoke)?;

@@ -28,6 +28,9 @@ pub struct Issuer {
     /// Is among the token's `aud`.
     #[schemars(length(min = 1))]
     pub audience: String,
+    /// Is among the `aud` of tokens for the admin port, and never equals `audience`; absent: it grants none.
+    #[schemars(length(min = 1))]
+    pub admin_audience: Option<String>,
     /// Where the keys are published (RFC 7517); https, or http on loopback. Excludes `keys`.
     pub jwks_url: Option<String>,
     /// The keys. Excludes `jwks_url`.

@@ -76,6 +76,9 @@ pub struct Server {
     /// Operators: /livez, /readyz, /metrics and gRPC health, plaintext and without a token.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub ops_addr: SocketAddr,
+    /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.
+    #[schemars(with = "String", extend("format" = "socket-address"))]
+    pub admin_addr: SocketAddr,
 }
 
 impl Default for Server {
@@ -83,6 +86,7 @@ impl Default for Server {
         Server {
             data_addr: SocketAddr::from(([127, 0, 0, 1], 8080)),
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
+            admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
         }
     }
 }
@@ -340,6 +344,12 @@ pub(super) const fn yes() -> bool {
 }
 
 impl Config {
+    /// Where the admin port opens: nowhere as long as no issuer grants tokens for it, since nobody could be let in.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        let grants = self.auth.issuers.iter().any(|issuer| issuer.admin_audience.is_some());
+        grants.then_some(self.server.admin_addr)
+    }
+
     /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of it fails closed; never
     /// for one that is switched off (docs/protocol.md, section 2).
     pub fn requires(&self, plugin: &Plugin) -> bool {

@@ -139,6 +139,13 @@ pub fn http_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Respons
     answer
 }
 
+/// The HTTP answer to a question about the gateway itself.
+pub fn http_status(arrival: &Arrival, json: Bytes) -> Response<Body> {
+    let mut answer = body(StatusCode::OK, "application/json", json);
+    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
+    answer
+}
+
 fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let problem = Problem {

@@ -1,8 +1,10 @@
 //! The edge: how calls come in over HTTP and gRPC and how answers go out.
 //!
 //! [`server`] accepts connections, [`http`] and [`grpc`] know the two protocols, [`call`] is the way of one call
-//! through both, [`answer`] the one place where its outcome or error becomes an answer. Knows nothing of plugins.
+//! through both, [`answer`] the one place where its outcome or error becomes an answer. Knows nothing of plugins,
+//! but for [`admin`], which shows how they are.
 
+pub mod admin;
 pub mod admission;
 pub mod answer;
 pub mod arrival;

@@ -117,6 +117,7 @@ impl Setup {
             not_offered: false,
             writable: None,
             conditions: Conditions::default(),
+            written: Arc::default(),
             reserve: Duration::ZERO,
         });
         self

@@ -1,8 +1,9 @@
 //! Hands calls to observers, and says what they made of them: nothing of it reaches the chain.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1 as wire;
+use tokio::time::Instant;
 
 use super::{
     ExtensionPoint, Routes, chain,
@@ -39,6 +40,8 @@ pub struct Observed<'a> {
     pub outcome: StepOutcome,
     /// Why it failed.
     pub reason: Option<Reason>,
+    /// From when the chain handed the call over until this was known.
+    pub took: Duration,
     /// The code it would block with, or how it failed.
     pub detail: &'a str,
 }
@@ -57,6 +60,7 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     let caller = call.context.as_ref();
     let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
     let tenant: Arc<str> = caller.map(|caller| caller.tenant.as_str()).unwrap_or_default().into();
+    let handed_over = Instant::now();
     let done = move |answer: Result<Replied, Failure>| {
         let (event, detail) = heard::<P>(answer, &limits);
         let reason = if let Event::Failed(reason) = event { Some(reason) } else { None };
@@ -68,6 +72,7 @@ pub(super) fn enqueue<P: ExtensionPoint>(
             request_id: &request_id,
             outcome: decide(mode, on_error, event).outcome,
             reason,
+            took: handed_over.elapsed(),
             detail: &detail,
         });
     };

@@ -16,7 +16,7 @@ mod tests;
 
 pub use conditions::{Conditions, Subject};
 pub use manifest::{Access, Manifest, Offer, SideEffects};
-pub use plan::{Plan, Step};
+pub use plan::{Plan, Step, Written};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
 /// `key` as one part of a JSON pointer.

@@ -67,9 +67,26 @@ pub struct Step {
     pub writable: Option<Arc<[String]>>,
     /// When the step runs.
     pub conditions: Conditions,
+    /// What else its binding says, for people.
+    pub written: Arc<Written>,
     /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
     /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
     pub reserve: Duration,
+}
+
+/// What a binding says beside what its steps need to run; one for all of them.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Its place in a chain.
+    pub priority: i64,
+    /// Whether it stands for more than one tenant, so that a tenant only adds to it.
+    pub is_floor: bool,
+    /// The conditions as written, absent keys left out; null without any.
+    pub conditions: Value,
+    /// The accepted manifest's version; none before there is one.
+    pub version: Option<String>,
+    /// Digest of the plugin-level config with its references unresolved.
+    pub config_digest: String,
 }
 
 /// The tenant-level config of one step.
@@ -101,22 +118,38 @@ pub(super) struct Planner<'c> {
     config: &'c Config,
     manifests: Vec<Option<&'c Manifest>>,
     names: Vec<Arc<str>>,
-    /// Of the plugin-level configs, by plugin.
-    config_digests: Vec<String>,
     writable: HashMap<usize, Arc<[String]>>,
+    /// By index in `Config.bindings`.
+    written: Vec<Arc<Written>>,
 }
 
 impl<'c> Planner<'c> {
-    pub(super) fn new(config: &'c Config, manifests: &'c [Option<Arc<Manifest>>]) -> Self {
+    /// For the compiled `bindings` of `config`, all of them.
+    pub(super) fn new(
+        config: &'c Config,
+        manifests: &'c [Option<Arc<Manifest>>],
+        bindings: &[Binding<'_>],
+    ) -> Self {
+        let manifest = |plugin: usize| manifests.get(plugin).and_then(Option::as_deref);
+        // Digests of the plugin-level configs, by plugin.
+        let configs = config.plugins.iter().map(|plugin| digest(&Value::Object(plugin.config.clone())));
+        let configs: Vec<_> = configs.collect();
+        let written = bindings.iter().map(|binding| {
+            Arc::new(Written {
+                priority: binding.written.priority,
+                is_floor: binding.written.is_floor(),
+                conditions: conditions(binding.written),
+                version: manifest(binding.plugin).map(|manifest| manifest.version.to_string()),
+                config_digest: configs[binding.plugin].clone(),
+            })
+        });
         let plugins = config.plugins.iter();
         let writable = config.bindings.iter().enumerate();
         Planner {
             config,
-            manifests: (0..config.plugins.len())
-                .map(|plugin| manifests.get(plugin).and_then(Option::as_deref))
-                .collect(),
-            names: plugins.clone().map(|plugin| plugin.name.as_str().into()).collect(),
-            config_digests: plugins.map(|plugin| digest(&Value::Object(plugin.config.clone()))).collect(),
+            manifests: (0..config.plugins.len()).map(manifest).collect(),
+            names: plugins.map(|plugin| plugin.name.as_str().into()).collect(),
+            written: written.collect(),
             writable: writable
                 .filter_map(|(at, binding)| Some((at, binding.writable.as_deref()?.into())))
                 .collect(),
@@ -163,6 +196,7 @@ impl<'c> Planner<'c> {
             not_offered: manifest.is_some() && offer.is_none(),
             writable: self.writable.get(&binding.index).cloned(),
             conditions: binding.conditions.clone(),
+            written: self.written[binding.index].clone(),
             reserve: Duration::ZERO,
         }
     }
@@ -175,20 +209,21 @@ impl<'c> Planner<'c> {
     /// What a plan's digest covers of one step; see [`Plan::digest`].
     fn facts(&self, binding: &Binding<'_>, config: &StepConfig) -> Value {
         let manifest = self.manifest(binding.plugin);
+        let written = &self.written[binding.index];
         let points: Vec<_> =
             Point::ALL.into_iter().filter(|point| binding.stands_at(*point, manifest)).collect();
         json!({
             "binding": &*binding.name,
             "plugin": &*self.names[binding.plugin],
-            "version": manifest.map(|manifest| manifest.version.to_string()),
-            "priority": binding.written.priority,
+            "version": written.version,
+            "priority": written.priority,
             "points": points,
             "mode": binding.written.mode(),
             "on_error": binding.written.on_error(),
             "timeout_ms": u64::try_from(self.timeout(binding).as_millis()).unwrap_or(u64::MAX),
-            "config": self.config_digests[binding.plugin],
+            "config": written.config_digest,
             "tenant_config": &*config.digest,
-            "match": conditions(binding.written),
+            "match": written.conditions,
         })
     }
 }

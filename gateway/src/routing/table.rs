@@ -106,6 +106,16 @@ impl RouteTable {
         }
     }
 
+    /// How many tenants are listed, and how many of them are switched off.
+    pub fn listed(&self) -> (usize, usize) {
+        (self.tenants.len(), self.tenants.values().filter(|plans| plans.is_none()).count())
+    }
+
+    /// Whether tenants that are not listed are served.
+    pub fn serves_others(&self) -> bool {
+        self.others.is_some()
+    }
+
     /// The tenant-level configs that their plugin's schema refuses, where a tenant in service is concerned.
     pub fn config_problems(&self) -> &[Problem] {
         &self.config_problems
@@ -133,7 +143,7 @@ impl<'b, 'c> Builder<'b, 'c> {
         bindings: &[Binding<'_>],
         chains: &'b Chains<'b, 'c>,
     ) -> Self {
-        let planner = Planner::new(config, manifests);
+        let planner = Planner::new(config, manifests, bindings);
         let base = bindings.iter().map(|binding| {
             let manifest = planner.manifest(binding.plugin);
             Arc::new(StepConfig::merge(&binding.written.config, None, manifest))

@@ -249,7 +249,7 @@ impl Measured<'_> {
 
     fn step(&self, step: &StepReport) {
         let instruments = &self.inner.instruments;
-        self.outcome(&step.plugin, step.mode, step.outcome, step.reason);
+        self.outcome(&step.plugin, step.mode, step.outcome, step.reason, step.duration);
         let (plugin, point) =
             (KeyValue::new(PLUGIN, Arc::clone(&step.plugin)), KeyValue::new(POINT, self.point.as_str()));
         if step.failed_open {
@@ -266,14 +266,16 @@ impl Measured<'_> {
         }
     }
 
-    /// Counts how a step ended, an observer's too.
+    /// Counts how a step ended and what it took, an observer's too.
     pub(super) fn outcome(
         &self,
         plugin: &Arc<str>,
         mode: Mode,
         outcome: StepOutcome,
         reason: Option<Reason>,
+        took: Duration,
     ) {
+        self.inner.tallies.add(plugin, self.point, outcome, took);
         let instruments = &self.inner.instruments;
         let plugin = KeyValue::new(PLUGIN, Arc::clone(plugin));
         let point = KeyValue::new(POINT, self.point.as_str());

@@ -20,7 +20,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use prometheus::TextEncoder;
 use uuid::Uuid;
 
-use crate::{config::Config, ingress::answer::FIXED_BLOCK_STATUSES};
+use crate::{config::Config, ingress::answer::FIXED_BLOCK_STATUSES, point::Point};
 
 mod document;
 mod export;
@@ -34,7 +34,9 @@ mod observer;
 mod otlp_http;
 mod plugin_call;
 mod server_call;
+mod tally;
 mod trace;
+mod turned_away;
 
 pub use document::document;
 pub use instruments::Observed;
@@ -42,11 +44,13 @@ pub use invocation::{Facts, Invocation};
 pub use log::start_log;
 pub use plugin_call::{Parent, PluginCall, PluginCalls, Server};
 pub use server_call::ServerCall;
+pub use tally::Totals;
 pub use trace::InContext;
 
 use export::Providers;
 use instruments::Instruments;
 use names::{Metric, SCOPE, TENANT};
+use tally::Tallies;
 
 /// The telemetry of one gateway process; cheap to clone.
 #[derive(Clone)]
@@ -63,6 +67,7 @@ struct Inner {
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
     codes: BTreeSet<Arc<str>>,
+    tallies: Tallies,
     /// Above it an invocation is slow.
     slow: Duration,
 }
@@ -107,6 +112,11 @@ impl Telemetry {
         instruments::observe(&self.0.meter, metric, read);
     }
 
+    /// What the steps of `plugin` at `point` came to since the start.
+    pub fn totals(&self, plugin: &str, point: Point) -> Totals {
+        self.0.tallies.totals(plugin, point)
+    }
+
     /// Sends what is left, and ends. Returns after `limit` at the latest.
     pub async fn shutdown(&self, limit: Duration) {
         self.0.providers.shutdown(limit).await;
@@ -119,11 +129,13 @@ impl Inner {
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
         let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
-        Inner { instance, providers, tracer, meter, instruments, tenants: BTreeSet::new(), codes, slow }
+        let (tenants, tallies) = (BTreeSet::new(), Tallies::none());
+        Inner { instance, providers, tracer, meter, instruments, tenants, codes, tallies, slow }
     }
 
     /// With the names that the configuration allows.
     fn of(mut self, config: &Config) -> Self {
+        self.tallies = Tallies::of(config);
         self.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
         let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
         let configured = config.block_status.keys().chain(of_plugins);

@@ -12,10 +12,10 @@ use crate::{
 
 impl ObserverSink for Telemetry {
     fn observed(&self, observed: Observed<'_>) {
-        let Observed { point, plugin, binding, tenant, request_id, outcome, reason, .. } = observed;
+        let Observed { point, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
         let tenant_label = self.0.tenant_label(Some(tenant));
         let measured = Measured { inner: &self.0, point, tenant: tenant_label };
-        measured.outcome(plugin, Mode::Observe, outcome, reason);
+        measured.outcome(plugin, Mode::Observe, outcome, reason, took);
         let (point, detail) = (point.as_str(), cut(observed.detail, SENTENCE));
         match (outcome, reason) {
             (StepOutcome::WouldBlock, _) => {

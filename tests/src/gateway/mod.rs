@@ -27,6 +27,7 @@ pub struct Gateway {
     process: Process,
     data: SocketAddr,
     ops: SocketAddr,
+    admin: Option<SocketAddr>,
     _directory: TempDir,
 }
 
@@ -39,11 +40,12 @@ impl Gateway {
     /// Waits until it says where it listens.
     async fn listening(process: Process, directory: TempDir) -> Self {
         let line = process.log().wait_for(|line| line.message() == Some("listening")).await;
-        let address = |name| -> SocketAddr {
-            let text = line.field(name).and_then(|value| value.as_str()).unwrap_or_default();
-            text.parse().unwrap_or_else(|error| panic!("`{name}` of {line:?}: {error}"))
+        let address = |name| -> Option<SocketAddr> {
+            let text = line.field(name)?.as_str()?;
+            Some(text.parse().unwrap_or_else(|error| panic!("`{name}` of {line:?}: {error}")))
         };
-        Gateway { data: address("data_addr"), ops: address("ops_addr"), process, _directory: directory }
+        let (data, ops) = address("data_addr").zip(address("ops_addr")).expect("two ports are always open");
+        Gateway { data, ops, admin: address("admin_addr"), process, _directory: directory }
     }
 
     /// Where agents call it.
@@ -54,6 +56,19 @@ impl Gateway {
     /// Where operators look.
     pub fn ops_addr(&self) -> SocketAddr {
         self.ops
+    }
+
+    /// Where operators with a token look, if it opens that port.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// The admin port, with this token.
+    ///
+    /// # Panics
+    /// When it isn't open.
+    pub fn admin(&self, token: &str) -> HttpAgent {
+        HttpAgent::new(self.admin.expect("the admin port is open")).with_token(token)
     }
 
     /// What it logged so far, and will.

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{Exit, Gateway, binary, process::Process};
 use crate::{
     fake::FakePlugin,
-    token::{AUDIENCE, ISSUER, SECRET},
+    token::{ADMIN_AUDIENCE, AUDIENCE, ISSUER, SECRET},
 };
 
 /// A gateway that has yet to start. It takes the tokens of [`crate::token`] for every tenant, listens on free ports,
@@ -120,6 +120,14 @@ impl Setup {
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
+    }
+
+    /// Opens the admin port to the issuer's tokens, which may have any scope.
+    pub fn admin(self) -> Self {
+        let scopes = ["invoke", "read", "admin", "plugin"].map(|scope| format!("hookgate:{scope}"));
+        self.set("/server/admin_addr", "127.0.0.1:0")
+            .set("/auth/issuers/0/admin_audience", ADMIN_AUDIENCE)
+            .set("/auth/issuers/0/scopes", scopes.to_vec())
     }
 
     /// Starts it and waits until it is ready.

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{Check, is_loopback, tenant_id_fault};
 use crate::config::{
-    auth::{Issuer, IssuerTenants, Key},
+    auth::{Issuer, IssuerTenants, Key, Scope},
     draft::Item,
     problem::{did_you_mean, item},
     schema::alternatives,
@@ -57,11 +57,32 @@ impl Check<'_> {
             );
         }
         self.issuer_tenants(&child(pointer, "tenants"), issuer.tenants.as_ref());
+        self.admin_audience(entry, issuer);
         let minutes = |n: u64| Span(Duration::from_secs(n * 60));
         self.span(&child(pointer, "leeway"), issuer.leeway, (minutes(0), minutes(5)));
         self.span(&child(pointer, "jwks_ttl"), issuer.jwks_ttl, (Span(Duration::from_secs(1)), minutes(60)));
         for (index, key) in issuer.keys.iter().enumerate() {
             self.key(&item(&child(pointer, "keys"), index), key, entry.tainted);
+        }
+    }
+
+    fn admin_audience(&mut self, entry: &Item<Issuer>, issuer: &Issuer) {
+        let Some(audience) = &issuer.admin_audience else { return };
+        let pointer = child(&entry.pointer, "admin_audience");
+        if *audience == issuer.audience {
+            self.report(
+                &pointer,
+                "`admin_audience` equals `audience`: a token for agents would be one for operators",
+                "give each its own",
+            );
+        }
+        let reads = |scope: &Scope| matches!(scope, Scope::Read | Scope::Admin);
+        if !issuer.scopes.iter().any(reads) && !entry.tainted {
+            self.report(
+                pointer,
+                "`admin_audience` lets nobody in: `scopes` holds neither `hookgate:read` nor `hookgate:admin`",
+                "add one of them to `scopes`, or leave `admin_audience` out",
+            );
         }
     }
 

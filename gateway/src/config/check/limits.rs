@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Check;
 use crate::config::{
+    model::Server,
     plugin::{Breaker, Health, PluginLimits},
     tree::child,
     units::{Size, Span},
@@ -48,15 +49,30 @@ impl Check<'_> {
         if let Some(startup) = &self.draft.startup {
             self.span("/startup/wait", startup.wait, (ms(0), HOUR));
         }
-        if let Some(server) = &self.draft.server
-            && server.data_addr == server.ops_addr
-            && server.data_addr.port() != 0
-        {
-            self.report(
-                "/server/ops_addr",
-                "`ops_addr` is the address of `data_addr` too",
-                "give each its own port",
-            );
+        if let Some(server) = &self.draft.server {
+            self.addresses(server);
+        }
+    }
+
+    /// No two ports that open have one address.
+    fn addresses(&mut self, server: &Server) {
+        let issuers = self.draft.issuers.iter().filter_map(|item| item.value.as_ref());
+        let admin = issuers.into_iter().any(|issuer| issuer.admin_audience.is_some());
+        let opens = [
+            (true, "data_addr", server.data_addr),
+            (true, "ops_addr", server.ops_addr),
+            (admin, "admin_addr", server.admin_addr),
+        ];
+        let opens: Vec<_> =
+            opens.into_iter().filter(|(opens, _, address)| *opens && address.port() != 0).collect();
+        for (index, (_, key, address)) in opens.iter().enumerate() {
+            if let Some((_, other, _)) = opens[..index].iter().find(|(_, _, other)| other == address) {
+                self.report(
+                    format!("/server/{key}"),
+                    format!("`{key}` is the address of `{other}` too"),
+                    "give each its own port",
+                );
+            }
         }
     }
 

@@ -217,6 +217,27 @@ fn ranges_hold() {
         "`ops_addr` is the address of `data_addr` too",
         "give each its own port",
     );
+    let opened = AUTH.replace("audience: a,", "audience: a, admin_audience: o, scopes: [\"hookgate:read\"],");
+    refused(
+        &format!("{opened}server: {{ admin_addr: \"127.0.0.1:9090\" }}\n"),
+        2,
+        "`admin_addr` is the address of `ops_addr` too",
+        "give each its own port",
+    );
+}
+
+#[test]
+fn an_admin_audience_is_another_and_lets_somebody_in() {
+    issuer(
+        "jwks_url: \"https://x\", admin_audience: a, scopes: [\"hookgate:admin\"]",
+        "`admin_audience` equals `audience`: a token for agents would be one for operators",
+        "give each its own",
+    );
+    issuer(
+        "jwks_url: \"https://x\", admin_audience: o, scopes: [\"hookgate:invoke\", \"hookgate:plugin\"]",
+        "`admin_audience` lets nobody in: `scopes` holds neither `hookgate:read` nor `hookgate:admin`",
+        "add one of them to `scopes`, or leave `admin_audience` out",
+    );
 }
 
 #[test]

@@ -1,0 +1,205 @@
+//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md). Read-only,
+//! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
+//! what is known.
+//!
+//! A token that names a tenant sees that tenant's plan and nothing else, as if the rest did not exist: other tenants
+//! and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of it: somebody
+//! may have written a secret into it.
+
+mod plan;
+mod plugin;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use tokio::time::Instant;
+
+pub use self::plugin::Registered;
+use super::{answer, arrival::Arrival, call::Gateway, ops::Readiness};
+use crate::{
+    auth::{Port, Refusal, is_tenant_id},
+    config::Detail,
+    error::{Code, Error},
+    point::Point,
+    routing::TenantRoute,
+    upstream::State,
+};
+
+/// What every path begins with.
+const PREFIX: &str = "/admin/v1/";
+/// The only method.
+const ALLOW: HeaderValue = HeaderValue::from_static("GET");
+/// An answer is true for the moment, and some of it is for its reader alone.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What the admin port shows.
+pub struct Admin {
+    gateway: Arc<Gateway>,
+    readiness: Arc<Readiness>,
+    plugins: Vec<Registered>,
+    started: Instant,
+}
+
+/// What a path stands for.
+enum Shown<'a> {
+    Status,
+    Plugins,
+    Plugin(&'a Registered),
+    Plan(String),
+}
+
+impl Admin {
+    /// The port of `gateway`, whose plugins are `plugins` in the order of the configuration. It counts from now how long
+    /// it is up.
+    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>, plugins: Vec<Registered>) -> Self {
+        Admin { gateway, readiness, plugins, started: Instant::now() }
+    }
+
+    /// Answers one request.
+    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let arrival = Arrival::now();
+        let (head, _) = request.into_parts();
+        let mut answer = match self.ask(&arrival, &head).await {
+            Ok(json) => answer::http_status(&arrival, json),
+            Err(error) => {
+                let mut answer = answer::http_refusal(&arrival, &error, Detail::Full);
+                if error.code == Code::MethodNotAllowed {
+                    answer.headers_mut().insert(header::ALLOW, ALLOW);
+                }
+                answer
+            }
+        };
+        answer.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+        answer
+    }
+
+    /// The token comes first: without one, nobody learns which paths there are.
+    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
+        let turned_away = |refusal: Refusal| {
+            self.gateway.telemetry.turned_away(arrival.request_id, &refusal);
+            Error::from(refusal)
+        };
+        let verified = self.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
+        let verified = verified.map_err(turned_away)?;
+        let reader = verified.reader().map_err(turned_away)?;
+        let shown = self.find(head.uri.path(), reader.map(|tenant| &**tenant)).ok_or_else(nothing)?;
+        if head.method != Method::GET {
+            return Err(Error::new(Code::MethodNotAllowed, "This path takes GET"));
+        }
+        match shown {
+            Shown::Status => Ok(json(&self.status())),
+            Shown::Plugins => {
+                let plugins: Vec<_> = self.plugins.iter().map(|plugin| self.plugin(plugin)).collect();
+                Ok(json(&Plugins { plugins }))
+            }
+            Shown::Plugin(plugin) => Ok(json(&self.plugin(plugin))),
+            Shown::Plan(tenant) => {
+                let routes = self.gateway.invoker.routes();
+                match routes.table.tenant(&tenant) {
+                    TenantRoute::Known(plans) => {
+                        Ok(json(&plan::view(&tenant, routes.table.revision(), plans, point(&head.uri)?)))
+                    }
+                    TenantRoute::Disabled => {
+                        Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
+                    }
+                    TenantRoute::Unknown => Err(nothing()),
+                }
+            }
+        }
+    }
+
+    /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
+    fn find(&self, path: &str, reader: Option<&str>) -> Option<Shown<'_>> {
+        let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
+        let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
+        let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
+        match (parts.as_slice(), reader) {
+            (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
+            (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
+            (_, Some(_)) => None,
+            (["status"], None) => Some(Shown::Status),
+            (["plugins"], None) => Some(Shown::Plugins),
+            (["plugins", name], None) => {
+                self.plugins.iter().find(|plugin| plugin.name() == *name).map(Shown::Plugin)
+            }
+            _ => None,
+        }
+    }
+
+    fn plugin(&self, plugin: &Registered) -> plugin::View {
+        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
+    }
+
+    fn status(&self) -> Status<'_> {
+        let routes = self.gateway.invoker.routes();
+        let (listed, switched_off) = routes.table.listed();
+        let mut states: BTreeMap<_, usize> = State::ALL.iter().map(|state| (state.as_str(), 0)).collect();
+        for plugin in &self.plugins {
+            *states.entry(plugin.state().as_str()).or_default() += 1;
+        }
+        let waits_for = self.readiness.waits_for();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            instance: self.gateway.telemetry.instance(),
+            uptime_s: self.started.elapsed().as_secs(),
+            ready: waits_for.is_none(),
+            waits_for,
+            revision: routes.table.revision(),
+            tenants: Tenants { listed, switched_off, others: routes.table.serves_others() },
+            plugins: states,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Plugins {
+    plugins: Vec<plugin::View>,
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    version: &'static str,
+    /// Names this process, in telemetry and to plugins.
+    instance: &'a str,
+    uptime_s: u64,
+    ready: bool,
+    /// Why it isn't.
+    waits_for: Option<&'static str>,
+    revision: u64,
+    tenants: Tenants,
+    /// By state.
+    plugins: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Serialize)]
+struct Tenants {
+    listed: usize,
+    /// Of those listed.
+    switched_off: usize,
+    /// Whether those not listed are served.
+    others: bool,
+}
+
+/// The same for what isn't there and for what is not the reader's to see.
+fn nothing() -> Error {
+    Error::new(Code::NotFound, "There is nothing here that the token may see")
+}
+
+/// `?point=NAME`; none: all of them.
+fn point(uri: &Uri) -> Result<Option<Point>, Error> {
+    let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
+    let named = query.strip_prefix("point=");
+    let point = named.and_then(|name| Point::ALL.into_iter().find(|point| point.as_str() == name));
+    let names = Point::ALL.map(Point::as_str).join(", ");
+    point.map(Some).ok_or_else(|| {
+        Error::new(Code::PayloadInvalid, format!("The query must be `point=` and one of {names}"))
+    })
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into()
+}

@@ -1,0 +1,164 @@
+//! One plugin as operators see it: its state, its addresses, what it says it is, and what it did since the start.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+
+use crate::{
+    config::Config,
+    point::Point,
+    routing::{Access, Manifest, SideEffects},
+    telemetry::Totals,
+    upstream::{EndpointStatus, PluginClient, State},
+};
+
+/// A plugin of the configuration.
+pub struct Registered {
+    client: Arc<PluginClient>,
+    required: bool,
+    places: usize,
+    /// Names of the enabled bindings that name it.
+    bindings: Vec<String>,
+}
+
+impl Registered {
+    /// The plugins of `config`, whose clients stand in its order.
+    pub fn all(config: &Config, clients: &[Arc<PluginClient>]) -> Vec<Self> {
+        let of_plugin = |(plugin, client): (&crate::config::Plugin, &Arc<PluginClient>)| {
+            let bindings = config.bindings.iter();
+            let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
+            Registered {
+                client: Arc::clone(client),
+                required: config.requires(plugin),
+                places: plugin.limits.in_flight,
+                bindings: bindings.map(|binding| binding.effective_name().into_owned()).collect(),
+            }
+        };
+        config.plugins.iter().zip(clients).map(of_plugin).collect()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.client.name()
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.client.status().state
+    }
+
+    /// `totals` says what its steps at a point came to.
+    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
+        let status = self.client.status();
+        View {
+            name: self.name().to_owned(),
+            state: status.state.as_str(),
+            reason: status.why.as_str(),
+            detail: status.detail.clone(),
+            required: self.required,
+            in_flight: self.client.in_flight(),
+            places: self.places,
+            observers: Observers { dropped: self.client.observers_dropped() },
+            endpoints: self.client.endpoints().into_iter().map(endpoint).collect(),
+            manifest: status.manifest.as_deref().map(manifest),
+            bindings: self.bindings.clone(),
+            points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct View {
+    name: String,
+    state: &'static str,
+    reason: &'static str,
+    /// One sentence; empty where there is nothing to say.
+    detail: String,
+    required: bool,
+    in_flight: usize,
+    /// `limits.in_flight`.
+    places: usize,
+    observers: Observers,
+    endpoints: Vec<Endpoint>,
+    /// Null before one was accepted.
+    manifest: Option<Says>,
+    bindings: Vec<String>,
+    points: BTreeMap<Point, Count>,
+}
+
+#[derive(Serialize)]
+struct Observers {
+    dropped: u64,
+}
+
+#[derive(Serialize)]
+struct Endpoint {
+    address: String,
+    state: &'static str,
+    reason: &'static str,
+    detail: String,
+    version: Option<String>,
+}
+
+/// An accepted manifest; of the schemas only whether there are any.
+#[derive(Serialize)]
+struct Says {
+    name: Arc<str>,
+    version: String,
+    points: Vec<Offered>,
+    capabilities: Vec<String>,
+    config_schema: bool,
+    tenant_config_schema: bool,
+}
+
+#[derive(Serialize)]
+struct Offered {
+    point: Point,
+    access: &'static str,
+    side_effects: &'static str,
+}
+
+#[derive(Serialize)]
+struct Count {
+    calls: u64,
+    successes: u64,
+    failures: u64,
+    latency_ms_total: f64,
+}
+
+fn endpoint(status: EndpointStatus) -> Endpoint {
+    Endpoint {
+        address: status.address,
+        state: status.state.as_str(),
+        reason: status.why.as_str(),
+        detail: status.detail,
+        version: status.version.map(|version| version.to_string()),
+    }
+}
+
+fn manifest(manifest: &Manifest) -> Says {
+    let offered = |point| {
+        let offer = manifest.offers(point)?;
+        let access = match offer.access {
+            Access::Read => "read",
+            Access::Modify => "modify",
+        };
+        let side_effects = match offer.side_effects {
+            SideEffects::None => "none",
+            SideEffects::Some => "some",
+        };
+        Some(Offered { point, access, side_effects })
+    };
+    Says {
+        name: Arc::clone(&manifest.name),
+        version: manifest.version.to_string(),
+        points: Point::ALL.into_iter().filter_map(offered).collect(),
+        capabilities: manifest.capabilities.clone(),
+        config_schema: manifest.config_schema.is_some(),
+        tenant_config_schema: manifest.tenant_config_schema.is_some(),
+    }
+}
+
+fn count(totals: Totals) -> Count {
+    let Totals { successes, failures, latency } = totals;
+    let latency_ms_total = latency.as_secs_f64() * 1000.0;
+    Count { calls: successes + failures, successes, failures, latency_ms_total }
+}

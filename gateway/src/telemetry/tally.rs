@@ -1,0 +1,97 @@
+//! What each plugin did at each point since the start: the sums that the admin port shows. Counted where steps are
+//! measured; neither counting nor reading takes a lock.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::{config::Config, point::Point, step::StepOutcome};
+
+/// A tally per configured plugin and point.
+pub(super) struct Tallies(HashMap<Arc<str>, [Tally; 4]>);
+
+#[derive(Default)]
+struct Tally {
+    successes: AtomicU64,
+    failures: AtomicU64,
+    /// Of both.
+    micros: AtomicU64,
+}
+
+/// What one plugin did at one point since the start. Each number is exact; they are read one after the other, so a step
+/// that ends meanwhile may be in one of them and not yet in another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Steps whose plugin let the payload pass, changed it or blocked.
+    pub successes: u64,
+    /// Steps that failed, whatever followed from it.
+    pub failures: u64,
+    /// What both took, the wait for a place included; of an observer from being handed the call.
+    pub latency: Duration,
+}
+
+impl Tallies {
+    /// Without any: nobody asks.
+    pub(super) fn none() -> Self {
+        Tallies(HashMap::new())
+    }
+
+    pub(super) fn of(config: &Config) -> Self {
+        let plugins = config.plugins.iter();
+        Tallies(plugins.map(|plugin| (plugin.name.as_str().into(), Default::default())).collect())
+    }
+
+    /// Counts a step that ended so. One whose plugin was not asked, or whose caller didn't wait, says nothing about the
+    /// plugin.
+    pub(super) fn add(&self, plugin: &str, point: Point, outcome: StepOutcome, took: Duration) {
+        let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else { return };
+        let count = match outcome {
+            StepOutcome::Continued
+            | StepOutcome::Modified
+            | StepOutcome::Cancelled
+            | StepOutcome::WouldBlock
+            | StepOutcome::Observed => &tally.successes,
+            StepOutcome::Failed | StepOutcome::FailedOpen => &tally.failures,
+            StepOutcome::SkippedCondition | StepOutcome::SkippedBudget | StepOutcome::CancelledByCaller => {
+                return;
+            }
+        };
+        count.fetch_add(1, Relaxed);
+        tally.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// All zero for a plugin that isn't configured.
+    pub(super) fn totals(&self, plugin: &str, point: Point) -> Totals {
+        let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else {
+            return Totals::default();
+        };
+        Totals {
+            successes: tally.successes.load(Relaxed),
+            failures: tally.failures.load(Relaxed),
+            latency: Duration::from_micros(tally.micros.load(Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_a_success_a_failure_or_nothing() {
+        let tallies = Tallies([("p".into(), Default::default())].into());
+        for outcome in StepOutcome::ALL {
+            tallies.add("p", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
+            tallies.add("unknown", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
+        }
+        let expected = Totals { successes: 5, failures: 2, latency: Duration::from_millis(14) };
+        assert_eq!(tallies.totals("p", Point::BeforeToolCall), expected);
+        assert_eq!(tallies.totals("p", Point::BeforeResponse), Totals::default());
+        assert_eq!(tallies.totals("unknown", Point::BeforeToolCall), Totals::default());
+    }
+}
