@@ -1,6 +1,10 @@
 //! Integration tests, a file per behaviour.
 #![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
 
+mod admin_auth;
+mod admin_plan;
+mod admin_status;
+mod admin_tally;
 mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;
