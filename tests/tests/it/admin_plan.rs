@@ -41,8 +41,6 @@ async fn a_plan_says_of_each_step_what_its_binding_says() {
     let conditions = json!({ "tools": ["fs.*"], "labels": { "claim.role": ["intern"] } });
     let gateway = Gateway::with()
         .tenant_with("acme", &json!({ "labels": { "plan": "pro" } }))
-        .tenant("a/b ü")
-        .tenant_with("off", &json!({ "enabled": false }))
         .plugin_with(&guard, &json!({ "limits": { "timeout": "2s" } }))
         .plugin_with(&away, &json!({ "required": false }))
         .binding_with(
@@ -89,11 +87,24 @@ async fn a_plan_says_of_each_step_what_its_binding_says() {
     let mut expected = acme.clone();
     expected["points"] = json!({ "before_response": acme["points"]["before_response"] });
     assert_eq!(one, expected);
+}
 
+#[tokio::test]
+async fn a_tenant_is_named_percent_encoded_and_one_without_a_plan_is_not_there() {
+    let plugin = FakePlugin::named("guard").start().await;
+    let gateway = Gateway::with()
+        .tenant("a/b ü")
+        .tenant_with("off", &json!({ "enabled": false }))
+        .plugin(&plugin)
+        .binding("guard", 10)
+        .admin()
+        .start()
+        .await;
+    let operator = gateway.admin(&Token::for_operators().mint());
     let odd = plan(&operator, "a%2Fb%20%C3%BC").await;
     assert_eq!(
         (&odd["tenant"], bindings(&odd, "before_tool_call")),
-        (&json!("a/b ü"), vec!["floor".to_owned()])
+        (&json!("a/b ü"), vec!["guard".to_owned()])
     );
     for gone in ["off", "nobody", "a/b"] {
         let answer = operator.get(&format!("/admin/v1/tenants/{gone}/plan")).await.unwrap();

@@ -159,6 +159,6 @@ fn manifest(manifest: &Manifest) -> Says {
 
 fn count(totals: Totals) -> Count {
     let Totals { successes, failures, latency } = totals;
-    let latency_ms_total = latency.as_secs_f64() * 1000.0;
+    let latency_ms_total = latency.as_micros() as f64 / 1000.0;
     Count { calls: successes + failures, successes, failures, latency_ms_total }
 }
