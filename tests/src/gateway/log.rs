@@ -88,12 +88,15 @@ impl Log {
         let search = async {
             loop {
                 let is_closed = state.borrow_and_update().is_closed;
-                if let Some(line) = self.locked().iter().skip(looked_at).find(|line| wanted(line)) {
-                    return Some(line.clone());
-                }
-                looked_at = self.locked().len();
-                if is_closed {
-                    return None;
+                let found = {
+                    // Both under one lock: a line that came between would never be looked at.
+                    let lines = self.locked();
+                    let found = lines[looked_at..].iter().find(|line| wanted(line)).cloned();
+                    looked_at = lines.len();
+                    found
+                };
+                if found.is_some() || is_closed {
+                    return found;
                 }
                 state.changed().await.expect("the log holds the sender");
             }
