@@ -149,12 +149,7 @@ impl App {
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
         tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
         match admin {
-            Some(admin) => {
-                let plugins = Registered::all(&self.config, &self.clients);
-                let shown = Admin::new(Arc::clone(&self.gateway), Arc::clone(&readiness), plugins);
-                let edge = AdminEdge(Arc::new(shown));
-                tokio::spawn(server::serve(admin, edge, lifecycle.ended.clone(), TaskTracker::new()));
-            }
+            Some(listener) => self.serve_admin(listener, &readiness, lifecycle.ended.clone()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let admin_addr = admin_addr.map(tracing::field::display);
@@ -166,6 +161,13 @@ impl App {
         let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
         tokio::spawn(async move { gateway.auth.refresh(ended).await });
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
+    }
+
+    fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, ended: CancellationToken) {
+        let plugins = Registered::all(&self.config, &self.clients);
+        let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness), plugins);
+        let edge = AdminEdge(Arc::new(admin));
+        tokio::spawn(server::serve(listener, edge, ended, TaskTracker::new()));
     }
 }
 

@@ -140,7 +140,7 @@ pub fn http_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Respons
 }
 
 /// The HTTP answer to a question about the gateway itself.
-pub fn http_status(arrival: &Arrival, json: Bytes) -> Response<Body> {
+pub fn http_json(arrival: &Arrival, json: Bytes) -> Response<Body> {
     let mut answer = body(StatusCode::OK, "application/json", json);
     answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
     answer

@@ -64,7 +64,7 @@ impl Admin {
         let arrival = Arrival::now();
         let (head, _) = request.into_parts();
         let mut answer = match self.ask(&arrival, &head).await {
-            Ok(json) => answer::http_status(&arrival, json),
+            Ok(json) => answer::http_json(&arrival, json),
             Err(error) => {
                 let mut answer = answer::http_refusal(&arrival, &error, Detail::Full);
                 if error.code == Code::MethodNotAllowed {
