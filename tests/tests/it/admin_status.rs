@@ -39,7 +39,10 @@ fn status(name: &str, [state, reason, detail]: [&str; 3], address: &str, more: &
         "name": name, "state": state, "reason": reason, "detail": detail,
         "required": false, "in_flight": 0, "places": 64, "observers": { "dropped": 0 },
         "endpoints": [
-            { "address": address, "state": state, "reason": reason, "detail": detail, "version": null },
+            {
+                "address": address, "state": state, "reason": reason, "detail": detail, "version": null,
+                "breaker": "closed", "in_flight": 0, "connections": 0,
+            },
         ],
         "manifest": null, "bindings": [name], "points": no_calls(),
     });
@@ -79,6 +82,7 @@ async fn a_plugin_that_is_ready_shows_what_it_says_it_is_and_who_uses_it() {
     });
     let endpoint = json!({
         "address": plugin.endpoint(), "state": "ready", "reason": "serving", "detail": "", "version": "1.4.2",
+        "breaker": "closed", "in_flight": 0, "connections": 1,
     });
     let more = json!({
         "required": true, "places": 7, "endpoints": [endpoint], "manifest": manifest, "bindings": ["ready", "ready@acme"],

@@ -95,7 +95,11 @@ struct Endpoint {
     state: &'static str,
     reason: &'static str,
     detail: String,
+    /// Null while it isn't connected.
     version: Option<String>,
+    breaker: &'static str,
+    in_flight: usize,
+    connections: usize,
 }
 
 /// An accepted manifest; of the schemas only whether there are any.
@@ -131,6 +135,9 @@ fn endpoint(status: EndpointStatus) -> Endpoint {
         reason: status.why.as_str(),
         detail: status.detail,
         version: status.version.map(|version| version.to_string()),
+        breaker: status.breaker.as_str(),
+        in_flight: status.in_flight,
+        connections: status.connections,
     }
 }
 
