@@ -34,11 +34,9 @@ fn keys_of_later_versions_are_unknown() {
     for (text, key) in [
         ("server: { admin_addr: \"127.0.0.1:9091\" }", "admin_addr"),
         ("server: { admin_socket: /run/x }", "admin_socket"),
-        ("server: { tls: {} }", "tls"),
         ("store: { url: \"sqlite:x.db\" }", "store"),
         ("egress: {}", "egress"),
         ("secrets: { dir: /run/secrets }", "secrets"),
-        ("plugins: [{ name: p, endpoint: \"http://a:1\", tls: {} }]", "tls"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", breaker: {} }]", "breaker"),
         ("plugins: [{ name: p, endpoint: \"http://a:1\", health: {} }]", "health"),
         ("plugins: [{ name: p, endpoints: [\"http://a:1\"] }]", "endpoints"),
@@ -194,7 +192,7 @@ fn all_mistakes_are_found_in_one_go_and_none_twice() {
         "{AUTH}{}",
         "server: { data_addr: here }
 plugins:
-  - { name: p, endpoint: \"https://a:1\", bogus: 1 }
+  - { name: p, endpoint: \"ftp://a:1\", bogus: 1 }
   - { name: p, builtin: content-policy, limits: { timeout: 1ms } }
   - { name: q, endpoint: \"${UNSET}\" }
 tenants: { list: [{ id: acme, disable: [nope] }] }

@@ -23,6 +23,7 @@ use crate::{
     point::Point,
     step::Reason,
     telemetry::{Parent, PluginCalls, Telemetry},
+    tls,
 };
 
 /// NOT_INITIALIZED once more.
@@ -40,6 +41,7 @@ pub struct Shared {
     pub(super) resolve: Arc<Resolve>,
     pub(super) changes: watch::Sender<u64>,
     telemetry: Telemetry,
+    certificates: tls::Watch,
 }
 
 impl Shared {
@@ -54,7 +56,14 @@ impl Shared {
     ) -> Self {
         let changes = watch::Sender::new(0);
         let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
-        Shared { instance_id, limits, observers, resolve, changes, telemetry }
+        let certificates = tls::Watch::default();
+        Shared { instance_id, limits, observers, resolve, changes, telemetry, certificates }
+    }
+
+    /// The files for TLS to plugins are among those that this follows.
+    #[must_use]
+    pub fn following(self, certificates: tls::Watch) -> Self {
+        Shared { certificates, ..self }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -107,7 +116,7 @@ impl PluginClient {
         shared: &Shared,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let transport = transport::of_plugin(plugin, builtin)?;
+        let transport = transport::of_plugin(plugin, builtin, &shared.certificates)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {

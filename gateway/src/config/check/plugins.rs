@@ -7,6 +7,7 @@ use crate::{
     config::{
         draft::Item, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives, tree::child,
     },
+    egress,
     error::Code,
 };
 
@@ -64,6 +65,10 @@ impl Check<'_> {
         if let Some(endpoint) = plugin.endpoint.as_deref() {
             self.endpoint(pointer, endpoint, plugin);
         }
+        if let Some(tls) = &plugin.tls {
+            let secure = plugin.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("https://"));
+            self.client_tls(&child(pointer, "tls"), tls, secure || entry.tainted);
+        }
         self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
         self.block_status(&child(pointer, "block_status"), &plugin.block_status);
     }
@@ -82,14 +87,14 @@ impl Check<'_> {
                 self.report(
                     child(pointer, "config"),
                     "`config` holds references, which would go over the network in plaintext",
-                    "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+                    "use `https://`, a Unix socket or a loopback address, or set `allow_plaintext: true`",
                 );
             }
-            Ok(Endpoint::Remote | Endpoint::Local) => {}
+            Ok(Endpoint::Remote | Endpoint::Private) => {}
             Err(message) => self.report(
                 child(pointer, "endpoint"),
                 message,
-                "write `unix:///path/of.sock` or `http://host:port`",
+                "write `unix:///path/of.sock`, `http://host:port` or `https://host:port`",
             ),
         }
     }
@@ -126,8 +131,8 @@ fn is_block_code(text: &str) -> bool {
 
 /// Where an endpoint leads, as far as secrets are concerned.
 enum Endpoint {
-    /// A Unix socket or loopback.
-    Local,
+    /// A Unix socket, loopback, or TLS.
+    Private,
     Remote,
 }
 
@@ -141,11 +146,12 @@ impl Endpoint {
                 _ if path.len() > MAX_SOCKET_PATH => {
                     Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
                 }
-                _ => Ok(Endpoint::Local),
+                _ => Ok(Endpoint::Private),
             };
         }
-        if !endpoint.starts_with("http://") {
-            return Err("`endpoint` must begin with `unix:///` or `http://`".into());
+        let secure = endpoint.starts_with("https://");
+        if !secure && !endpoint.starts_with("http://") {
+            return Err("`endpoint` must begin with `unix:///`, `http://` or `https://`".into());
         }
         let uri = endpoint.parse::<http::Uri>().map_err(|_| "`endpoint` is not a URL".to_owned())?;
         let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
@@ -157,7 +163,10 @@ impl Endpoint {
         if uri.path() != "/" || uri.query().is_some() || endpoint.contains('#') {
             return Err("`endpoint` must end behind the port".into());
         }
-        Ok(if is_loopback(authority.host()) { Endpoint::Local } else { Endpoint::Remote })
+        if egress::denies_literal(authority.host()) {
+            return Err(format!("`{}` {}", authority.host(), egress::DENIED));
+        }
+        Ok(if secure || is_loopback(authority.host()) { Endpoint::Private } else { Endpoint::Remote })
     }
 }
 

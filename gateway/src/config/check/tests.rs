@@ -4,7 +4,7 @@
 use crate::config::{fixtures::*, load::from_text};
 
 const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
-const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock` or `http://host:port`";
+const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock`, `http://host:port` or `https://host:port`";
 
 #[test]
 fn names_follow_one_rule() {
@@ -98,10 +98,12 @@ fn one_of_several_keys_is_chosen() {
 }
 
 #[test]
-fn endpoints_are_unix_sockets_or_plain_http() {
-    let begins = "`endpoint` must begin with `unix:///` or `http://`";
+fn endpoints_are_unix_sockets_or_urls_of_a_port() {
+    let begins = "`endpoint` must begin with `unix:///`, `http://` or `https://`";
     for (endpoint, message) in [
-        ("https://a:1", begins),
+        ("ftp://a:1", begins),
+        ("https://a", "`endpoint` must name a port"),
+        ("https://a:1/path", "`endpoint` must end behind the port"),
         ("dns:///a:1", begins),
         ("a:1", begins),
         ("http://a", "`endpoint` must name a port"),
@@ -117,7 +119,7 @@ fn endpoints_are_unix_sockets_or_plain_http() {
     ] {
         plugin(&format!("name: p, endpoint: \"{endpoint}\""), message, ENDPOINT_REMEDY);
     }
-    for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x"] {
+    for endpoint in ["http://a:1", "http://a:1/", "https://a:1", "http://[::1]:1", "unix:///x"] {
         let text = format!("{AUTH}plugins: [{{ name: p, endpoint: \"{endpoint}\" }}]");
         from_text(String::new(), &served(&text), []).unwrap();
     }
@@ -150,7 +152,7 @@ fn a_config_with_references_stays_off_the_network_unless_allowed() {
     plugin(
         &text("http://plugin:1", ""),
         "`config` holds references, which would go over the network in plaintext",
-        "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+        "use `https://`, a Unix socket or a loopback address, or set `allow_plaintext: true`",
     );
     for (endpoint, more) in [
         ("http://plugin:1", ", allow_plaintext: true"),

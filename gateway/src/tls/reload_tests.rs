@@ -1,0 +1,1 @@
+//! Files that change, half and whole.
