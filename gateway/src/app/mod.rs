@@ -21,6 +21,7 @@ use crate::{
     invoke::{Invoker, ReplyLimits, Routes},
     routing::RouteTable,
     telemetry::Telemetry,
+    tls,
     upstream::{PluginClient, Shared},
 };
 
@@ -44,6 +45,9 @@ pub struct App {
     gateway: Arc<Gateway>,
     clients: Vec<Arc<PluginClient>>,
     shared: Shared,
+    /// Of the data port.
+    tls: Option<tls::Server>,
+    certificates: tls::Watch,
 }
 
 /// Why a gateway ended otherwise than by a signal.
@@ -77,12 +81,16 @@ impl App {
         });
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let resolve = |config: &_| resolve_references(config, environment());
-        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve);
+        let certificates = tls::Watch::default();
+        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
+            .following(certificates.clone());
+        let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &certificates)).transpose();
+        let tls = keep(tls, &mut problems, |wrong| vec![Problem::new("/server/tls", wrong)]);
         let clients = keep(clients(config, &shared), &mut problems, |found| found);
         let no_manifests = vec![None; config.plugins.len()];
         let table =
             keep(RouteTable::build(config, &no_manifests, FILE_REVISION), &mut problems, |found| found);
-        let (Some(auth), Some(clients), Some(table)) = (auth, clients, table) else {
+        let (Some(auth), Some(clients), Some(table), Some(tls)) = (auth, clients, table, tls) else {
             return Err(loaded.render(&problems));
         };
         let observed = Arc::new(telemetry.clone());
@@ -98,8 +106,8 @@ impl App {
             abort,
         };
         let gateway = Arc::new(gateway);
-        gauges::register(&gateway, &clients);
-        Ok(App { config: loaded.config, gateway, clients, shared })
+        gauges::register(&gateway, &clients, &certificates);
+        Ok(App { config: loaded.config, gateway, clients, shared, tls, certificates })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains.
@@ -140,9 +148,9 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
         let connections = lifecycle.connections.clone();
-        tokio::spawn(server::serve(data, edge, lifecycle.goaway.clone(), connections));
+        tokio::spawn(server::serve(data, self.tls.clone(), edge, lifecycle.goaway.clone(), connections));
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
-        tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
+        tokio::spawn(server::serve(ops, None, edge, lifecycle.ended.clone(), TaskTracker::new()));
         tracing::info!(%data_addr, %ops_addr, "listening");
 
         for client in &self.clients {
@@ -150,6 +158,8 @@ impl App {
         }
         let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
         tokio::spawn(async move { gateway.auth.refresh(ended).await });
+        let (certificates, ended) = (self.certificates.clone(), lifecycle.ended.clone());
+        tokio::spawn(async move { certificates.follow(ended).await });
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 }

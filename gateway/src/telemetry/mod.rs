@@ -59,6 +59,8 @@ struct Inner {
     tracer: Option<SdkTracer>,
     meter: Meter,
     instruments: Instruments,
+    /// Of URLs on the data port.
+    scheme: &'static str,
     /// Tenants with series of their own.
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
@@ -119,11 +121,24 @@ impl Inner {
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
         let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
-        Inner { instance, providers, tracer, meter, instruments, tenants: BTreeSet::new(), codes, slow }
+        Inner {
+            instance,
+            providers,
+            tracer,
+            meter,
+            instruments,
+            scheme: "http",
+            tenants: BTreeSet::new(),
+            codes,
+            slow,
+        }
     }
 
     /// With the names that the configuration allows.
     fn of(mut self, config: &Config) -> Self {
+        if config.server.tls.is_some() {
+            self.scheme = "https";
+        }
         self.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
         let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
         let configured = config.block_status.keys().chain(of_plugins);
