@@ -3,6 +3,7 @@
 
 use std::{fmt, io};
 
+use super::codec;
 use crate::tls::WrongIdentity;
 
 /// Why there is no connection to an address of a plugin.
@@ -101,7 +102,8 @@ impl DialError {
     pub(super) fn of_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (cause, remedy) = inner.map_or((Cause::TlsFailed, NO_TLS), of_rustls);
-        DialError::new(cause, format!("{error}: {remedy}"))
+        // Names in it are the other end's word.
+        DialError::new(cause, format!("{}: {remedy}", codec::shown(&error.to_string())))
     }
 }
 

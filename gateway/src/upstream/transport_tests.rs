@@ -88,6 +88,15 @@ async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied()
     denied(one).await;
 }
 
+/// What the system says is given here: root, as which tests may run, may write to every socket.
+#[test]
+fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
+    let unix = Unix { address: String::new(), path: "/run/guard.sock".into() };
+    let error = unix.failed(&io::ErrorKind::PermissionDenied.into());
+    assert_eq!(error.cause, Cause::SocketPermission);
+    assert!(error.detail.contains("let the gateway's user or group write to /run/guard.sock"), "{error}");
+}
+
 #[tokio::test]
 async fn a_name_that_nobody_knows_is_told_apart() {
     let Ok(Target::One(one)) = read("http://guard.invalid:7000", None) else { panic!("a host") };

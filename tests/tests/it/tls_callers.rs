@@ -1,6 +1,6 @@
 //! Callers over TLS: both protocols, certificates of their own, and what a start makes of a pair that is none.
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, sync::Arc};
 
 use hookgate_tests::{
     agent::{GrpcAgent, HttpAgent},
@@ -10,9 +10,13 @@ use hookgate_tests::{
     metrics::Scrape,
     token::token,
 };
-use rustls::ClientConfig;
+use rustls::{ClientConfig, HandshakeKind, pki_types::ServerName};
 use serde_json::json;
-use tokio::{io::AsyncReadExt, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
 
 use crate::edge_support::{payload, request};
 
@@ -84,6 +88,31 @@ async fn callers_show_a_certificate_of_the_ca_or_are_turned_away() {
     let tls = ca.client(Some(&callers.pair(&["agent"])));
     assert_eq!(http(address, &tls).await, Some(200));
     assert!(grpc(address, &tls).await);
+}
+
+/// How the handshake of a connection went that makes a request and reads an answer's beginning.
+async fn handshake(address: SocketAddr, tls: &Arc<ClientConfig>) -> Option<HandshakeKind> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::IpAddress(address.ip().into());
+    let mut stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    stream.get_ref().1.handshake_kind()
+}
+
+#[tokio::test]
+async fn a_connection_is_not_resumed_where_callers_show_who_they_are() {
+    let (ca, guard) = (Ca::new(), FakePlugin::named("guard").start().await);
+    let files = ca.pair(&["127.0.0.1"]).files();
+    let tls = Arc::new(ca.client(Some(&ca.pair(&["agent"]))));
+    for (members, second) in
+        [(json!({}), HandshakeKind::Resumed), (json!({ "client_ca_file": ca.file() }), HandshakeKind::Full)]
+    {
+        let gateway = setup(&guard).set("/server/tls", files.members(&members)).start().await;
+        let address = gateway.data_addr();
+        let kinds = [handshake(address, &tls).await, handshake(address, &tls).await];
+        assert_eq!(kinds, [Some(HandshakeKind::Full), Some(second)], "{members}");
+    }
 }
 
 #[tokio::test]

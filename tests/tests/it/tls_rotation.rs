@@ -156,9 +156,15 @@ async fn a_pair_that_is_not_whole_keeps_the_old_one_and_is_reported_once() {
     assert!(line.text.contains("`cert_file`") && line.text.contains(&file), "{line:?}");
     assert_eq!(shown().await, old.certificate());
 
-    // All files are looked at together: when a later change is seen, this one was looked at once more.
-    dials.replace(&ca.pair(&["gateway"]));
-    gateway.log().wait_for(event("certificate.reloaded", Some("guard"))).await;
+    // All files are looked at together: when a second later change is seen, this one was looked at once more.
+    for name in ["gateway-2", "gateway-3"] {
+        dials.replace(&ca.pair(&[name]));
+        let is_new = |line: &Line| line.field("names") == Some(&json!(name));
+        gateway
+            .log()
+            .wait_for(|line| event("certificate.reloaded", Some("guard"))(line) && is_new(line))
+            .await;
+    }
     let refused = gateway.log().lines().into_iter().filter(event("certificate.refused", None)).count();
     assert_eq!(refused, 1, "{}", gateway.log());
 
@@ -173,6 +179,35 @@ async fn a_pair_that_is_not_whole_keeps_the_old_one_and_is_reported_once() {
     assert_eq!(shown().await, new.certificate());
     let answer = HttpAgent::over_tls(gateway.data_addr(), ca.client(None)).with_token(&token("acme"));
     assert_eq!(answer.call(POINT, payload()).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_file_that_hangs_holds_up_neither_another_nor_the_end() {
+    let ca = Ca::new();
+    let guard = FakePlugin::named("guard").start_tls(&ca).await;
+    let (listens, dials) = (ca.pair(&[LOCAL]).files(), ca.pair(&["gateway"]).files());
+    let gateway = Gateway::with()
+        .tenant("acme")
+        .plugin_with(&guard, &json!({ "tls": dials.members(&json!({ "ca_file": ca.file() })) }))
+        .binding("guard", 1)
+        .set("/server/tls", listens.members(&json!({})))
+        .start()
+        .await;
+    // Whoever opens a pipe that nobody writes to waits.
+    std::fs::remove_file(dials.key()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(dials.key()).status().unwrap().success());
+    for times in 1..=2 {
+        listens.replace(&ca.pair(&[LOCAL]));
+        let mut reloaded = 0;
+        let is_reloaded = |line: &Line| {
+            reloaded += usize::from(event("certificate.reloaded", None)(line));
+            reloaded == times
+        };
+        gateway.log().wait_for(is_reloaded).await;
+    }
+    let asked = Instant::now();
+    assert_eq!(gateway.stop().await.code, Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]
