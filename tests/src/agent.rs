@@ -1,12 +1,16 @@
 //! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use hookgate_proto::{
     gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::ExtensionPoint,
 };
 use http::HeaderMap;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -65,6 +69,13 @@ impl HttpAgent {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
         let client = client.expect("an HTTP client needs nothing from the machine");
         HttpAgent { client, base: format!("http://{address}"), token: None }
+    }
+
+    /// The same over TLS, as [`crate::ca::Ca::client`] says.
+    pub fn over_tls(address: SocketAddr, tls: rustls::ClientConfig) -> Self {
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(tls);
+        let client = client.build().expect("an HTTP client needs nothing from the machine");
+        HttpAgent { client, base: format!("https://{address}"), token: None }
     }
 
     /// The same agent with this token.
@@ -150,7 +161,35 @@ impl GrpcAgent {
     /// Connects.
     pub async fn dial(address: SocketAddr, token: Option<&str>) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URL");
-        let channel = endpoint.connect().await.expect("the gateway listens");
+        GrpcAgent::with(endpoint.connect().await.expect("the gateway listens"), token)
+    }
+
+    /// Connects over TLS, as [`crate::ca::Ca::client`] says.
+    ///
+    /// # Errors
+    /// What TLS says of it; in TLS 1.3 a refused certificate of ours shows with the first call alone.
+    pub async fn dial_tls(
+        address: SocketAddr,
+        mut tls: rustls::ClientConfig,
+        token: Option<&str>,
+    ) -> Result<Self, tonic::transport::Error> {
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let (connector, name) =
+            (TlsConnector::from(Arc::new(tls)), ServerName::IpAddress(address.ip().into()));
+        let connect = tower::service_fn(move |_| {
+            let (connector, name) = (connector.clone(), name.clone());
+            async move {
+                let stream = TcpStream::connect(address).await?;
+                connector.connect(name, stream).await.map(TokioIo::new)
+            }
+        });
+        // To the connector alone TLS is known.
+        let uri = |scheme| format!("{scheme}://{address}").parse().expect("an address makes a URL");
+        let endpoint = Endpoint::from(uri("http")).origin(uri("https"));
+        Ok(GrpcAgent::with(endpoint.connect_with_connector(connect).await?, token))
+    }
+
+    fn with(channel: Channel, token: Option<&str>) -> Self {
         let token = token.map(|token| format!("Bearer {token}").parse().expect("tokens are ASCII"));
         let client = ExtensionPointServiceClient::with_interceptor(channel.clone(), Bearer(token));
         GrpcAgent { client: client.max_decoding_message_size(17 << 20), channel }

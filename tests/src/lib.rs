@@ -5,6 +5,7 @@
 //! that a person writes, and looks at answers, logs and exit codes.
 
 pub mod agent;
+pub mod ca;
 pub mod collector;
 pub mod fake;
 pub mod gateway;

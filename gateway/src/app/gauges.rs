@@ -7,11 +7,12 @@ use opentelemetry::KeyValue;
 use crate::{
     ingress::call::Gateway,
     telemetry::{Observed, names},
+    tls::{Expiry, Watch},
     upstream::{BreakerState, PluginClient, State},
 };
 
 /// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
-pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>]) {
+pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>], certificates: &Watch) {
     let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
@@ -30,6 +31,12 @@ pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>]) {
     telemetry.observe(&names::PLUGIN_STATE, of_clients(states));
     telemetry.observe(&names::ENDPOINTS, of_clients(endpoints));
     telemetry.observe(&names::BREAKER_OPEN, of_clients(open_breakers));
+
+    // It holds what it follows weakly.
+    let certificates = certificates.clone();
+    telemetry.observe(&names::CERTIFICATE_EXPIRY, move || {
+        certificates.expiries().into_iter().map(expiry).collect()
+    });
 }
 
 fn one(value: u64) -> Vec<Observed> {
@@ -68,6 +75,18 @@ fn endpoints(client: &PluginClient) -> Vec<Observed> {
 fn open_breakers(client: &PluginClient) -> Vec<Observed> {
     let open = client.endpoints().iter().filter(|endpoint| endpoint.breaker != BreakerState::Closed).count();
     vec![(open as f64, vec![plugin(client)])]
+}
+
+fn expiry(Expiry { plugin, of_ca, seconds_left }: Expiry) -> Observed {
+    let certificate = match (&plugin, of_ca) {
+        (None, false) => "server",
+        (None, true) => "client_ca",
+        (Some(_), false) => "client",
+        (Some(_), true) => "server_ca",
+    };
+    let plugin = plugin.map(|plugin| KeyValue::new(names::PLUGIN, plugin));
+    let attributes = plugin.into_iter().chain([KeyValue::new(names::CERTIFICATE, certificate)]);
+    (seconds_left as f64, attributes.collect())
 }
 
 fn plugin(client: &PluginClient) -> KeyValue {

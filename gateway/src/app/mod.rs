@@ -22,6 +22,7 @@ use crate::{
     invoke::{Invoker, ReplyLimits, Routes},
     routing::RouteTable,
     telemetry::Telemetry,
+    tls,
     upstream::{PluginClient, Shared},
 };
 
@@ -45,6 +46,9 @@ pub struct App {
     gateway: Arc<Gateway>,
     clients: Vec<Arc<PluginClient>>,
     shared: Shared,
+    /// Of the data and the admin port.
+    tls: Option<tls::Server>,
+    certificates: tls::Watch,
 }
 
 /// Why a gateway ended otherwise than by a signal.
@@ -78,12 +82,16 @@ impl App {
         });
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let resolve = |config: &_| resolve_references(config, environment());
-        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve);
+        let certificates = tls::Watch::default();
+        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
+            .following(certificates.clone());
+        let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &certificates)).transpose();
+        let tls = keep(tls, &mut problems, |wrong| vec![Problem::new("/server/tls", wrong)]);
         let clients = keep(clients(config, &shared), &mut problems, |found| found);
         let no_manifests = vec![None; config.plugins.len()];
         let table =
             keep(RouteTable::build(config, &no_manifests, FILE_REVISION), &mut problems, |found| found);
-        let (Some(auth), Some(clients), Some(table)) = (auth, clients, table) else {
+        let (Some(auth), Some(clients), Some(table), Some(tls)) = (auth, clients, table, tls) else {
             return Err(loaded.render(&problems));
         };
         let observed = Arc::new(telemetry.clone());
@@ -99,8 +107,8 @@ impl App {
             abort,
         };
         let gateway = Arc::new(gateway);
-        gauges::register(&gateway, &clients);
-        Ok(App { config: loaded.config, gateway, clients, shared })
+        gauges::register(&gateway, &clients, &certificates);
+        Ok(App { config: loaded.config, gateway, clients, shared, tls, certificates })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains.
@@ -145,9 +153,9 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
         let connections = lifecycle.connections.clone();
-        tokio::spawn(server::serve(data, edge, lifecycle.goaway.clone(), connections));
+        tokio::spawn(server::serve(data, self.tls.clone(), edge, lifecycle.goaway.clone(), connections));
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
-        tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
+        tokio::spawn(server::serve(ops, None, edge, lifecycle.ended.clone(), TaskTracker::new()));
         match admin {
             Some(listener) => self.serve_admin(listener, &readiness, lifecycle.ended.clone()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
@@ -160,6 +168,8 @@ impl App {
         }
         let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
         tokio::spawn(async move { gateway.auth.refresh(ended).await });
+        let (certificates, ended) = (self.certificates.clone(), lifecycle.ended.clone());
+        tokio::spawn(async move { certificates.follow(ended).await });
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
@@ -167,7 +177,7 @@ impl App {
         let plugins = Registered::all(&self.config, &self.clients);
         let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness), plugins);
         let edge = AdminEdge(Arc::new(admin));
-        tokio::spawn(server::serve(listener, edge, ended, TaskTracker::new()));
+        tokio::spawn(server::serve(listener, self.tls.clone(), edge, ended, TaskTracker::new()));
     }
 }
 

@@ -2,7 +2,7 @@
 //! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
 //! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,20 @@ pub struct Server {
     /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub admin_addr: SocketAddr,
+    /// TLS on the data and the admin port; absent: plaintext.
+    pub tls: Option<ServerTls>,
+}
+
+/// Certificate of a listener, and whom it lets in. Changed files are taken into use within 10 s.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTls {
+    /// The certificate in PEM, with those between it and the CA after it.
+    pub cert_file: PathBuf,
+    /// Its private key in PEM.
+    pub key_file: PathBuf,
+    /// CAs in PEM: callers must show a certificate of one of them. Absent: callers show none.
+    pub client_ca_file: Option<PathBuf>,
 }
 
 impl Default for Server {
@@ -87,6 +101,7 @@ impl Default for Server {
             data_addr: SocketAddr::from(([127, 0, 0, 1], 8080)),
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
             admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
+            tls: None,
         }
     }
 }

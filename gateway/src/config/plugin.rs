@@ -1,7 +1,7 @@
 //! Plugins and bindings: what runs, and for whom, where and how (docs/protocol.md, sections 2 and 3). Plain data
 //! and the defaults that depend on other keys; routing makes plans of it.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,14 @@ pub struct Plugin {
     pub enabled: bool,
     /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
-    /// `unix:///path`, `http://host:port` (plaintext), or `dns:///name:port` for every address of a name.
+    /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address of a
+    /// name, over TLS where `tls` is there.
     pub endpoint: Option<String>,
     /// Several of them, 1 to 64: replicas of one plugin, which calls are spread over.
     #[schemars(length(min = 1, max = 64))]
     pub endpoints: Option<Vec<String>>,
+    /// Whom TLS takes for the plugin, and as whom the gateway comes; absent: the machine's CAs vouch for it.
+    pub tls: Option<ClientTls>,
     /// Range that the plugin's version must satisfy, such as `>=1.2, <2`.
     #[schemars(with = "Option<String>", extend("format" = "version-range"))]
     pub version: Option<semver::VersionReq>,
@@ -69,6 +72,7 @@ impl fmt::Debug for Plugin {
             .field("builtin", &self.builtin)
             .field("endpoint", &self.endpoint)
             .field("endpoints", &self.endpoints)
+            .field("tls", &self.tls)
             .field("version", &self.version)
             .field("grants", &self.grants)
             .field("config", &format_args!("***"))
@@ -88,6 +92,23 @@ impl Plugin {
         let several = self.endpoints.iter().flatten();
         self.endpoint.iter().chain(several).map(String::as_str)
     }
+}
+
+/// Both ends' certificates towards a plugin. Changed files are taken into use within 10 s, by new connections.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientTls {
+    /// CAs in PEM that may vouch for the plugin; absent: the machine's.
+    pub ca_file: Option<PathBuf>,
+    /// The gateway's own certificate in PEM, with those between it and the CA after it; with `key_file`.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key in PEM.
+    pub key_file: Option<PathBuf>,
+    /// The name that the plugin's certificate must have; absent: the endpoint's host.
+    pub server_name: Option<String>,
+    /// The plugin's certificate must have this URI, such as `spiffe://example.org/guard`, and no other; names of hosts
+    /// are not checked then.
+    pub spiffe_id: Option<String>,
 }
 
 /// What a plugin may ask of the gateway.

@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod http;
 mod linger;
 pub mod ops;
+mod rewound;
 mod sending;
 pub mod server;
 pub mod wire;

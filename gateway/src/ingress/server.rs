@@ -1,10 +1,10 @@
-//! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, no delay on small packets, and a drain that
-//! says GOAWAY and waits.
+//! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, with TLS or without, no delay on small packets,
+//! and a drain that says GOAWAY and waits.
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -12,18 +12,20 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
-    io::{AsyncReadExt, join},
+    io::{AsyncRead, AsyncReadExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_rustls::server::TlsStream;
+use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
-use super::{linger::Lingering, sending::Unsent};
+use super::{linger::Lingering, rewound::Rewound, sending::Unsent};
+use crate::tls;
 
 /// How long a client may take; then it is hung up on.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// For its headers, and before them for the bytes that tell which HTTP it speaks.
+    /// For its headers; and before them for the TLS handshake and the bytes that tell which HTTP it speaks.
     headers: Duration,
     /// For taking an answer that is ready.
     answer: Duration,
@@ -48,9 +50,11 @@ pub trait Edge: Clone + Send + 'static {
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// Accepts connections until `drain`, then lets each finish its calls. `connections` knows when all are closed.
+/// Accepts connections, over TLS if there is `tls`, until `drain`, then lets each finish its calls. `connections` knows
+/// when all are closed.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<tls::Server>,
     edge: impl Edge,
     drain: CancellationToken,
     connections: TaskTracker,
@@ -62,7 +66,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, edge.clone(), drain.clone(), PATIENCE));
+                connections.spawn(connection(stream, tls.clone(), edge.clone(), drain.clone(), PATIENCE));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -72,23 +76,34 @@ pub async fn serve(
     }
 }
 
-async fn connection(mut stream: TcpStream, edge: impl Edge, drain: CancellationToken, patience: Patience) {
+async fn connection(
+    stream: TcpStream,
+    tls: Option<tls::Server>,
+    edge: impl Edge,
+    drain: CancellationToken,
+    patience: Patience,
+) {
     // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the connection is already gone");
         return;
     }
-    let start = tokio::select! {
+    let begun = tokio::select! {
         biased;
-        start = timeout(patience.headers, start(&mut stream)) => start,
+        begun = timeout(patience.headers, begin(stream, tls)) => begun,
         () = drain.cancelled() => return,
     };
-    let Ok(Ok(start)) = start else {
-        tracing::debug!("a connection sent nothing that begins a request");
-        return;
+    let stream = match begun {
+        Ok(Ok(stream)) => TokioIo::new(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection ended before its first request");
+            return;
+        }
+        Err(_) => {
+            tracing::debug!("a connection sent nothing that begins a request");
+            return;
+        }
     };
-    let (reader, writer) = stream.into_split();
-    let stream = TokioIo::new(join(AsyncReadExt::chain(io::Cursor::new(start), reader), writer));
 
     let unsent = Arc::new(Unsent::default());
     let answers = Arc::clone(&unsent);
@@ -113,15 +128,28 @@ async fn connection(mut stream: TcpStream, edge: impl Edge, drain: CancellationT
     }
 }
 
-/// The first bytes, as many as tell HTTP/2 from HTTP/1: the builder waits for them without a limit.
-async fn start(stream: &mut TcpStream) -> io::Result<Bytes> {
+/// A caller's connection, decrypted.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// The handshake, if there is one, and the first bytes, as many as tell HTTP/2 from HTTP/1: the builder waits for them
+/// without a limit.
+async fn begin(stream: TcpStream, tls: Option<tls::Server>) -> io::Result<Rewound<Stream>> {
+    let mut stream = match tls {
+        None => Either::Left(stream),
+        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+    };
+    let start = start(&mut stream).await?;
+    Ok(Rewound::new(start.freeze(), stream))
+}
+
+async fn start(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<BytesMut> {
     let mut start = BytesMut::with_capacity(PREFACE.len());
     while start.len() < PREFACE.len() && PREFACE.starts_with(&start) {
         if stream.read_buf(&mut start).await? == 0 {
             break;
         }
     }
-    Ok(start.freeze())
+    Ok(start)
 }
 
 fn builder(patience: Patience) -> auto::Builder<TokioExecutor> {

@@ -3,7 +3,7 @@
 use tokio::{io::AsyncWriteExt, net::TcpSocket, sync::mpsc, task::JoinHandle};
 
 use super::*;
-use crate::ingress::sending;
+use crate::{config, ingress::sending};
 
 /// Far more than is waited for.
 const LONG: Duration = Duration::from_secs(60);
@@ -23,13 +23,20 @@ impl Edge for Large {
 
 /// A client connected to a port that serves with this patience. The receiver ends when no answer holds anything.
 async fn connected(patience: Patience) -> (TcpStream, mpsc::Receiver<()>, JoinHandle<()>) {
+    connected_to(None, patience).await
+}
+
+async fn connected_to(
+    tls: Option<tls::Server>,
+    patience: Patience,
+) -> (TcpStream, mpsc::Receiver<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpSocket::new_v4().unwrap();
     client.set_recv_buffer_size(4096).unwrap();
     let client = client.connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let (held, released) = mpsc::channel(1);
-    let serving = tokio::spawn(connection(stream, Large(held), CancellationToken::new(), patience));
+    let serving = tokio::spawn(connection(stream, tls, Large(held), CancellationToken::new(), patience));
     (client, released, serving)
 }
 
@@ -41,6 +48,32 @@ async fn a_connection_that_does_not_say_what_it_speaks_is_closed() {
         let mut said = Vec::new();
         let ended = timeout(LONG / 2, client.read_to_end(&mut said)).await;
         assert!(ended.is_ok(), "{:?} is waited for without end", String::from_utf8_lossy(start));
+        serving.await.unwrap();
+    }
+}
+
+/// A listener's side of TLS with a certificate that nobody knows.
+fn unknown() -> tls::Server {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+    let (cert_file, key_file) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    std::fs::write(&cert_file, certificate.pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    let config = config::ServerTls { cert_file, key_file, client_ca_file: None };
+    tls::Server::new(&config, &tls::Watch::default()).unwrap()
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_ended() {
+    // Nothing; the head of a record; the head of a ClientHello that says there is more.
+    for start in [&b""[..], &[22, 3, 1], &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
+        let patience = Patience { headers: SHORT, answer: LONG };
+        let (mut client, _released, serving) = connected_to(Some(unknown()), patience).await;
+        client.write_all(start).await.unwrap();
+        let mut said = Vec::new();
+        let ended = timeout(LONG / 2, client.read_to_end(&mut said)).await;
+        assert!(ended.is_ok(), "{start:?} is waited for without end");
         serving.await.unwrap();
     }
 }

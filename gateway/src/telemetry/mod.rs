@@ -63,6 +63,8 @@ struct Inner {
     tracer: Option<SdkTracer>,
     meter: Meter,
     instruments: Instruments,
+    /// Of URLs on the data port.
+    scheme: &'static str,
     /// Tenants with series of their own.
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
@@ -129,13 +131,16 @@ impl Inner {
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
         let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
-        let (tenants, tallies) = (BTreeSet::new(), Tallies::none());
-        Inner { instance, providers, tracer, meter, instruments, tenants, codes, tallies, slow }
+        let (tenants, tallies, scheme) = (BTreeSet::new(), Tallies::none(), "http");
+        Inner { instance, providers, tracer, meter, instruments, scheme, tenants, codes, tallies, slow }
     }
 
     /// With the names that the configuration allows.
     fn of(mut self, config: &Config) -> Self {
         self.tallies = Tallies::of(config);
+        if config.server.tls.is_some() {
+            self.scheme = "https";
+        }
         self.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
         let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
         let configured = config.block_status.keys().chain(of_plugins);

@@ -20,6 +20,7 @@ pub const SERVER_PORT: &str = "server.port";
 pub const URL_SCHEME: &str = "url.scheme";
 
 // Ours, on metrics and spans.
+pub const CERTIFICATE: &str = "hookgate.certificate";
 pub const CODE: &str = "hookgate.code";
 pub const DECISION: &str = "hookgate.decision";
 pub const ISSUER: &str = "hookgate.issuer";
@@ -219,6 +220,12 @@ pub const JWKS_AGE: Metric = gauge("hookgate.jwks.age", "s", &[ISSUER]).says(
     "above `jwks_ttl` and 5 minutes: fetches fail; at `jwks_ttl` and an hour nobody gets in",
 );
 
+pub const CERTIFICATE_EXPIRY: Metric = gauge("hookgate.certificate.expiry", "s", &[CERTIFICATE, PLUGIN]).says(
+    "Time until a certificate in force ends, negative afterwards: `server`, our own to callers; `client_ca`, the CA of \
+     callers; with a plugin's name `client`, our own to it, and `server_ca`, its CA. Of a CA file the one that ends first.",
+    "below a week: nobody renews it",
+);
+
 /// All of them, in the order of docs/metrics.md.
 pub const METRICS: &[&Metric] = &[
     &INVOCATION,
@@ -238,6 +245,7 @@ pub const METRICS: &[&Metric] = &[
     &OBSERVER_DROPPED,
     &TABLE_REVISION,
     &JWKS_AGE,
+    &CERTIFICATE_EXPIRY,
     &HTTP_SERVER,
     &RPC_SERVER,
     &RPC_CLIENT,

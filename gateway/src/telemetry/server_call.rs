@@ -33,15 +33,15 @@ const METHODS: [&str; 4] = [
 /// What is called; nothing of it is the caller's own text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Called {
-    Http { method: &'static str, route: Option<&'static str> },
+    Http { scheme: &'static str, method: &'static str, route: Option<&'static str> },
     Rpc { method: &'static str },
 }
 
 impl Called {
-    fn by_http<B>(request: &Request<B>) -> Self {
+    fn by_http<B>(request: &Request<B>, scheme: &'static str) -> Self {
         let path = request.uri().path();
         let route = ROUTES.into_iter().find(|route| *route == path);
-        Called::Http { method: method(request.method()), route }
+        Called::Http { scheme, method: method(request.method()), route }
     }
 
     /// None for health and reflection: probes and tools, no calls.
@@ -56,16 +56,16 @@ impl Called {
 
     fn span_name(self) -> String {
         match self {
-            Called::Http { method, route: Some(route) } => format!("{method} {route}"),
-            Called::Http { method, route: None } => method.to_owned(),
+            Called::Http { method, route: Some(route), .. } => format!("{method} {route}"),
+            Called::Http { method, route: None, .. } => method.to_owned(),
             Called::Rpc { method } => method.to_owned(),
         }
     }
 
     fn attributes(self) -> Vec<KeyValue> {
         match self {
-            Called::Http { method, route } => {
-                let known = [KeyValue::new(HTTP_METHOD, method), KeyValue::new(URL_SCHEME, "http")];
+            Called::Http { scheme, method, route } => {
+                let known = [KeyValue::new(HTTP_METHOD, method), KeyValue::new(URL_SCHEME, scheme)];
                 known.into_iter().chain(route.map(|route| KeyValue::new(HTTP_ROUTE, route))).collect()
             }
             Called::Rpc { method } => {
@@ -104,7 +104,7 @@ pub struct ServerCall {
 impl Telemetry {
     /// A request over HTTP that has just arrived.
     pub fn http_call<B>(&self, request: &Request<B>) -> ServerCall {
-        ServerCall::new(self, Called::by_http(request), request.headers())
+        ServerCall::new(self, Called::by_http(request, self.0.scheme), request.headers())
     }
 
     /// A request over gRPC that has just arrived; none for those that are not measured.
@@ -223,10 +223,13 @@ mod tests {
 
     #[test]
     fn nothing_of_a_callers_path_or_method_becomes_an_attribute() {
-        let called = Called::by_http(&request("SECRET", "/v1/secret?secret"));
-        assert_eq!(called, Called::Http { method: "_OTHER", route: None });
-        let called = Called::by_http(&request("POST", "/v1/before-tool-call?secret"));
-        assert_eq!(called, Called::Http { method: "POST", route: Some("/v1/before-tool-call") });
+        let called = Called::by_http(&request("SECRET", "/v1/secret?secret"), "https");
+        assert_eq!(called, Called::Http { scheme: "https", method: "_OTHER", route: None });
+        let called = Called::by_http(&request("POST", "/v1/before-tool-call?secret"), "http");
+        assert_eq!(
+            called,
+            Called::Http { scheme: "http", method: "POST", route: Some("/v1/before-tool-call") }
+        );
         let called = Called::by_grpc(&request("POST", "/secret/Secret"));
         assert_eq!(called, Some(Called::Rpc { method: "_OTHER" }));
     }

@@ -28,6 +28,7 @@ use crate::{
     point::Point,
     step::Reason,
     telemetry::{Parent, PluginCall, PluginCalls, Telemetry},
+    tls,
 };
 
 /// A connection older than this is replaced, so that a balancer between us and the plugin can send us elsewhere.
@@ -50,6 +51,7 @@ pub struct Shared {
     /// Age of a connection at which it is replaced.
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
+    pub(super) certificates: tls::Watch,
 }
 
 impl Shared {
@@ -65,7 +67,24 @@ impl Shared {
         let changes = watch::Sender::new(0);
         let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
         let (resolver, most_age) = (Arc::new(System), MOST_AGE);
-        Shared { instance_id, limits, observers, resolve, changes, resolver, most_age, telemetry }
+        let certificates = tls::Watch::default();
+        Shared {
+            instance_id,
+            limits,
+            observers,
+            resolve,
+            changes,
+            resolver,
+            most_age,
+            telemetry,
+            certificates,
+        }
+    }
+
+    /// The files for TLS to plugins are among those that this follows.
+    #[must_use]
+    pub fn following(self, certificates: tls::Watch) -> Self {
+        Shared { certificates, ..self }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -117,7 +136,7 @@ impl PluginClient {
         shared: &Shared,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let targets = transport::of_plugin(plugin, builtin)?;
+        let targets = transport::of_plugin(plugin, builtin, &shared.certificates)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {

@@ -63,9 +63,10 @@ impl Rpc {
 /// One connection; several calls at once.
 pub(super) struct Connection {
     sender: Sender,
+    scheme: Scheme,
     authority: Authority,
     closed: CancellationToken,
-    /// Whether nobody else can listen in: a Unix socket, loopback, or this process.
+    /// Whether nobody else can listen in: TLS, a Unix socket, loopback, or this process.
     pub(super) private: bool,
 }
 
@@ -75,8 +76,13 @@ enum Sender {
 }
 
 impl Connection {
-    /// HTTP/2 over `stream`, by prior knowledge.
-    pub(super) async fn http2<S>(stream: S, authority: Authority, private: bool) -> hyper::Result<Self>
+    /// HTTP/2 over `stream`, by prior knowledge; `scheme` says whether that is TLS.
+    pub(super) async fn http2<S>(
+        stream: S,
+        scheme: Scheme,
+        authority: Authority,
+        private: bool,
+    ) -> hyper::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -94,13 +100,14 @@ impl Connection {
             let _ = driver.await;
             drop(ended);
         });
-        Ok(Connection { sender: Sender::Http2(sender), authority, closed, private })
+        Ok(Connection { sender: Sender::Http2(sender), scheme, authority, closed, private })
     }
 
     /// Calls `service` in this process.
     pub(super) fn in_process(service: InProcess) -> Self {
         Connection {
             sender: Sender::InProcess(service),
+            scheme: Scheme::HTTP,
             authority: Authority::from_static("in-process"),
             closed: CancellationToken::new(),
             private: true,
@@ -159,7 +166,7 @@ impl Connection {
         deadline: Instant,
     ) -> http::Request<Single> {
         let mut uri = http::uri::Parts::default();
-        uri.scheme = Some(Scheme::HTTP);
+        uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
         uri.path_and_query = Some(PathAndQuery::from_static(rpc.path()));
         let mut request = http::Request::new(Single::new(frame));

@@ -94,7 +94,7 @@ impl Pool {
                     members.push(Member { endpoint, origin: None });
                 }
                 Target::Names(names) => {
-                    let server = Arc::new(Server::new(names.address()));
+                    let server = Arc::new(Server::new(&names.address));
                     sources.push(Source { names, server, failed: Arc::default() });
                 }
             }
@@ -124,7 +124,7 @@ impl Pool {
                 async move {
                     let resolver = Arc::clone(&pool.registration.shared.resolver);
                     let found = |found| pool.found(index, found);
-                    resolve::follow(&*resolver, names.host(), names.port(), &failed, found).await;
+                    resolve::follow(&*resolver, &names.host, names.port, &failed, found).await;
                 }
             };
             let following = join_all(pool.sources.iter().enumerate().map(follow));
@@ -158,7 +158,7 @@ impl Pool {
         }
         let stay = members.iter().filter(|member| !has_left(member)).cloned();
         self.members.store(Arc::new(stay.chain(came.iter().cloned()).collect()));
-        let (plugin, name) = (&*self.registration.plugin.name, source.names.address());
+        let (plugin, name) = (&*self.registration.plugin.name, &*source.names.address);
         let (new, gone) = (came.len(), left.len());
         tracing::info!(plugin, name, addresses = addresses.len(), new, gone, "the name's addresses changed");
         came.iter().for_each(|member| supervised(&member.endpoint));

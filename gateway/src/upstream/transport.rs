@@ -1,24 +1,26 @@
-//! How a plugin is reached: a Unix socket, `http://`, or this process. Makes connections; knows nothing of
-//! what is said over them.
+//! How a plugin is reached: a Unix socket, `http://`, `https://`, every address of a name, or this process. Makes
+//! connections; knows nothing of what is said over them.
 
-use std::{fmt, io, net::SocketAddr, os::unix::fs::FileTypeExt as _, path::PathBuf};
+mod answered;
+mod tcp;
+
+use std::{cell::OnceCell, fmt, io, os::unix::fs::FileTypeExt as _, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
-use http::uri::Authority;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-};
+use http::uri::{Authority, Scheme};
+use tokio::net::UnixStream;
 use tower::{
     BoxError, Service,
     util::{BoxCloneSyncService, MapErrLayer},
 };
 
+pub(super) use self::tcp::Names;
+use self::tcp::{Tcp, To};
 use super::{
     cause::{Cause, DialError},
     connection::Connection,
 };
-use crate::config;
+use crate::{config, tls};
 
 /// Makes connections to one address.
 pub(super) trait Transport: Send + Sync + 'static {
@@ -59,66 +61,22 @@ impl fmt::Debug for InProcess {
     }
 }
 
-/// What an endpoint of the configuration stands for.
-pub(super) enum Target {
-    /// One address.
-    One(Box<dyn Transport>),
-    /// Every address of a name.
-    Names(Names),
-}
-
-/// A name that stands for several addresses.
-#[derive(Debug, Clone)]
-pub(super) struct Names {
-    address: String,
-    authority: Authority,
-    host: String,
-    port: u16,
-}
-
-impl Names {
-    /// As it was written.
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(super) fn host(&self) -> &str {
-        &self.host
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-/// The transport to one of the addresses that `names` stands for.
-pub(super) fn of_address(names: &Names, address: SocketAddr) -> Box<dyn Transport> {
-    Box::new(Tcp {
-        address: format!("http://{address}"),
-        authority: names.authority.clone(),
-        host: address.ip().to_string(),
-        port: address.port(),
-    })
-}
-
-/// Where a registered plugin is; `builtin` is its service, if it is built in.
+/// Where a registered plugin is; `builtin` is its service, if it is built in. Files for TLS are read here, and
+/// followed by `watch`.
 ///
 /// # Errors
 /// One sentence that names the member and what would be right.
-pub(super) fn of_plugin(plugin: &config::Plugin, builtin: Option<InProcess>) -> Result<Vec<Target>, String> {
-    let name = &plugin.name;
-    let endpoints: Vec<_> = plugin.addresses().collect();
+pub(super) fn of_plugin(
+    plugin: &config::Plugin,
+    builtin: Option<InProcess>,
+    watch: &tls::Watch,
+) -> Result<Vec<Target>, String> {
+    let (name, endpoints) = (&plugin.name, plugin.addresses().collect::<Vec<_>>());
     match (&*endpoints, &plugin.builtin, builtin) {
         ([_, ..], None, None) => {
-            let parsed = endpoints.iter().map(|endpoint| {
-                parse(endpoint).map_err(|error| {
-                    format!(
-                        "plugin `{name}`: `{endpoint}` is {error}: write `unix:///path`, `http://host:port` or \
-                         `dns:///name:port`"
-                    )
-                })
-            });
-            parsed.collect()
+            let security = Security::new(plugin, watch);
+            let parsed = endpoints.iter().map(|endpoint| parse(endpoint, &security));
+            parsed.collect::<Result<_, _>>().map_err(|error| format!("plugin `{name}`: {error}"))
         }
         ([], Some(builtin), Some(service)) => {
             Ok(vec![Target::One(Box::new(BuiltIn { address: format!("builtin:{builtin}"), service }))])
@@ -128,63 +86,106 @@ pub(super) fn of_plugin(plugin: &config::Plugin, builtin: Option<InProcess>) -> 
     }
 }
 
-fn parse(endpoint: &str) -> Result<Target, &'static str> {
+/// A plugin's `tls`: made when an endpoint first asks for it, and shared by all of them.
+pub(super) struct Security<'a> {
+    plugin: &'a str,
+    tls: Option<&'a config::ClientTls>,
+    watch: &'a tls::Watch,
+    made: OnceCell<Arc<tls::Client>>,
+}
+
+impl<'a> Security<'a> {
+    pub(super) fn new(plugin: &'a config::Plugin, watch: &'a tls::Watch) -> Self {
+        Security { plugin: &plugin.name, tls: plugin.tls.as_ref(), watch, made: OnceCell::new() }
+    }
+
+    fn client(&self) -> Result<Arc<tls::Client>, String> {
+        if let Some(made) = self.made.get() {
+            return Ok(Arc::clone(made));
+        }
+        let client = Arc::new(tls::Client::new(self.plugin, self.tls, self.watch)?);
+        Ok(Arc::clone(self.made.get_or_init(|| client)))
+    }
+}
+
+/// What an endpoint leads to.
+pub(super) enum Target {
+    /// One address.
+    One(Box<dyn Transport>),
+    /// Every address of a name (`dns:///host:port`); see [`of_address`].
+    Names(Names),
+}
+
+/// Reads an endpoint of the configuration.
+///
+/// # Errors
+/// One sentence: what is wrong with it or with the files of `security`.
+pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, String> {
+    let wrong = |what| {
+        format!(
+            "`{endpoint}` is {what}: write `unix:///path`, `http://host:port`, `https://host:port` or \
+             `dns:///name:port`"
+        )
+    };
     if let Some(path) = endpoint.strip_prefix("unix://") {
         if !path.starts_with('/') {
-            return Err("not an absolute path");
+            return Err(wrong("not an absolute path"));
         }
         return Ok(Target::One(Box::new(Unix { address: endpoint.to_owned(), path: path.into() })));
     }
-    let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
-    let uri: http::Uri = named.as_deref().unwrap_or(endpoint).parse().map_err(|_| "not a URL")?;
-    let authority = match (uri.scheme_str(), uri.authority()) {
-        (Some("http"), Some(authority)) if matches!(uri.path(), "" | "/") && uri.query().is_none() => {
-            authority
-        }
-        (Some("http"), Some(_)) => return Err("a URL with a path"),
-        _ => return Err("not of a known scheme"),
-    };
-    let port = authority.port_u16().ok_or("without a port")?;
-    if authority.as_str().contains('@') {
-        return Err("a URL with a user");
+    if let Some(authority) = endpoint.strip_prefix("dns:///") {
+        let secure = security.tls.is_some();
+        return Ok(Target::Names(names(endpoint, authority, secure, security, wrong)?));
     }
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let (address, authority) = (endpoint.to_owned(), authority.clone());
-    Ok(match named {
-        Some(_) => Target::Names(Names { address, authority, host, port }),
-        None => Target::One(Box::new(Tcp { address, authority, host, port })),
+    let uri: http::Uri = endpoint.parse().map_err(|_| wrong("not a URL"))?;
+    let secure = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(wrong("not of a known scheme")),
+    };
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(wrong("a URL with a path"));
+    }
+    let authority = uri.authority().map_or("", Authority::as_str);
+    let names = names(endpoint, authority, secure, security, wrong)?;
+    let to = To::Name { host: names.host, port: names.port };
+    let (address, tls, authority) = (names.address, names.tls, names.authority);
+    Ok(Target::One(Box::new(Tcp { address, authority, to, tls })))
+}
+
+/// The transport for one of the addresses that `target` stands for. Its requests and certificates name the host, not
+/// the address.
+pub(super) fn of_address(target: &Names, address: std::net::SocketAddr) -> Box<dyn Transport> {
+    let scheme = if target.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    Box::new(Tcp {
+        address: format!("{scheme}://{address}"),
+        authority: target.authority.clone(),
+        to: To::Address(address),
+        tls: target.tls.clone(),
     })
 }
 
-struct Tcp {
-    address: String,
-    authority: Authority,
-    host: String,
-    port: u16,
-}
-
-impl Tcp {
-    /// Connects with small writes sent at once: waiting to fill packets costs 40 ms a call.
-    async fn dial(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect((&*self.host, self.port)).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+fn names(
+    endpoint: &str,
+    authority: &str,
+    secure: bool,
+    security: &Security<'_>,
+    wrong: impl Fn(&'static str) -> String,
+) -> Result<Names, String> {
+    let authority: Authority = authority.parse().map_err(|_| wrong("not a URL"))?;
+    let port = authority.port_u16().ok_or_else(|| wrong("without a port"))?;
+    if authority.as_str().contains('@') {
+        return Err(wrong("a URL with a user"));
     }
-}
-
-impl Transport for Tcp {
-    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
-        Box::pin(async {
-            let stream = self.dial().await.map_err(|error| DialError::of_socket(&error))?;
-            let peer = stream.peer_addr().map_err(|error| DialError::of_socket(&error))?;
-            let private = peer.ip().to_canonical().is_loopback();
-            http2(stream, self.authority.clone(), private).await
-        })
-    }
-
-    fn address(&self) -> &str {
-        &self.address
-    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let tls = match secure {
+        true => {
+            let name = tls::server_name(&host).ok_or_else(|| wrong("of a host that no certificate names"))?;
+            Some((security.client()?, name))
+        }
+        false => None,
+    };
+    Ok(Names { address: endpoint.to_owned(), host, port, authority, tls })
 }
 
 struct Unix {
@@ -212,19 +213,13 @@ impl Unix {
     }
 }
 
-async fn http2<S>(stream: S, authority: Authority, private: bool) -> Result<Connection, DialError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let connected = Connection::http2(stream, authority, private).await;
-    connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
-}
-
 impl Transport for Unix {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(async {
             let stream = UnixStream::connect(&self.path).await.map_err(|error| self.failed(&error))?;
-            http2(stream, Authority::from_static("localhost"), true).await
+            let authority = Authority::from_static("localhost");
+            let connected = Connection::http2(stream, Scheme::HTTP, authority, true).await;
+            connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
         })
     }
 
@@ -249,36 +244,5 @@ impl Transport for BuiltIn {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn dialled_socket_sends_small_writes_at_once() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        let authority = Authority::from_static("plugin");
-        let tcp = Tcp { address: String::new(), authority, host: "127.0.0.1".into(), port };
-        assert!(tcp.dial().await.expect("listening").nodelay().expect("a socket"));
-    }
-
-    #[test]
-    fn endpoints_that_cannot_be_dialled_are_refused() {
-        for (endpoint, what) in [
-            ("unix://relative.sock", "not an absolute path"),
-            ("http://plugin", "without a port"),
-            ("http://plugin:70000", "without a port"),
-            ("http://plugin:7000/path", "a URL with a path"),
-            ("http://user@plugin:7000", "a URL with a user"),
-            ("https://plugin:7000", "not of a known scheme"),
-            ("plugin:7000", "not of a known scheme"),
-        ] {
-            assert_eq!(parse(endpoint).err(), Some(what), "{endpoint}");
-        }
-        for endpoint in ["unix:///run/a.sock", "http://plugin:7000", "http://[::1]:7000/"] {
-            let Ok(Target::One(transport)) = parse(endpoint) else { panic!("{endpoint}") };
-            assert_eq!(transport.address(), endpoint);
-        }
-        let Ok(Target::Names(names)) = parse("dns:///plugin:7000") else { panic!("it is a name") };
-        assert_eq!((names.address(), names.host(), names.port()), ("dns:///plugin:7000", "plugin", 7000));
-    }
-}
+#[path = "transport_tests.rs"]
+mod tests;

@@ -5,20 +5,23 @@ use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    sync::LazyLock,
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use hookgate_proto::plugin::v1::plugin_service_server::PluginServiceServer;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ServerConfig, pki_types::CertificateDer};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
     runtime::Runtime,
+    sync::watch,
     task::{JoinHandle, JoinSet},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service as _;
@@ -51,7 +54,40 @@ pub(super) struct Listening {
     /// Holds the Unix socket and lives as long as the plugin.
     _directory: Option<TempDir>,
     flooding: bool,
+    tls: Option<Arc<Tls>>,
     accepting: Option<JoinHandle<()>>,
+}
+
+/// How a plugin speaks TLS, and who came.
+pub(super) struct Tls {
+    config: Mutex<Arc<ServerConfig>>,
+    peers: Mutex<Vec<Option<CertificateDer<'static>>>>,
+    /// Told to connections: go away.
+    farewell: watch::Sender<u64>,
+}
+
+impl Tls {
+    /// From the next connection on.
+    pub(super) fn set(&self, config: ServerConfig) {
+        *self.config.lock().expect("no holder of this lock panics") = Arc::new(config);
+    }
+
+    pub(super) fn peers(&self) -> Vec<Option<CertificateDer<'static>>> {
+        self.peers.lock().expect("no holder of this lock panics").clone()
+    }
+
+    pub(super) fn go_away(&self) {
+        self.farewell.send_modify(|farewells| *farewells += 1);
+    }
+
+    async fn accept(&self, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
+        let config = Arc::clone(&self.config.lock().expect("no holder of this lock panics"));
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let shown = shown.map(|certificate| certificate.clone().into_owned());
+        self.peers.lock().expect("no holder of this lock panics").push(shown);
+        Ok(Box::new(stream))
+    }
 }
 
 #[derive(Clone)]
@@ -75,6 +111,17 @@ impl Listening {
         Listening::at(Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))), None)
     }
 
+    pub(super) fn tls(config: ServerConfig) -> Self {
+        let tls = Tls {
+            config: Mutex::new(Arc::new(config)),
+            peers: Mutex::default(),
+            farewell: watch::Sender::new(0),
+        };
+        let mut listening = Listening::tcp();
+        listening.tls = Some(Arc::new(tls));
+        listening
+    }
+
     pub(super) fn unix() -> Self {
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
@@ -82,15 +129,20 @@ impl Listening {
     }
 
     fn at(address: Address, directory: Option<TempDir>) -> Self {
-        Listening { address, _directory: directory, flooding: false, accepting: None }
+        Listening { address, _directory: directory, flooding: false, tls: None, accepting: None }
     }
 
     pub(super) fn set_flooding(&mut self, flooding: bool) {
         self.flooding = flooding;
     }
 
+    pub(super) fn security(&self) -> Option<&Tls> {
+        self.tls.as_deref()
+    }
+
     pub(super) fn endpoint(&self) -> String {
         match &self.address {
+            Address::Tcp(address) if self.tls.is_some() => format!("https://{address}"),
             Address::Tcp(address) => format!("http://{address}"),
             Address::Unix(path) => format!("unix://{}", path.display()),
         }
@@ -103,7 +155,7 @@ impl Listening {
         if let (Address::Tcp(address), Socket::Tcp(listener)) = (&mut self.address, &socket) {
             *address = listener.local_addr().expect("a bound socket has an address");
         }
-        self.accepting = Some(RUNTIME.spawn(accept(socket, service, self.flooding)));
+        self.accepting = Some(RUNTIME.spawn(accept(socket, self.tls.clone(), service, self.flooding)));
     }
 
     /// Returns when the socket and every connection are closed.
@@ -133,14 +185,14 @@ async fn bind(address: Address) -> io::Result<Socket> {
 }
 
 /// Dropped, it takes its connections with it.
-async fn accept(socket: Socket, service: Service, flooding: bool) {
+async fn accept(socket: Socket, tls: Option<Arc<Tls>>, service: Service, flooding: bool) {
     let mut connections = JoinSet::new();
     loop {
         let Ok(stream) = socket.accept().await else {
             continue; // a peer that went away before it was accepted
         };
         service.state.record.count(|counts| counts.connections += 1);
-        connections.spawn(converse(stream, service.clone(), flooding));
+        connections.spawn(converse(stream, tls.clone(), service.clone(), flooding));
         while connections.try_join_next().is_some() {}
     }
 }
@@ -159,7 +211,14 @@ impl Socket {
 }
 
 /// Serves one connection until the peer, the script or the plugin's end closes it.
-async fn converse(stream: Box<dyn Stream>, service: Service, flooding: bool) {
+async fn converse(mut stream: Box<dyn Stream>, tls: Option<Arc<Tls>>, service: Service, flooding: bool) {
+    let farewell = tls.as_ref().map(|tls| tls.farewell.subscribe());
+    if let Some(tls) = &tls {
+        match tls.accept(stream).await {
+            Ok(decrypted) => stream = decrypted,
+            Err(_) => return, // the peer hears of it
+        }
+    }
     let cut = CancellationToken::new();
     let trigger = Trigger::default();
     let stream: Box<dyn Stream> =
@@ -167,13 +226,29 @@ async fn converse(stream: Box<dyn Stream>, service: Service, flooding: bool) {
     let server = PluginServiceServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(usize::MAX); // a reply over the limit is a thing to test
-    let answer = service_fn(|request| respond(server.clone(), request, trigger.clone(), cut.clone()));
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let answer = service_fn(|request: Request<Incoming>| {
+        assert_eq!(request.uri().scheme_str(), Some(scheme), "a strict server refuses another");
+        respond(server.clone(), request, trigger.clone(), cut.clone())
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(MAX_STREAMS)
         .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = std::pin::pin!(connection);
+    let told_to_go = async {
+        match farewell {
+            Some(mut farewell) => farewell.changed().await.expect("the connection holds the sender"),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = cut.cancelled() => return,
+        _ = connection.as_mut() => return, // how a connection ended is the peer's business
+        () = told_to_go => connection.as_mut().graceful_shutdown(),
+    }
     tokio::select! {
         () = cut.cancelled() => {}
-        _ = connection => {} // how a connection ended is the peer's business
+        _ = connection => {}
     }
 }
 

@@ -22,6 +22,7 @@ use hookgate_proto::{
     plugin::v1::{Access, DescribeResponse, PointOffer, SideEffects},
     types::v1::ExtensionPoint,
 };
+use rustls::{ServerConfig, pki_types::CertificateDer};
 use tonic::Status;
 
 pub use self::{
@@ -29,7 +30,12 @@ pub use self::{
     record::{Counts, Payload, Seen},
     wire::Wire,
 };
-use self::{listen::Listening, record::Record, service::Service};
+use self::{
+    listen::{Listening, Tls},
+    record::Record,
+    service::Service,
+};
+use crate::ca::{self, Ca};
 
 /// The four extension points, in the order of an agent's loop.
 pub const POINTS: [ExtensionPoint; 4] = [
@@ -158,6 +164,20 @@ impl Builder {
     pub async fn start_unix(self) -> FakePlugin {
         FakePlugin::serve(self, Listening::unix()).await
     }
+
+    /// Serves over TLS on a free TCP port of 127.0.0.1, with a certificate of `ca` for that address;
+    /// [`crate::gateway::Setup::plugin`] tells the gateway of the CA.
+    pub async fn start_tls(self, ca: &Ca) -> FakePlugin {
+        let config = ca::server(&ca.pair(&["127.0.0.1"]), None);
+        let mut plugin = self.start_tls_as(config).await;
+        plugin.ca = Some(ca.clone());
+        plugin
+    }
+
+    /// Serves over TLS as `config` says; the gateway has to be told what to expect.
+    pub async fn start_tls_as(self, config: ServerConfig) -> FakePlugin {
+        FakePlugin::serve(self, Listening::tls(config)).await
+    }
 }
 
 /// A plugin that runs. It stops when it is dropped.
@@ -165,6 +185,8 @@ pub struct FakePlugin {
     state: Arc<State>,
     listening: Listening,
     name: String,
+    /// Who vouches for it.
+    ca: Option<Ca>,
 }
 
 impl FakePlugin {
@@ -195,7 +217,7 @@ impl FakePlugin {
     async fn serve(builder: Builder, listening: Listening) -> Self {
         let name = builder.behaviour.manifest.name.clone();
         let state = Arc::new(State { behaviour: Mutex::new(builder.behaviour), record: Record::default() });
-        let mut plugin = FakePlugin { state, listening, name };
+        let mut plugin = FakePlugin { state, listening, name, ca: None };
         plugin.listening.set_flooding(builder.flooding);
         plugin.start().await;
         plugin
@@ -204,7 +226,7 @@ impl FakePlugin {
     /// The same plugin on a Unix socket beside: what one is told or sees, the other was told and saw.
     pub async fn twin_unix(&self) -> FakePlugin {
         let (state, listening) = (Arc::clone(&self.state), Listening::unix());
-        let mut twin = FakePlugin { state, listening, name: self.name.clone() };
+        let mut twin = FakePlugin { state, listening, name: self.name.clone(), ca: None };
         twin.start().await;
         twin
     }
@@ -214,9 +236,33 @@ impl FakePlugin {
         &self.name
     }
 
-    /// Where it is reached: `http://127.0.0.1:PORT` or `unix:///PATH`.
+    /// Where it is reached: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` or `unix:///PATH`.
     pub fn endpoint(&self) -> String {
         self.listening.endpoint()
+    }
+
+    /// Who vouches for it, where it was started with a CA.
+    pub fn ca(&self) -> Option<&Ca> {
+        self.ca.as_ref()
+    }
+
+    /// Speaks TLS like this to connections that are made from now on.
+    pub fn set_tls(&self, config: ServerConfig) {
+        self.tls().set(config);
+    }
+
+    /// The certificates that connections were made with so far, in the order of their handshakes.
+    pub fn peers(&self) -> Vec<Option<CertificateDer<'static>>> {
+        self.tls().peers()
+    }
+
+    /// Asks every connection there is to go, once its calls are answered.
+    pub fn go_away(&self) {
+        self.tls().go_away();
+    }
+
+    fn tls(&self) -> &Tls {
+        self.listening.security().expect("the plugin was started over TLS")
     }
 
     /// Closes the port and every connection, as a process that dies does. What it was told is forgotten.

@@ -69,7 +69,10 @@ impl Setup {
 
     /// A plugin at the fake's endpoint, by its name, with these members beside; null takes one away.
     pub fn plugin_with(self, plugin: &FakePlugin, members: &Value) -> Self {
-        let entry = json!({ "name": plugin.name(), "endpoint": plugin.endpoint() });
+        let mut entry = json!({ "name": plugin.name(), "endpoint": plugin.endpoint() });
+        if let Some(ca) = plugin.ca() {
+            entry["tls"] = json!({ "ca_file": ca.file() });
+        }
         self.push("/plugins", &entry, members)
     }
 

@@ -44,3 +44,6 @@ mod telemetry_log;
 mod telemetry_metrics;
 mod telemetry_secrets;
 mod telemetry_traces;
+mod tls_callers;
+mod tls_plugins;
+mod tls_rotation;

@@ -1,5 +1,5 @@
-//! Fetches a JWK set over HTTP, within bounds: https (http on loopback only), no redirects, no proxy, 256 KiB, and
-//! one time limit over everything (docs/protocol.md, section 5).
+//! Fetches a JWK set over HTTP, within bounds: https (http on loopback only), no redirects, no proxy, never to an address
+//! that `egress` denies, 256 KiB, and one time limit over everything (docs/protocol.md, section 5).
 
 use std::{net::IpAddr, time::Duration};
 
@@ -8,6 +8,7 @@ use http::{StatusCode, header};
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Fetch, FetchError};
+use crate::egress::Resolver;
 
 /// Largest set, in bytes.
 const MAX_BYTES: usize = 256 << 10;
@@ -36,6 +37,7 @@ impl Http {
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
+            .dns_resolver(Resolver)
             .timeout(limit)
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()

@@ -5,13 +5,16 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use super::{Check, is_loopback, tenant_id_fault};
-use crate::config::{
-    auth::{Issuer, IssuerTenants, Key, Scope},
-    draft::Item,
-    problem::{did_you_mean, item},
-    schema::alternatives,
-    tree::child,
-    units::Span,
+use crate::{
+    config::{
+        auth::{Issuer, IssuerTenants, Key, Scope},
+        draft::Item,
+        problem::{did_you_mean, item},
+        schema::alternatives,
+        tree::child,
+        units::Span,
+    },
+    egress,
 };
 
 const SHARED: &[&str] = &["HS256", "HS384", "HS512"];
@@ -47,6 +50,13 @@ impl Check<'_> {
                 child(pointer, "jwks_url"),
                 "`jwks_url` must be an https URL, or an http one on loopback",
                 "write `https://host/path`",
+            );
+        }
+        if let Some(host) = issuer.jwks_url.as_deref().and_then(denied_host) {
+            self.report(
+                child(pointer, "jwks_url"),
+                format!("`{host}` {}", egress::DENIED),
+                "write the host that publishes the issuer's keys",
             );
         }
         if several && issuer.tenants.is_none() && !entry.tainted {
@@ -136,6 +146,13 @@ impl Check<'_> {
             );
         }
     }
+}
+
+/// The host of `url`, where it is an address that is never dialled. Read as the client reads it, which takes a number
+/// for an address too.
+fn denied_host(url: &str) -> Option<String> {
+    let host = reqwest::Url::parse(url).ok()?.host_str()?.to_owned();
+    egress::denies_literal(&host).then_some(host)
 }
 
 /// https, or http on loopback; without user and password.

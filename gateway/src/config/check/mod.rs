@@ -8,6 +8,7 @@ mod limits;
 mod plugins;
 mod telemetry;
 mod tenants;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     check.issuers();
     check.tenants();
     check.plugins();
+    check.server_tls();
     check.bindings();
     check.problems.retain(|problem| !draft.placeholders.contains(&problem.pointer));
     check.problems

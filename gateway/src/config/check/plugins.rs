@@ -10,6 +10,7 @@ use crate::{
     config::{
         draft::Item, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives, tree::child,
     },
+    egress,
     error::Code,
 };
 
@@ -81,6 +82,12 @@ impl Check<'_> {
                 self.report(at, format!("`{endpoint}` is there already"), "name each endpoint once");
             }
         }
+        if let Some(tls) = &plugin.tls {
+            let speaks_it =
+                |address: &str| ["https://", "dns:///"].iter().any(|scheme| address.starts_with(scheme));
+            let secure = plugin.addresses().any(speaks_it);
+            self.client_tls(&child(pointer, "tls"), tls, secure || entry.tainted);
+        }
         self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
         self.breaker(&child(pointer, "breaker"), &plugin.breaker);
         self.health(&child(pointer, "health"), &plugin.health);
@@ -94,21 +101,21 @@ impl Check<'_> {
     }
 
     fn endpoint(&mut self, pointer: &str, at: &str, endpoint: &str, plugin: &Plugin) {
-        match Endpoint::of(endpoint) {
+        match Endpoint::of(endpoint, plugin.tls.is_some()) {
             Ok(Endpoint::Remote)
                 if !plugin.allow_plaintext && reference::holds_references(&plugin.config) =>
             {
                 self.report(
                     child(pointer, "config"),
                     "`config` holds references, which would go over the network in plaintext",
-                    "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+                    "use `https://`, a Unix socket or a loopback address, or set `allow_plaintext: true`",
                 );
             }
-            Ok(Endpoint::Remote | Endpoint::Local) => {}
+            Ok(Endpoint::Remote | Endpoint::Private) => {}
             Err(message) => self.report(
                 at,
                 message,
-                "write `unix:///path/of.sock`, `http://host:port` or `dns:///name:port`",
+                "write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`",
             ),
         }
     }
@@ -145,13 +152,14 @@ fn is_block_code(text: &str) -> bool {
 
 /// Where an endpoint leads, as far as secrets are concerned.
 enum Endpoint {
-    /// A Unix socket or loopback.
-    Local,
+    /// A Unix socket, loopback, or TLS.
+    Private,
     Remote,
 }
 
 impl Endpoint {
-    fn of(endpoint: &str) -> Result<Endpoint, String> {
+    /// `over_tls`: whether the addresses of a name are dialled over TLS.
+    fn of(endpoint: &str, over_tls: bool) -> Result<Endpoint, String> {
         if let Some(path) = endpoint.strip_prefix("unix://") {
             return match path {
                 _ if !path.starts_with('/') || path.ends_with('/') => {
@@ -160,14 +168,15 @@ impl Endpoint {
                 _ if path.len() > MAX_SOCKET_PATH => {
                     Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
                 }
-                _ => Ok(Endpoint::Local),
+                _ => Ok(Endpoint::Private),
             };
         }
         // As a URL has it, the name to look up stands in the path, behind no name server.
         let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
+        let secure = endpoint.starts_with("https://") || (named.is_some() && over_tls);
         let url = named.as_deref().unwrap_or(endpoint);
-        if !url.starts_with("http://") {
-            return Err("an endpoint begins with `unix:///`, `http://` or `dns:///`".into());
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err("an endpoint begins with `unix:///`, `http://`, `https://` or `dns:///`".into());
         }
         let uri = url.parse::<http::Uri>().map_err(|_| "this endpoint is not a URL".to_owned())?;
         let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
@@ -179,7 +188,10 @@ impl Endpoint {
         if uri.path() != "/" || uri.query().is_some() || url.contains('#') {
             return Err("an endpoint ends behind the port".into());
         }
-        Ok(if is_loopback(authority.host()) { Endpoint::Local } else { Endpoint::Remote })
+        if egress::denies_literal(authority.host()) {
+            return Err(format!("`{}` {}", authority.host(), egress::DENIED));
+        }
+        Ok(if secure || is_loopback(authority.host()) { Endpoint::Private } else { Endpoint::Remote })
     }
 }
 

@@ -4,7 +4,8 @@
 use crate::config::{fixtures::*, load::from_text};
 
 const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
-const ENDPOINT_REMEDY: &str = "write `unix:///path/of.sock`, `http://host:port` or `dns:///name:port`";
+const ENDPOINT_REMEDY: &str =
+    "write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`";
 
 #[test]
 fn names_follow_one_rule() {
@@ -99,9 +100,11 @@ fn one_of_several_keys_is_chosen() {
 
 #[test]
 fn endpoints_are_unix_sockets_or_urls_of_a_port() {
-    let begins = "an endpoint begins with `unix:///`, `http://` or `dns:///`";
+    let begins = "an endpoint begins with `unix:///`, `http://`, `https://` or `dns:///`";
     for (endpoint, message) in [
-        ("https://a:1", begins),
+        ("ftp://a:1", begins),
+        ("https://a", "this endpoint names no port"),
+        ("https://a:1/path", "an endpoint ends behind the port"),
         ("dns://a:1", begins),
         ("dns:///a", "this endpoint names no port"),
         ("a:1", begins),
@@ -118,7 +121,8 @@ fn endpoints_are_unix_sockets_or_urls_of_a_port() {
     ] {
         plugin(&format!("name: p, endpoint: \"{endpoint}\""), message, ENDPOINT_REMEDY);
     }
-    for endpoint in ["http://a:1", "http://a:1/", "http://[::1]:1", "unix:///x", "dns:///a:1"] {
+    for endpoint in ["http://a:1", "http://a:1/", "https://a:1", "http://[::1]:1", "unix:///x", "dns:///a:1"]
+    {
         let text = format!("{AUTH}plugins: [{{ name: p, endpoint: \"{endpoint}\" }}]");
         from_text(String::new(), &served(&text), []).unwrap();
     }
@@ -155,7 +159,7 @@ fn a_config_with_references_stays_off_the_network_unless_allowed() {
     plugin(
         &text("http://plugin:1", ""),
         "`config` holds references, which would go over the network in plaintext",
-        "use a Unix socket or a loopback address, or set `allow_plaintext: true`",
+        "use `https://`, a Unix socket or a loopback address, or set `allow_plaintext: true`",
     );
     for (endpoint, more) in [
         ("http://plugin:1", ", allow_plaintext: true"),

@@ -1,0 +1,133 @@
+//! Where the gateway never connects to, whoever asks for it: link-local addresses and those where clouds keep the
+//! credentials of machines (docs/protocol.md, section 5). Judged on the address that is dialled, not on the name:
+//! whoever answers for a name can answer anything.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+/// Metadata of AWS over IPv6; over IPv4 it is link-local, as that of most clouds.
+const AWS_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// Metadata of Alibaba Cloud.
+const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
+/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1).
+const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+
+/// What is said of an address that is not dialled.
+pub(crate) const DENIED: &str = "is link-local or serves a cloud's metadata, and is never dialled";
+
+/// Whether `address` may be dialled.
+pub(crate) fn allows(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => allows_v4(address),
+        IpAddr::V6(address) => {
+            let [prefix @ .., high, low] = address.segments();
+            let embedded = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+            let denied_behind_nat64 = prefix == NAT64 && !allows_v4(embedded);
+            !address.is_unicast_link_local() && address != AWS_METADATA && !denied_behind_nat64
+        }
+    }
+}
+
+fn allows_v4(address: Ipv4Addr) -> bool {
+    !address.is_link_local() && address != ALIBABA_METADATA
+}
+
+/// Whether `host`, as it stands in a URL, is an address that may not be dialled. A name is judged when it is resolved.
+pub(crate) fn denies_literal(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>().is_ok_and(|address| !allows(address))
+}
+
+/// The addresses of `host` that may be dialled, with those that may not after them.
+///
+/// # Errors
+/// The system's, when the name can't be resolved.
+pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Resolved> {
+    let found = tokio::net::lookup_host((host, port)).await?;
+    let (allowed, denied) = found.partition(|address| allows(address.ip()));
+    Ok(Resolved { allowed, denied })
+}
+
+/// What a name stands for.
+pub(crate) struct Resolved {
+    pub(crate) allowed: Vec<SocketAddr>,
+    pub(crate) denied: Vec<SocketAddr>,
+}
+
+/// Resolves for an HTTP client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resolver;
+
+impl reqwest::dns::Resolve for Resolver {
+    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        Box::pin(async move {
+            let Resolved { allowed, denied } = resolve(name.as_str(), 0).await?;
+            match denied.first() {
+                Some(denied) if allowed.is_empty() => {
+                    Err(format!("{} ({}) {DENIED}", name.as_str(), denied.ip()).into())
+                }
+                _ => Ok(Box::new(allowed.into_iter()) as reqwest::dns::Addrs),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_local_and_metadata_addresses_are_denied_in_every_form() {
+        for denied in [
+            "169.254.0.0",
+            "169.254.169.254",
+            "169.254.255.255",
+            "100.100.100.200",
+            "fe80::1",
+            "febf:ffff::1",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "::ffff:100.100.100.200",
+            "64:ff9b::a9fe:a9fe",
+        ] {
+            assert!(!allows(denied.parse().unwrap()), "{denied}");
+            assert!(denies_literal(denied) && denies_literal(&format!("[{denied}]")), "{denied}");
+        }
+    }
+
+    #[test]
+    fn their_neighbours_and_private_networks_are_allowed() {
+        for allowed in [
+            "169.253.255.255",
+            "169.255.0.0",
+            "100.100.100.199",
+            "127.0.0.1",
+            "10.0.0.1",
+            "192.168.0.1",
+            "::1",
+            "fec0::1",
+            "fd00:ec2::253",
+            "64:ff9b::a00:1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(allows(allowed.parse().unwrap()), "{allowed}");
+        }
+        assert!(!denies_literal("metadata.example.com"));
+    }
+
+    #[tokio::test]
+    async fn a_name_for_a_denied_address_is_told_apart_from_one_for_none() {
+        // The resolver of the system reads these as an address, as a name server's answer would be.
+        let resolved = resolve("2852039166", 80).await.unwrap();
+        assert!(resolved.allowed.is_empty());
+        assert_eq!(resolved.denied, ["169.254.169.254:80".parse().unwrap()]);
+        let resolved = resolve("localhost", 80).await.unwrap();
+        assert!(resolved.denied.is_empty() && !resolved.allowed.is_empty());
+
+        let asked = reqwest::dns::Resolve::resolve(&Resolver, "2852039166".parse().unwrap()).await;
+        let refused = asked.map(drop).expect_err("denied").to_string();
+        assert!(refused.contains("169.254.169.254") && refused.contains("never dialled"), "{refused}");
+    }
+}

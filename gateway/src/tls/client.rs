@@ -1,0 +1,102 @@
+//! Our side of connections that we make to a plugin.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier},
+    pki_types::ServerName,
+    sign::SingleCertAndKey,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::{
+    Watch,
+    files::{File, Files},
+    identity::OneIdentity,
+    material::Material,
+    provider,
+    reload::Reloaded,
+};
+use crate::config;
+
+/// Whom we take for the plugin, and as whom we come.
+pub(crate) struct Client {
+    reloaded: Arc<Reloaded<ClientConfig>>,
+    /// Stands in for the host's name.
+    server_name: Option<ServerName<'static>>,
+}
+
+impl Client {
+    /// For `plugin`; without `tls` the machine's CAs vouch for it, and we show no certificate.
+    ///
+    /// # Errors
+    /// One sentence that names the key and the file.
+    pub(crate) fn new(plugin: &str, tls: Option<&config::ClientTls>, watch: &Watch) -> Result<Self, String> {
+        let file = |key, path: Option<&PathBuf>| Some(File { key, path: path?.clone() });
+        let files = Files {
+            pair: tls.and_then(|tls| {
+                let chain = file("tls.cert_file", tls.cert_file.as_ref())?;
+                Some((chain, file("tls.key_file", tls.key_file.as_ref())?))
+            }),
+            ca: tls.and_then(|tls| file("tls.ca_file", tls.ca_file.as_ref())),
+        };
+        let server_name = match tls.and_then(|tls| tls.server_name.as_deref()) {
+            Some(name) => Some(server_name(name).ok_or("`tls.server_name` is no host's name")?),
+            None => None,
+        };
+        let platform = if files.ca.is_none() { Some(watch.platform_roots()?) } else { None };
+        let id: Option<Arc<str>> = tls.and_then(|tls| tls.spiffe_id.as_deref()).map(Into::into);
+        let make = move |material| client_config(material, platform.as_ref(), id.as_ref());
+        let reloaded = Arc::new(Reloaded::load(Some(plugin), files, make)?);
+        watch.add(&reloaded);
+        Ok(Client { reloaded, server_name })
+    }
+
+    /// The handshake with `host`, or whom the configuration names in its place; the caller sets the time limit.
+    ///
+    /// # Errors
+    /// What rustls says of the other end.
+    pub(crate) async fn connect<S>(&self, host: &ServerName<'static>, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = self.server_name.as_ref().unwrap_or(host).clone();
+        TlsConnector::from(self.reloaded.current()).connect(name, stream).await
+    }
+}
+
+/// A host as certificates name it; none: they can't.
+pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.to_owned()).ok()
+}
+
+fn client_config(
+    material: Material,
+    platform: Option<&Arc<RootCertStore>>,
+    id: Option<&Arc<str>>,
+) -> Result<ClientConfig, String> {
+    let unusable = |error: &dyn std::error::Error| format!("TLS can't be set up: {error}");
+    let roots =
+        material.ca.map(|ca| ca.roots).or_else(|| platform.cloned()).ok_or("`tls.ca_file` is missing")?;
+    let verifier: Arc<dyn ServerCertVerifier> = match id {
+        Some(id) => Arc::new(OneIdentity { id: Arc::clone(id), roots, provider: provider() }),
+        None => WebPkiServerVerifier::builder_with_provider(roots, provider())
+            .build()
+            .map_err(|error| unusable(&error))?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?
+        .dangerous() // of the two verifiers one is rustls's own, the other adds to what rustls checks
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match material.pair {
+        Some(pair) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.key))),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // On a resumed connection the plugin shows no certificate, and an identity that ended would go on.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}

@@ -1,0 +1,82 @@
+//! The files of one end of TLS, as bytes: what is in them, and whether that is what it was.
+
+use std::{fmt, fs, io::Read as _, path::PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A file that the configuration names.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    /// The key that names it.
+    pub(super) key: &'static str,
+    pub(super) path: PathBuf,
+}
+
+impl fmt::Display for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.key, self.path.display())
+    }
+}
+
+impl File {
+    /// Whole; else one sentence.
+    fn read(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        let read =
+            fs::File::open(&self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+        match read {
+            Err(error) => Err(format!("{self} can't be read: {error}")),
+            Ok(_) if bytes.len() as u64 > MAX_BYTES => Err(format!("{self} is larger than 1 MiB")),
+            Ok(_) => Ok(bytes),
+        }
+    }
+}
+
+/// The files that belong together: used all or not at all.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    /// The certificate chain of this end, and its key.
+    pub(super) pair: Option<(File, File)>,
+    /// Who may vouch for the other end.
+    pub(super) ca: Option<File>,
+}
+
+impl Files {
+    /// Reads them all; blocks.
+    pub(super) fn read(&self) -> Contents {
+        Contents {
+            pair: self.pair.as_ref().map(|(chain, key)| (chain.read(), key.read())),
+            ca: self.ca.as_ref().map(File::read),
+        }
+    }
+}
+
+/// What was in the files; secret.
+pub(super) struct Contents {
+    pub(super) pair: Option<(Content, Content)>,
+    pub(super) ca: Option<Content>,
+}
+
+/// A file's bytes, or the sentence that says why there are none.
+pub(super) type Content = Result<Vec<u8>, String>;
+
+impl Contents {
+    /// The same for the same contents, whatever the files' times and links are.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        let pair = self.pair.iter().flat_map(|(chain, key)| [chain, key]);
+        let mut hash = Sha256::new();
+        for content in pair.chain(&self.ca) {
+            let (kind, bytes) = match content {
+                Ok(bytes) => (0, bytes.as_slice()),
+                Err(sentence) => (1, sentence.as_bytes()),
+            };
+            hash.update([kind]);
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        }
+        hash.finalize().into()
+    }
+}

@@ -1,0 +1,129 @@
+//! From bytes to certificates that may be used: whole, of one pair, of their time. One sentence for each fault, with
+//! the key and the file to mend, and nothing of what a key file holds.
+
+use std::{sync::Arc, time::SystemTime};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+    sign::CertifiedKey,
+};
+
+use super::{
+    certificate::Facts,
+    files::{Contents, File, Files},
+    provider,
+};
+
+/// What one end of TLS has in hand.
+pub(super) struct Material {
+    /// Our own certificate with its chain and key.
+    pub(super) pair: Option<Pair>,
+    /// Who may vouch for the other end.
+    pub(super) ca: Option<Ca>,
+}
+
+pub(super) struct Pair {
+    pub(super) key: CertifiedKey,
+    pub(super) facts: Facts,
+}
+
+pub(super) struct Ca {
+    pub(super) roots: Arc<RootCertStore>,
+    /// Of the certificate among them that ends first.
+    pub(super) facts: Facts,
+}
+
+/// Checks what was read.
+///
+/// # Errors
+/// The first fault, as one sentence.
+pub(super) fn check(files: &Files, contents: Contents) -> Result<Material, String> {
+    let pair = match (&files.pair, contents.pair) {
+        (Some((chain_file, key_file)), Some((chain, key))) => {
+            Some(pair(chain_file, key_file, &chain?, &key?)?)
+        }
+        _ => None,
+    };
+    let ca = match (&files.ca, contents.ca) {
+        (Some(file), Some(content)) => Some(ca(file, &content?)?),
+        _ => None,
+    };
+    Ok(Material { pair, ca })
+}
+
+fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
+    let chain = certificates(chain_file, chain)?;
+    let facts = facts(chain_file, &chain)?.into_iter().next();
+    let facts = facts.ok_or_else(|| none_in(chain_file))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => {
+            format!("{key_file} holds no private key in PEM (PKCS#8, SEC1 or PKCS#1)")
+        }
+        // Not the error itself: it may show what the file holds.
+        _ => format!("{key_file} is no whole PEM file"),
+    })?;
+    let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            format!("{key_file} is not the key of the certificate in {chain_file}: replace both together")
+        }
+        _ => format!(
+            "{key_file} holds a key that can't be used: take RSA, ECDSA (P-256, P-384, P-521) or Ed25519"
+        ),
+    })?;
+    Ok(Pair { key, facts })
+}
+
+fn ca(file: &File, content: &[u8]) -> Result<Ca, String> {
+    let certificates = certificates(file, content)?;
+    let first_to_end = facts(file, &certificates)?.into_iter().min_by_key(|facts| facts.not_after);
+    let facts = first_to_end.ok_or_else(|| none_in(file))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots
+            .add(certificate)
+            .map_err(|error| format!("{file} holds a certificate that is no CA's: {error}"))?;
+    }
+    Ok(Ca { roots: Arc::new(roots), facts })
+}
+
+fn none_in(file: &File) -> String {
+    format!("{file} holds no certificate in PEM")
+}
+
+fn certificates(file: &File, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
+    all.map_err(|_| format!("{file} is no whole PEM file"))
+}
+
+fn facts(file: &File, certificates: &[CertificateDer<'_>]) -> Result<Vec<Facts>, String> {
+    let all = certificates.iter().map(Facts::of).collect::<Option<_>>();
+    all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509)"))
+}
+
+impl Facts {
+    /// Why it isn't valid now, as the end of a sentence; none: it is.
+    pub(super) fn untimely(&self) -> Option<String> {
+        let now = seconds_now();
+        if now > self.not_after {
+            Some(format!("ended on {}", self.until))
+        } else if now < self.not_before {
+            Some("is not valid yet".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Seconds until it ends; negative afterwards.
+    pub(super) fn seconds_left(&self) -> i64 {
+        self.not_after - seconds_now()
+    }
+}
+
+fn seconds_now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

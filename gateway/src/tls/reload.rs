@@ -1,0 +1,214 @@
+//! What is in force, and its replacement when the files change. The files' contents are compared, every 2 s
+//! (docs/decisions/0017-certificates-by-content.md): that works through links that are swapped and over file systems
+//! that tell nobody of a change. Whoever makes a connection takes no lock and reads no file.
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    certificate::Facts,
+    files::Files,
+    material::{self, Material},
+};
+
+/// How often the files are looked at.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A configuration of rustls that follows its files.
+pub(super) struct Reloaded<C> {
+    /// The plugin whose it is; none: the gateway's own listener.
+    plugin: Option<Arc<str>>,
+    files: Files,
+    make: Make<C>,
+    current: ArcSwap<InForce<C>>,
+    /// Fingerprint of the contents that were judged last, in force or not. Held by whoever looks.
+    judged: Mutex<[u8; 32]>,
+}
+
+type Make<C> = Box<dyn Fn(Material) -> Result<C, String> + Send + Sync>;
+
+struct InForce<C> {
+    config: Arc<C>,
+    pair: Option<Facts>,
+    ca: Option<Facts>,
+}
+
+impl<C: Send + Sync + 'static> Reloaded<C> {
+    /// Reads the files for the first time. A certificate that ended is taken, with a warning: what else the gateway
+    /// serves doesn't depend on it, and whoever it is shown to refuses it.
+    pub(super) fn load(
+        plugin: Option<&str>,
+        files: Files,
+        make: impl Fn(Material) -> Result<C, String> + Send + Sync + 'static,
+    ) -> Result<Self, String> {
+        let contents = files.read();
+        let judged = Mutex::new(contents.fingerprint());
+        let make: Make<C> = Box::new(make);
+        let first = in_force(material::check(&files, contents)?, &make)?;
+        if let Some((file, wrong)) = untimely(&files, &first) {
+            tracing::warn!(event = "certificate.untimely", plugin, "the certificate of {file} {wrong}");
+        }
+        let plugin = plugin.map(Into::into);
+        Ok(Reloaded { plugin, files, make, current: ArcSwap::from_pointee(first), judged })
+    }
+
+    /// For a connection that begins now.
+    pub(super) fn current(&self) -> Arc<C> {
+        Arc::clone(&self.current.load().config)
+    }
+
+    fn replace(&self, contents: super::files::Contents) -> Result<Arc<InForce<C>>, String> {
+        let fresh = in_force(material::check(&self.files, contents)?, &self.make)?;
+        if let Some((file, wrong)) = untimely(&self.files, &fresh) {
+            return Err(format!("the certificate of {file} {wrong}"));
+        }
+        let fresh = Arc::new(fresh);
+        self.current.store(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+}
+
+fn in_force<C>(material: Material, make: &Make<C>) -> Result<InForce<C>, String> {
+    let pair = material.pair.as_ref().map(|pair| pair.facts.clone());
+    let ca = material.ca.as_ref().map(|ca| ca.facts.clone());
+    Ok(InForce { config: Arc::new(make(material)?), pair, ca })
+}
+
+fn untimely<C>(files: &Files, fresh: &InForce<C>) -> Option<(String, String)> {
+    let wrong = fresh.pair.as_ref()?.untimely()?;
+    Some((files.pair.as_ref()?.0.to_string(), wrong))
+}
+
+/// Any [`Reloaded`].
+trait Follows: Send + Sync {
+    /// Reads the files and takes what they hold, if that is new and good; else says so, once. Blocks.
+    fn look(&self);
+
+    /// When what is in force ends.
+    fn expiries(&self) -> Vec<Expiry>;
+}
+
+impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
+    fn look(&self) {
+        let mut judged = match self.judged.try_lock() {
+            Ok(judged) => judged,
+            // A file system that hangs holds one look; more of them would only hang as well.
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let contents = self.files.read();
+        let fingerprint = contents.fingerprint();
+        if *judged == fingerprint {
+            return;
+        }
+        *judged = fingerprint;
+        let plugin = self.plugin.as_deref();
+        match self.replace(contents) {
+            Ok(fresh) => {
+                let names = fresh.pair.as_ref().map(|facts| &*facts.names);
+                let until = fresh.pair.as_ref().or(fresh.ca.as_ref()).map(|facts| &*facts.until);
+                tracing::info!(event = "certificate.reloaded", plugin, names, until, "certificates reloaded");
+            }
+            Err(error) => {
+                tracing::warn!(
+                    event = "certificate.refused",
+                    plugin,
+                    error,
+                    "the old certificates stay in force"
+                );
+            }
+        }
+    }
+
+    fn expiries(&self) -> Vec<Expiry> {
+        let current = self.current.load();
+        let expiry = |of_ca, facts: &Option<Facts>| {
+            let seconds_left = facts.as_ref()?.seconds_left();
+            Some(Expiry { plugin: self.plugin.clone(), of_ca, seconds_left })
+        };
+        expiry(false, &current.pair).into_iter().chain(expiry(true, &current.ca)).collect()
+    }
+}
+
+/// How long a certificate in force is still valid.
+#[derive(Debug, Clone)]
+pub struct Expiry {
+    /// The plugin that it is for; none: callers.
+    pub plugin: Option<Arc<str>>,
+    /// Whether it is the CA's that ends first, not our own.
+    pub of_ca: bool,
+    /// Negative when it has ended.
+    pub seconds_left: i64,
+}
+
+/// Everything that follows files. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Watch(Arc<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    all: Mutex<Vec<Weak<dyn Follows>>>,
+    platform: OnceLock<Result<Arc<RootCertStore>, String>>,
+}
+
+impl Watch {
+    /// Looks at `reloaded`'s files from now on, as long as somebody holds it.
+    pub(super) fn add<C: Send + Sync + 'static>(&self, reloaded: &Arc<Reloaded<C>>) {
+        let weak: Weak<Reloaded<C>> = Arc::downgrade(reloaded);
+        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Follows>> {
+        let mut all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|weak| weak.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes changed files into use until `stop`. Reads on threads that may block.
+    pub async fn follow(&self, stop: CancellationToken) {
+        let look = async {
+            loop {
+                tokio::time::sleep(EVERY).await;
+                for follows in self.all() {
+                    // Nobody waits for it: one that hangs holds up no other.
+                    drop(tokio::task::spawn_blocking(move || follows.look()));
+                }
+            }
+        };
+        tokio::select! {
+            () = look => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    /// When each certificate in force ends.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.all().iter().flat_map(|follows| follows.expiries()).collect()
+    }
+
+    /// The CAs that this machine trusts, read once.
+    pub(super) fn platform_roots(&self) -> Result<Arc<RootCertStore>, String> {
+        self.0.platform.get_or_init(platform_roots).clone()
+    }
+}
+
+fn platform_roots() -> Result<Arc<RootCertStore>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Machines hold certificates that no one can use; they don't make the others worse.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err("this machine trusts no CA: set `tls.ca_file`".to_owned());
+    }
+    Ok(Arc::new(roots))
+}
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;

@@ -1,0 +1,105 @@
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::*;
+
+fn plugin(tls: Option<serde_json::Value>) -> config::Plugin {
+    serde_json::from_value(json!({ "name": "guard", "tls": tls })).expect("a plugin")
+}
+
+/// A CA's file, for a client that needs one.
+fn ca() -> tempfile::NamedTempFile {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), certificate.pem()).expect("it can be written");
+    file
+}
+
+fn read(endpoint: &str, tls: Option<serde_json::Value>) -> Result<Target, String> {
+    parse(endpoint, &Security::new(&plugin(tls), &tls::Watch::default()))
+}
+
+#[tokio::test]
+async fn dialled_socket_sends_small_writes_at_once() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let authority = Authority::from_static("plugin");
+    let to = To::Name { host: "127.0.0.1".into(), port };
+    let tcp = Tcp { address: String::new(), authority, to, tls: None };
+    assert!(tcp.dial().await.expect("listening").nodelay().expect("a socket"));
+}
+
+#[test]
+fn endpoints_that_cannot_be_dialled_are_refused() {
+    for (endpoint, what) in [
+        ("unix://relative.sock", "not an absolute path"),
+        ("http://plugin", "without a port"),
+        ("http://plugin:70000", "without a port"),
+        ("http://plugin:7000/path", "a URL with a path"),
+        ("http://user@plugin:7000", "a URL with a user"),
+        ("dns:///plugin", "without a port"),
+        ("dns:///plugin:7000/path", "not a URL"),
+        ("dns:///user@plugin:7000", "a URL with a user"),
+        ("ftp://plugin:7000", "not of a known scheme"),
+        ("plugin:7000", "not of a known scheme"),
+    ] {
+        let said = read(endpoint, None).map(|_| ()).expect_err(endpoint);
+        assert!(said.starts_with(&format!("`{endpoint}` is {what}: ")), "{endpoint}: {said}");
+    }
+    let ca = ca();
+    for endpoint in ["unix:///run/a.sock", "http://plugin:7000", "http://[::1]:7000/", "https://plugin:7000"]
+    {
+        let target = read(endpoint, Some(json!({ "ca_file": ca.path() }))).expect(endpoint);
+        let Target::One(transport) = target else { panic!("{endpoint} is one address") };
+        assert_eq!(transport.address(), endpoint);
+    }
+}
+
+#[test]
+fn an_address_of_a_name_is_dialled_under_the_name() {
+    let ca = ca();
+    for (tls, scheme) in [(None, "http"), (Some(json!({ "ca_file": ca.path() })), "https")] {
+        let Target::Names(names) = read("dns:///guard.example.com:7000", tls).expect("a name") else {
+            panic!("a name has any number of addresses")
+        };
+        assert_eq!((&*names.host, names.port), ("guard.example.com", 7000));
+        assert_eq!(names.authority, "guard.example.com:7000");
+        for address in ["10.0.0.1:7000", "[fd00::1]:7000"] {
+            let at: SocketAddr = address.parse().expect("an address");
+            assert_eq!(of_address(&names, at).address(), format!("{scheme}://{address}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied() {
+    let denied = async |transport: Box<dyn Transport>| {
+        let error = transport.connect().await.map(|_| ()).expect_err("not dialled");
+        assert_eq!(error.cause, Cause::EgressDenied, "{error}");
+        assert!(error.detail.contains("169.254.169.254"), "{error}");
+    };
+    let Ok(Target::Names(names)) = read("dns:///guard:7000", None) else { panic!("a name") };
+    denied(of_address(&names, "169.254.169.254:7000".parse().expect("an address"))).await;
+    denied(of_address(&names, "[::ffff:169.254.169.254]:7000".parse().expect("an address"))).await;
+    // The system's resolver reads the number as that address.
+    let Ok(Target::One(one)) = read("http://2852039166:7000", None) else { panic!("a host") };
+    denied(one).await;
+}
+
+/// What the system says is given here: root, as which tests may run, may write to every socket.
+#[test]
+fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
+    let unix = Unix { address: String::new(), path: "/run/guard.sock".into() };
+    let error = unix.failed(&io::ErrorKind::PermissionDenied.into());
+    assert_eq!(error.cause, Cause::SocketPermission);
+    assert!(error.detail.contains("let the gateway's user or group write to /run/guard.sock"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_knows_is_told_apart() {
+    let Ok(Target::One(one)) = read("http://guard.invalid:7000", None) else { panic!("a host") };
+    let error = one.connect().await.map(|_| ()).expect_err("unknown");
+    assert_eq!(error.cause, Cause::NameUnresolved, "{error}");
+}
