@@ -6,18 +6,33 @@
 
 mod socket;
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    runtime::Runtime,
     sync::{mpsc, watch},
     task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use self::socket::{Address, Listener, Socket};
+
+/// Serves every proxy of the process.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("proxies")
+        .build()
+        .expect("threads can be started")
+});
 
 /// Bound of [`Proxy::wait_until`].
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,7 +92,8 @@ pub struct Traffic {
     pub passed_up: u64,
 }
 
-/// A proxy that runs on the test's own runtime. Dropped, it takes its connections with it.
+/// A proxy that runs on a thread of its own: a test that blocks does not stop it. Dropped, it takes its connections
+/// with it.
 pub struct Proxy {
     address: Address,
     /// Holds the Unix socket.
@@ -161,9 +177,15 @@ impl Proxy {
 
     /// Listens again, at the same address.
     pub async fn listen(&mut self) {
-        let listener = self.address.listen().await.expect("the address is free");
+        let mut address = self.address.clone();
+        let listening = RUNTIME.spawn(async move {
+            let listener = address.listen().await.expect("the address is free");
+            (address, listener)
+        });
+        let (address, listener) = listening.await.expect("it has just said why not");
+        self.address = address;
         let shared = Arc::clone(&self.shared);
-        self.accepting = Some(tokio::spawn(accept(listener, shared)));
+        self.accepting = Some(RUNTIME.spawn(accept(listener, shared)));
     }
 
     /// What went through so far.
