@@ -7,7 +7,12 @@ use hookgate::cli::{Cli, Exit};
 
 fn main() -> ExitCode {
     let exit = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime.block_on(Cli::parse().run()),
+        Ok(runtime) => {
+            let exit = runtime.block_on(Cli::parse().run());
+            // Dropped, it would wait for threads that are held up: by a name that nobody resolves, for one.
+            runtime.shutdown_background();
+            exit
+        }
         Err(error) => Exit::failure(format!("the runtime could not be started: {error}")),
     };
     exit.report()

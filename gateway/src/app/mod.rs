@@ -102,12 +102,14 @@ impl App {
         Ok(App { config: loaded.config, gateway, clients, shared })
     }
 
-    /// Runs until SIGTERM or Ctrl-C, then drains.
+    /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
+    /// doesn't return.
     ///
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
-        let (clients, signals) = (self.clients.clone(), drain::Signals::listen());
+        let longest = drain::longest(&self.config.drain);
+        let (clients, signals) = (self.clients.clone(), drain::Signals::listen(longest));
         let bound = self.bind().await?;
         let started = tokio::select! {
             started = bound.start() => started.map(Some),
@@ -140,9 +142,9 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
         let connections = lifecycle.connections.clone();
-        tokio::spawn(server::serve(data, edge, lifecycle.goaway.clone(), connections));
+        tokio::spawn(server::serve(data, edge, lifecycle.of_data(), connections));
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
-        tokio::spawn(server::serve(ops, edge, lifecycle.ended.clone(), TaskTracker::new()));
+        tokio::spawn(server::serve(ops, edge, lifecycle.of_ops(), TaskTracker::new()));
         tracing::info!(%data_addr, %ops_addr, "listening");
 
         for client in &self.clients {
@@ -231,6 +233,16 @@ struct Lifecycle {
     ended: CancellationToken,
     /// The data port's connections.
     connections: TaskTracker,
+}
+
+impl Lifecycle {
+    fn of_data(&self) -> server::Drain {
+        server::Drain { soon: self.draining.clone(), goaway: self.goaway.clone() }
+    }
+
+    fn of_ops(&self) -> server::Drain {
+        server::Drain { goaway: self.ended.clone(), ..server::Drain::default() }
+    }
 }
 
 /// The value, or its problems added to `problems`.

@@ -29,7 +29,7 @@ async fn connected(patience: Patience) -> (TcpStream, mpsc::Receiver<()>, JoinHa
     let client = client.connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let (held, released) = mpsc::channel(1);
-    let serving = tokio::spawn(connection(stream, Large(held), CancellationToken::new(), patience));
+    let serving = tokio::spawn(connection(stream, Large(held), Drain::default(), patience));
     (client, released, serving)
 }
 
