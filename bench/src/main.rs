@@ -9,6 +9,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Parser, Subcommand};
 
 mod load;
+mod memory;
 mod process;
 mod report;
 mod role;
@@ -27,6 +28,9 @@ struct Arguments {
     /// Measures only what has this in its name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Measures memory under the largest payloads instead.
+    #[arg(long)]
+    memory: bool,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -72,13 +76,24 @@ async fn main() -> ExitCode {
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn bench(arguments: &Arguments) -> Result<(), Failed> {
+    let json = if arguments.memory { memory(arguments).await? } else { cost(arguments).await? };
+    if let Some(file) = &arguments.json {
+        std::fs::write(file, json)
+            .map_err(|error| format!("{} can't be written: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+async fn memory(arguments: &Arguments) -> Result<String, Failed> {
+    let soaks = memory::run_all(arguments.quick).await?;
+    memory::print(&soaks);
+    Ok(serde_json::to_string_pretty(&soaks)? + "\n")
+}
+
+async fn cost(arguments: &Arguments) -> Result<String, Failed> {
     let pace = if arguments.quick { QUICK } else { FULL };
     let rows = scenario::run_all(pace, &arguments.only).await?;
     let report = report::Report::new(rows, arguments.quick);
     report.print();
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, report.to_json()?)
-            .map_err(|error| format!("{} can't be written: {error}", file.display()))?;
-    }
-    Ok(())
+    report.to_json()
 }

@@ -51,6 +51,17 @@ impl Process {
     }
 }
 
+impl Process {
+    /// A size of `/proc/PID/status`, by its name with the colon, in bytes (proc_pid_status(5)).
+    pub(crate) fn memory(&self, name: &str) -> Result<u64, Failed> {
+        let file = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(&file)?;
+        let kib = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        let kib: u64 = kib.ok_or_else(|| format!("{file} has no {name}"))?.parse()?;
+        Ok(kib << 10)
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // Nobody is left to be told.

@@ -3,7 +3,7 @@
 use std::{cell::Cell, path::Path, time::Duration};
 
 use hookgate_sdk::agent::{Claims, Signer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Failed, Pace, load::Target, process::Process, report::Row, role::NAMES};
 
@@ -76,12 +76,13 @@ async fn through_gateway(
         running.push(Process::start(&["plugin", &number.to_string(), &address]).await?);
     }
     let file = directory.join("hookgate.yaml");
-    std::fs::write(&file, config(&running))?; // JSON is YAML
+    std::fs::write(&file, config(&running).to_string())?; // JSON is YAML
     let gateway = Process::start(&["gateway", &file.display().to_string()]).await?;
     measure(name, &gateway, token, pace).await
 }
 
-fn config(plugins: &[Process]) -> String {
+/// A gateway before these plugins.
+pub(crate) fn config(plugins: &[Process]) -> Value {
     let entries = plugins.iter().zip(NAMES);
     let listed: Vec<_> =
         entries.map(|(plugin, name)| json!({ "name": name, "endpoint": plugin.address })).collect();
@@ -95,17 +96,16 @@ fn config(plugins: &[Process]) -> String {
         "keys": [{ "alg": "HS256", "secret": SECRET }],
         "tenants": ["acme"],
     });
-    let config = json!({
+    json!({
         "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0" },
         "auth": { "issuers": [issuer] },
         "tenants": { "list": [{ "id": "acme" }] },
         "plugins": listed,
         "bindings": bindings,
-    });
-    config.to_string()
+    })
 }
 
-fn token() -> Result<String, Failed> {
+pub(crate) fn token() -> Result<String, Failed> {
     let claims = Claims {
         issuer: "https://id.example.com".into(),
         audience: "hookgate".into(),

@@ -23,3 +23,23 @@ fn a_quick_run_measures_every_scenario_and_writes_the_numbers() {
         assert!(table.contains(row["name"].as_str().expect("a row has a name")), "{table}");
     }
 }
+
+/// Of docs/performance.md.
+const STATED_FACTOR: f64 = 5.0;
+
+#[test]
+fn memory_under_the_largest_payloads_stays_within_ten_times_what_is_stated() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("memory.json");
+    let bench = Command::new(env!("CARGO_BIN_EXE_hookgate-bench"))
+        .args(["--memory", "--quick", "--json"])
+        .arg(&file)
+        .output()
+        .expect("it can be run");
+    assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
+    let soaks: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let soak = &soaks[0];
+    assert!(soak["answered"].as_u64().is_some_and(|answered| answered > 1), "{soak}");
+    assert!(soak["refused"].as_u64().is_some_and(|refused| refused > 0), "the limit was reached: {soak}");
+    assert!(soak["factor"].as_f64().is_some_and(|factor| factor < 10.0 * STATED_FACTOR), "{soak}");
+}

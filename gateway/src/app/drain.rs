@@ -1,18 +1,23 @@
 //! From the signal to the exit (docs/protocol.md, section 6, drain): readiness off, some more service, GOAWAY, calls
 //! given up, observers and Shutdown.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, process, sync::Arc, thread, time::Duration};
 
 use futures::future::join_all;
 use tokio::{
+    runtime,
     signal::unix::{SignalKind, signal as listen},
     sync::Semaphore,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::Lifecycle;
-use crate::{config::Config, ingress::call::Gateway, upstream::PluginClient};
+use crate::{
+    config::{self, Config},
+    ingress::call::Gateway,
+    upstream::PluginClient,
+};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
 const LAST: Duration = Duration::from_secs(4);
@@ -23,29 +28,29 @@ const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
 const OBSERVERS: Duration = Duration::from_millis(1500);
 
+/// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
+const MARGIN: Duration = Duration::from_millis(250);
+/// Exit code of a process that was ended over its head.
+const HELD_UP: i32 = 1;
+
+/// How long it may take from the first signal to the end of the process.
+pub(super) fn longest(config: &config::Drain) -> Duration {
+    config.grace.0.saturating_add(config.finish.0).saturating_add(LAST)
+}
+
 /// The requests to end the process, SIGTERM or Ctrl-C, that nobody has taken yet. It listens from when it is made, so
 /// that none is lost between two who wait.
 pub(super) struct Signals(Arc<Semaphore>);
 
 impl Signals {
-    pub(super) fn listen() -> Self {
+    /// The process ends `longest` after the first signal, whoever still works or hangs.
+    ///
+    /// Signals have a thread and a runtime of their own, which wait for nothing else: every thread of the gateway's own
+    /// runtime can be held up, by a log that nobody reads for one.
+    pub(super) fn listen(longest: Duration) -> Self {
         let asked = Arc::new(Semaphore::new(0));
-        match (listen(SignalKind::terminate()), listen(SignalKind::interrupt())) {
-            (Ok(mut terminate), Ok(mut interrupt)) => {
-                let asked = Arc::clone(&asked);
-                tokio::spawn(async move {
-                    loop {
-                        tokio::select! {
-                            _ = terminate.recv() => {}
-                            _ = interrupt.recv() => {}
-                        }
-                        asked.add_permits(1);
-                    }
-                });
-            }
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
-            }
+        if let Err(error) = watch(Arc::clone(&asked), longest) {
+            tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
         }
         Signals(asked)
     }
@@ -54,6 +59,34 @@ impl Signals {
     pub(super) async fn next(&self) {
         self.0.acquire().await.expect("the semaphore is never closed").forget();
     }
+}
+
+fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _within = runtime.enter();
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
+    };
+    let watch = async move {
+        let mut left = longest;
+        let mut end = None;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
+                    // Says nothing: what holds it up may be the log.
+                    process::exit(HELD_UP);
+                }
+            }
+            asked.add_permits(1);
+            let by = Instant::now() + left + MARGIN;
+            end = Some(end.map_or(by, |end: Instant| end.min(by)));
+            // A second one ends a drain; telemetry alone still gets its time.
+            left = TELEMETRY;
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch)).map(drop)
 }
 
 /// Drains; returns when nothing is left to do or its time is over.
@@ -69,6 +102,7 @@ pub(super) async fn run(
     health.set_service_status("", ServingStatus::NotServing).await;
     sleep(config.drain.grace.0).await;
 
+    tracing::info!("no more calls are taken");
     lifecycle.goaway.cancel();
     lifecycle.connections.close();
     let end = Instant::now() + config.drain.finish.0 + LAST - TELEMETRY;
@@ -92,12 +126,21 @@ pub(super) async fn let_go(clients: &[Arc<PluginClient>]) {
     shut_down(clients, Instant::now() + LAST).await;
 }
 
-/// Tells the plugins by `end`, in the reverse order of their initialisation.
+/// Tells the plugins by `end`, in the reverse order of their initialisation. One that doesn't answer holds the next one
+/// up for its share of the time, and may still answer until the end.
 async fn shut_down(clients: &[Arc<PluginClient>], end: Instant) {
     let mut initialised: Vec<_> =
         clients.iter().filter_map(|client| Some((client.initialised_at()?, client))).collect();
     initialised.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let mut waiting = (1..=u32::try_from(initialised.len()).unwrap_or(u32::MAX)).rev();
+    let mut unanswered = Vec::new();
     for (_, client) in initialised {
-        client.shutdown(end.saturating_duration_since(Instant::now())).await;
+        let left = end.saturating_duration_since(Instant::now());
+        let mut answered = Box::pin(client.shutdown(left));
+        let share = left / waiting.next().unwrap_or(1);
+        if timeout(share, &mut answered).await.is_err() {
+            unanswered.push(answered);
+        }
     }
+    join_all(unanswered).await;
 }

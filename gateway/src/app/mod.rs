@@ -111,12 +111,14 @@ impl App {
         Ok(App { config: loaded.config, gateway, clients, shared, tls, certificates })
     }
 
-    /// Runs until SIGTERM or Ctrl-C, then drains.
+    /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
+    /// doesn't return.
     ///
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
-        let (clients, signals) = (self.clients.clone(), drain::Signals::listen());
+        let longest = drain::longest(&self.config.drain);
+        let (clients, signals) = (self.clients.clone(), drain::Signals::listen(longest));
         let bound = self.bind().await?;
         let started = tokio::select! {
             started = bound.start() => started.map(Some),
@@ -153,11 +155,11 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
         let connections = lifecycle.connections.clone();
-        tokio::spawn(server::serve(data, self.tls.clone(), edge, lifecycle.goaway.clone(), connections));
+        tokio::spawn(server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections));
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
-        tokio::spawn(server::serve(ops, None, edge, lifecycle.ended.clone(), TaskTracker::new()));
+        tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         match admin {
-            Some(listener) => self.serve_admin(listener, &readiness, lifecycle.ended.clone()),
+            Some(listener) => self.serve_admin(listener, &readiness, lifecycle.to_the_end()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let admin_addr = admin_addr.map(tracing::field::display);
@@ -173,11 +175,11 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
-    fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, ended: CancellationToken) {
+    fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, drain: server::Drain) {
         let plugins = Registered::all(&self.config, &self.clients);
         let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness), plugins);
         let edge = AdminEdge(Arc::new(admin));
-        tokio::spawn(server::serve(listener, self.tls.clone(), edge, ended, TaskTracker::new()));
+        tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
 }
 
@@ -258,6 +260,16 @@ struct Lifecycle {
     ended: CancellationToken,
     /// The data port's connections.
     connections: TaskTracker,
+}
+
+impl Lifecycle {
+    fn of_data(&self) -> server::Drain {
+        server::Drain { soon: self.draining.clone(), goaway: self.goaway.clone() }
+    }
+
+    fn to_the_end(&self) -> server::Drain {
+        server::Drain { goaway: self.ended.clone(), ..server::Drain::default() }
+    }
 }
 
 /// The value, or its problems added to `problems`.

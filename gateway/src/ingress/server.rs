@@ -5,7 +5,7 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::BytesMut;
-use http::{Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -44,6 +44,22 @@ const PING_WITHIN: Duration = Duration::from_secs(10);
 /// After accept fails (too many open files), wait so long.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long a connection may take to begin its request when no more are taken: one that was made just before is not
+/// hung up on with its request on the way.
+const LAST_START: Duration = Duration::from_millis(300);
+/// How long connections are still accepted then.
+const LAST_ACCEPTED: Duration = Duration::from_millis(50);
+
+/// The end of a listener, in two steps.
+#[derive(Debug, Clone, Default)]
+pub struct Drain {
+    /// Answers over HTTP/1.1 close their connection, so that at `goaway` no request is on its way over an old one, which
+    /// nothing but an error could answer.
+    pub soon: CancellationToken,
+    /// No more connections; those there finish their calls.
+    pub goaway: CancellationToken,
+}
+
 /// Answers requests; never fails.
 pub trait Edge: Clone + Send + 'static {
     /// Answers one request.
@@ -56,12 +72,18 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<tls::Server>,
     edge: impl Edge,
-    drain: CancellationToken,
+    drain: Drain,
     connections: TaskTracker,
 ) {
+    let last = async {
+        drain.goaway.cancelled().await;
+        // Those that the system has accepted already would be reset with the listener.
+        tokio::time::sleep(LAST_ACCEPTED).await;
+    };
+    let mut last = std::pin::pin!(last);
     loop {
         let accepted = tokio::select! {
-            () = drain.cancelled() => return,
+            () = &mut last => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -80,7 +102,7 @@ async fn connection(
     stream: TcpStream,
     tls: Option<tls::Server>,
     edge: impl Edge,
-    drain: CancellationToken,
+    drain: Drain,
     patience: Patience,
 ) {
     // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
@@ -91,7 +113,7 @@ async fn connection(
     let begun = tokio::select! {
         biased;
         begun = timeout(patience.headers, begin(stream, tls)) => begun,
-        () = drain.cancelled() => return,
+        () = drain.last_start() => return,
     };
     let stream = match begun {
         Ok(Ok(stream)) => TokioIo::new(stream),
@@ -107,16 +129,26 @@ async fn connection(
 
     let unsent = Arc::new(Unsent::default());
     let answers = Arc::clone(&unsent);
+    let soon = drain.soon.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (edge, answers) = (edge.clone(), Arc::clone(&answers));
-        async move { Ok::<_, Infallible>(answers.watch(edge.answer(with_body(request)).await)) }
+        let (edge, answers, soon) = (edge.clone(), Arc::clone(&answers), soon.clone());
+        async move {
+            let closes = request.version() < Version::HTTP_2;
+            let mut answer = edge.answer(with_body(request)).await;
+            if closes && soon.is_cancelled() {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answers.watch(answer))
+        }
     });
     let builder = builder(patience);
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let served = async {
         tokio::select! {
+            biased;
+            // First: told to shut down before it has looked at what the request begins with, it just ends.
             ended = connection.as_mut() => return ended,
-            () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+            () = drain.goaway.cancelled() => connection.as_mut().graceful_shutdown(),
         }
         connection.await
     };
@@ -125,6 +157,13 @@ async fn connection(
             tracing::debug!(error = %error, "a connection broke off");
         },
         () = unsent.overdue(patience.answer) => tracing::debug!("a client did not take its answer"),
+    }
+}
+
+impl Drain {
+    async fn last_start(&self) {
+        self.goaway.cancelled().await;
+        tokio::time::sleep(LAST_START).await;
     }
 }
 

@@ -236,7 +236,7 @@ const HEAD: &str = "# Failure matrix
 
 Written by `tests/tests/it/failure_matrix.rs` from the answers of a running gateway; `HOOKGATE_REGENERATE=1 cargo test -p
 hookgate-tests failure_matrix` writes it anew. Every row was observed at all four extension points, over TCP, over Unix
-sockets, and with several endpoints of which one is dead, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
+sockets, over TLS, and with several endpoints of which one is dead, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
 patches the payload and one that is called later, or is not. Answers are HTTP's; over gRPC a block is an OK answer and an error
 is the status of [errors.md](errors.md).
 ";

@@ -1,7 +1,7 @@
 //! What the failure matrix runs on: a plugin for each way to behave, and one gateway with a tenant for each kind of
 //! binding and case. Every chain is a plugin that patches, the step in question, and a witness.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use hookgate::{
     point::Point,
@@ -15,6 +15,7 @@ use hookgate_proto::{
     },
 };
 use hookgate_tests::{
+    ca::Ca,
     fake::{Act, Builder, FakePlugin, Handshake, POINTS, Patch, Wire, notice},
     gateway::{Gateway, Setup},
 };
@@ -39,12 +40,17 @@ const NOTICES_LIMIT: usize = 8 << 10;
 pub(crate) enum Transport {
     Tcp,
     Unix,
+    Tls,
     /// Over TCP and a Unix socket at once, and with a third endpoint at which nobody listens.
     Several,
 }
 
 /// All of them.
-pub(crate) const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Several];
+pub(crate) const TRANSPORTS: [Transport; 4] =
+    [Transport::Tcp, Transport::Unix, Transport::Tls, Transport::Several];
+
+/// Vouches for every plugin over TLS.
+static AUTHORITY: LazyLock<Ca> = LazyLock::new(Ca::new);
 
 /// A plugin and, where it has several endpoints, its other one.
 pub(crate) struct Started {
@@ -53,16 +59,19 @@ pub(crate) struct Started {
 }
 
 impl Transport {
-    async fn start(self, plugin: Builder) -> Started {
+    /// Starts `plugin`; of several endpoints the first.
+    pub(crate) async fn start(self, plugin: Builder) -> FakePlugin {
         match self {
-            Transport::Tcp => Started { plugin: plugin.start().await, twin: None },
-            Transport::Unix => Started { plugin: plugin.start_unix().await, twin: None },
-            Transport::Several => {
-                let plugin = plugin.start().await;
-                let twin = plugin.twin_unix().await;
-                Started { plugin, twin: Some(twin) }
-            }
+            Transport::Tcp | Transport::Several => plugin.start().await,
+            Transport::Unix => plugin.start_unix().await,
+            Transport::Tls => plugin.start_tls(&AUTHORITY).await,
         }
+    }
+
+    async fn start_all(self, plugin: Builder) -> Started {
+        let plugin = self.start(plugin).await;
+        let twin = if self == Transport::Several { Some(plugin.twin_unix().await) } else { None };
+        Started { plugin, twin }
     }
 }
 
@@ -256,7 +265,7 @@ impl Rig {
         .into_iter()
         .chain(cases.map(|case| (behaving(case.plugin()), members(case))))
         {
-            let plugin = transport.start(plugin).await;
+            let plugin = transport.start_all(plugin).await;
             setup = plugin.registered(setup, &members);
             plugins.push(plugin);
         }

@@ -1,0 +1,380 @@
+//! A bad network between the gateway and a plugin: passes bytes on, late, in drips, or not at all, loses the far end
+//! without a word, resets, refuses. It knows nothing of what the bytes mean, so it stands before plain HTTP/2 and TLS
+//! alike, on TCP and on Unix sockets, of which the latter know no reset: their connections just end.
+//!
+//! The gateway is above, the plugin below: *down* is the way of a request, *up* the way of a reply.
+
+mod socket;
+
+use std::{
+    fmt, io,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    runtime::Runtime,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use self::socket::{Address, Listener, Socket};
+
+/// Serves every proxy of the process.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("proxies")
+        .build()
+        .expect("threads can be started")
+});
+
+/// Bound of [`Proxy::wait_until`].
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pieces of one direction on their way; more are not read.
+const ON_THEIR_WAY: usize = 256;
+
+/// What becomes of the bytes of one direction. A change holds for connections that are there, too; what was read
+/// before it stays on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// They are passed on.
+    Pass,
+    /// They are passed on so much later, in order.
+    Late(Duration),
+    /// They are passed on so many at a time, with this pause before each time.
+    Drip(usize, Duration),
+    /// They are read and thrown away, and their end with them: the far side has vanished without FIN or RST.
+    Vanish,
+    /// They are not read: the sender's buffers fill.
+    Stop,
+}
+
+/// What becomes of new connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// So many are reset before anything is read.
+    Reset(u64),
+}
+
+/// What the proxy does; read by every connection.
+#[derive(Debug, Clone, Copy)]
+struct Script {
+    down: Flow,
+    up: Flow,
+    door: Door,
+    /// Goes up by one whenever connections are reset or lost; each has the age of when it was accepted.
+    age: u64,
+    /// Connections of an earlier age are reset.
+    reset_before: u64,
+    /// To connections of an earlier age the far end has vanished.
+    lost_before: u64,
+}
+
+/// What went through so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Bytes taken from the gateway, passed on or not.
+    pub taken_down: u64,
+    /// Bytes that the plugin was sent.
+    pub passed_down: u64,
+    /// Bytes taken from the plugin, passed on or not.
+    pub taken_up: u64,
+    /// Bytes that the gateway was sent.
+    pub passed_up: u64,
+}
+
+/// A proxy that runs on a thread of its own: a test that blocks does not stop it. Dropped, it takes its connections
+/// with it.
+pub struct Proxy {
+    address: Address,
+    /// Holds the Unix socket.
+    _directory: Option<TempDir>,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    plugin: Address,
+    script: watch::Sender<Script>,
+    traffic: watch::Sender<Traffic>,
+}
+
+impl Proxy {
+    /// A proxy before the plugin at this endpoint, of the same kind of socket; it passes everything on.
+    pub async fn before(endpoint: &str) -> Self {
+        let (plugin, address, directory) = Address::pair(endpoint);
+        let (flow, door) = (Flow::Pass, Door::Open);
+        let script = Script { down: flow, up: flow, door, age: 0, reset_before: 0, lost_before: 0 };
+        let (script, traffic) = (watch::Sender::new(script), watch::Sender::default());
+        let shared = Arc::new(Shared { plugin, script, traffic });
+        let mut proxy = Proxy { address, _directory: directory, shared, accepting: None };
+        proxy.listen().await;
+        proxy
+    }
+
+    /// The plugin's endpoint with the proxy in its place; `scheme` is that of TCP endpoints.
+    pub fn endpoint(&self, scheme: &str) -> String {
+        match &self.address {
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            Address::Unix(path) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// Has requests flow like this.
+    pub fn down(&self, flow: Flow) {
+        self.shared.script.send_modify(|script| script.down = flow);
+    }
+
+    /// Has replies flow like this.
+    pub fn up(&self, flow: Flow) {
+        self.shared.script.send_modify(|script| script.up = flow);
+    }
+
+    /// Has both flow like this.
+    pub fn both(&self, flow: Flow) {
+        self.down(flow);
+        self.up(flow);
+    }
+
+    /// Resets every connection there is.
+    pub fn reset(&self) {
+        self.shared.script.send_modify(|script| {
+            script.age += 1;
+            script.reset_before = script.age;
+        });
+    }
+
+    /// Has the far end of every connection there is vanish; new ones are not concerned.
+    pub fn lose(&self) {
+        self.shared.script.send_modify(|script| {
+            script.age += 1;
+            script.lost_before = script.age;
+        });
+    }
+
+    /// Resets the next connections, so many, before anything is read of them.
+    pub fn reset_next(&self, connections: u64) {
+        let door = if connections == 0 { Door::Open } else { Door::Reset(connections) };
+        self.shared.script.send_modify(|script| script.door = door);
+    }
+
+    /// Closes the listener; connections stay.
+    pub async fn refuse(&mut self) {
+        let accepting = self.accepting.take().expect("it listens");
+        accepting.abort();
+        let _ = accepting.await; // aborted, as asked for
+        self.address.clean_up();
+    }
+
+    /// Listens again, at the same address.
+    pub async fn listen(&mut self) {
+        let mut address = self.address.clone();
+        let listening = RUNTIME.spawn(async move {
+            let listener = address.listen().await.expect("the address is free");
+            (address, listener)
+        });
+        let (address, listener) = listening.await.expect("it has just said why not");
+        self.address = address;
+        let shared = Arc::clone(&self.shared);
+        self.accepting = Some(RUNTIME.spawn(accept(listener, shared)));
+    }
+
+    /// What went through so far.
+    pub fn traffic(&self) -> Traffic {
+        *self.shared.traffic.borrow()
+    }
+
+    /// Waits until so much went through.
+    ///
+    /// # Panics
+    /// After 10 s, naming what did.
+    pub async fn wait_until(&self, condition: impl FnMut(&Traffic) -> bool) -> Traffic {
+        let mut traffic = self.shared.traffic.subscribe();
+        match timeout(PATIENCE, traffic.wait_for(condition)).await {
+            Ok(met) => *met.expect("the proxy holds the sender"),
+            Err(_) => panic!("not within {PATIENCE:?}; so far {:?}", self.traffic()),
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
+        self.reset();
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy {{ {:?} before {:?}: {:?} }}", self.address, self.shared.plugin, self.traffic())
+    }
+}
+
+async fn accept(listener: Listener, shared: Arc<Shared>) {
+    loop {
+        let Ok(gateway) = listener.accept().await else {
+            continue; // it went away before it was accepted
+        };
+        shared.traffic.send_modify(|traffic| traffic.connections += 1);
+        let mut is_reset = false;
+        shared.script.send_if_modified(|script| {
+            if let Door::Reset(left) = script.door {
+                is_reset = true;
+                script.door = if left > 1 { Door::Reset(left - 1) } else { Door::Open };
+            }
+            is_reset
+        });
+        if is_reset {
+            gateway.reset_on_drop();
+            continue;
+        }
+        // Not part of this task: connections outlive the listener.
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move { shared.connection(gateway).await });
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Down,
+    Up,
+}
+
+impl Shared {
+    /// Serves one connection; it ends by a reset when one is asked for or the plugin can't be reached.
+    async fn connection(&self, mut gateway: Box<dyn Socket>) {
+        let mut script = self.script.subscribe();
+        let age = script.borrow().age;
+        let was_reset = tokio::select! {
+            relayed = self.relay(&mut gateway, age) => relayed.is_err(),
+            _ = script.wait_for(|script| script.reset_before > age) => true,
+        };
+        if was_reset {
+            gateway.reset_on_drop();
+        }
+    }
+
+    /// Returns when both directions have ended; fails when the plugin can't be reached.
+    async fn relay(&self, gateway: &mut Box<dyn Socket>, age: u64) -> io::Result<()> {
+        let flows = |script: &Script| !matches!(script.flow(Way::Down, age), Flow::Stop | Flow::Vanish);
+        let mut script = self.script.subscribe();
+        // What is lost from the beginning never reaches the plugin, not even as a connection.
+        let _ = script.wait_for(flows).await;
+        let plugin = self.plugin.dial().await?;
+        let (from_gateway, to_gateway) = tokio::io::split(gateway);
+        let (from_plugin, to_plugin) = tokio::io::split(plugin);
+        let (down, up) = (mpsc::channel(ON_THEIR_WAY), mpsc::channel(ON_THEIR_WAY));
+        tokio::join!(
+            self.take(Way::Down, age, from_gateway, down.0),
+            self.pass_on(Way::Down, age, to_plugin, down.1),
+            self.take(Way::Up, age, from_plugin, up.0),
+            self.pass_on(Way::Up, age, to_gateway, up.1),
+        );
+        Ok(())
+    }
+
+    /// Reads to the end, or for ever where the end is lost.
+    async fn take(
+        &self,
+        way: Way,
+        age: u64,
+        mut from: impl AsyncRead + Unpin,
+        pieces: mpsc::Sender<(Instant, Bytes)>,
+    ) {
+        let mut script = self.script.subscribe();
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let flow = script.borrow_and_update().flow(way, age);
+            let read = tokio::select! {
+                biased;
+                _ = script.changed() => continue,
+                read = from.read(&mut buffer), if flow != Flow::Stop => read.unwrap_or(0),
+            };
+            self.count(way, read, Traffic::taken);
+            let due = match flow {
+                Flow::Late(delay) => Instant::now() + delay,
+                _ => Instant::now(),
+            };
+            match (flow, read) {
+                (Flow::Vanish, 0) => std::future::pending().await,
+                (Flow::Vanish, _) => {}
+                (_, 0) => return,
+                _ if pieces.send((due, Bytes::copy_from_slice(&buffer[..read]))).await.is_err() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Writes what was taken, then its end.
+    async fn pass_on(
+        &self,
+        way: Way,
+        age: u64,
+        mut to: impl AsyncWrite + Unpin,
+        mut pieces: mpsc::Receiver<(Instant, Bytes)>,
+    ) {
+        while let Some((due, mut piece)) = pieces.recv().await {
+            sleep_until(due).await;
+            while !piece.is_empty() {
+                let flow = self.script.borrow().flow(way, age);
+                let most = if let Flow::Drip(most, pause) = flow {
+                    sleep(pause).await;
+                    most.max(1)
+                } else {
+                    piece.len()
+                };
+                let part = piece.split_to(most.min(piece.len()));
+                if to.write_all(&part).await.is_err() {
+                    return; // the other end is gone; what is left has nobody to go to
+                }
+                self.count(way, part.len(), Traffic::passed);
+            }
+        }
+        let _ = to.shutdown().await;
+    }
+
+    fn count(&self, way: Way, bytes: usize, counter: fn(&mut Traffic, Way) -> &mut u64) {
+        self.traffic.send_modify(|traffic| *counter(traffic, way) += bytes as u64);
+    }
+}
+
+impl Script {
+    /// For a connection of this age.
+    fn flow(&self, way: Way, age: u64) -> Flow {
+        match way {
+            _ if age < self.lost_before => Flow::Vanish,
+            Way::Down => self.down,
+            Way::Up => self.up,
+        }
+    }
+}
+
+impl Traffic {
+    fn taken(&mut self, way: Way) -> &mut u64 {
+        match way {
+            Way::Down => &mut self.taken_down,
+            Way::Up => &mut self.taken_up,
+        }
+    }
+
+    fn passed(&mut self, way: Way) -> &mut u64 {
+        match way {
+            Way::Down => &mut self.passed_down,
+            Way::Up => &mut self.passed_up,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

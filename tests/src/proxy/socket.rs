@@ -1,0 +1,96 @@
+//! The proxy's sockets: TCP and Unix alike, and how each is made.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+};
+
+#[derive(Debug, Clone)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// One end of a connection.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Has it end by RST rather than FIN, where there is such a thing.
+    fn reset_on_drop(&self) {}
+}
+
+impl Socket for UnixStream {}
+
+impl Socket for TcpStream {
+    fn reset_on_drop(&self) {
+        self.set_zero_linger().expect("the socket is ours");
+    }
+}
+
+impl Listener {
+    pub(super) async fn accept(&self) -> io::Result<Box<dyn Socket>> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Listener::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+impl Address {
+    /// The plugin's address, and a free one of the same kind; a Unix socket's goes with its directory.
+    pub(super) fn pair(endpoint: &str) -> (Self, Self, Option<TempDir>) {
+        if let Some(path) = endpoint.strip_prefix("unix://") {
+            let directory = tempfile::Builder::new().prefix("hg").tempdir();
+            let directory = directory.expect("a temporary directory can be made");
+            let address = Address::Unix(directory.path().join("p"));
+            return (Address::Unix(path.into()), address, Some(directory));
+        }
+        let plugin = endpoint.split_once("://").and_then(|(_, address)| address.parse().ok());
+        let plugin = plugin.expect("fake plugins are at an address and a port");
+        (Address::Tcp(plugin), Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), None)
+    }
+
+    /// Listens; a port that was left open is filled in.
+    pub(super) async fn listen(&mut self) -> io::Result<Listener> {
+        Ok(match self {
+            Address::Tcp(address) => {
+                let listener = TcpListener::bind(*address).await?;
+                *address = listener.local_addr()?;
+                Listener::Tcp(listener)
+            }
+            Address::Unix(path) => Listener::Unix(UnixListener::bind(path)?),
+        })
+    }
+
+    /// Takes away what a closed listener leaves behind.
+    pub(super) fn clean_up(&self) {
+        if let Address::Unix(path) = self {
+            std::fs::remove_file(path).expect("the socket is there");
+        }
+    }
+
+    pub(super) async fn dial(&self) -> io::Result<Box<dyn Socket>> {
+        Ok(match self {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    }
+}
