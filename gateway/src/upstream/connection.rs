@@ -213,11 +213,15 @@ fn classify<T>(error: TrySendError<T>) -> ExchangeError {
     let error = error.into_error();
     let h2 = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<h2::Error>());
     let reset = h2.filter(|h2| h2.is_remote() && h2.is_reset()).and_then(h2::Error::reason);
+    // Told to go in good order: only calls beyond the last that the plugin took end so (RFC 9113, section 6.8).
+    let passed_over =
+        h2.is_some_and(|h2| h2.is_remote() && h2.is_go_away() && h2.reason() == Some(h2::Reason::NO_ERROR));
     // Found by our own side: what came is not HTTP/2, or over its limits.
     let broken = h2.is_some_and(h2::Error::is_library);
     match reset {
         _ if handed_back => ExchangeError::Unsent(chain(&error)),
         Some(h2::Reason::REFUSED_STREAM) => ExchangeError::StreamRefused,
+        _ if passed_over => ExchangeError::StreamRefused,
         Some(_) => ExchangeError::Status(Box::new(tonic::Status::from_error(Box::new(error)))),
         None if broken => ExchangeError::BadReply(chain(&error)),
         None => ExchangeError::Lost(chain(&error)),
@@ -228,4 +232,44 @@ fn classify<T>(error: TrySendError<T>) -> ExchangeError {
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Type of the frame that begins a call.
+    const HEADERS: u8 = 1;
+
+    /// What is made of a call whose stream (the first, 1) ends with this GOAWAY and the connection after it.
+    async fn told_to_go(last_taken: u8, error: u8) -> ExchangeError {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let authority = Authority::from_static("plugin");
+        let connection = Connection::http2(ours, Scheme::HTTP, authority, true).await.expect("connected");
+        let plugin = tokio::spawn(async move {
+            theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("SETTINGS");
+            let mut head = [0; 9];
+            theirs.read_exact(&mut [0; 24]).await.expect("the preface");
+            while head[3] != HEADERS {
+                theirs.read_exact(&mut head).await.expect("a frame");
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+                theirs.read_exact(&mut vec![0; length]).await.expect("the whole of it");
+            }
+            let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last_taken, 0, 0, 0, error];
+            theirs.write_all(&go_away).await.expect("GOAWAY");
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ended = connection.unary(Rpc::Describe, codec::message(&()), HeaderMap::new(), deadline, 1).await;
+        plugin.await.expect("it does not panic");
+        ended.expect_err("there is no reply")
+    }
+
+    #[tokio::test]
+    async fn a_call_that_a_plugin_passed_over_as_it_went_was_not_processed() {
+        assert!(matches!(told_to_go(0, 0).await, ExchangeError::StreamRefused), "beyond the last taken");
+        assert!(matches!(told_to_go(1, 0).await, ExchangeError::Lost(_)), "taken");
+        assert!(matches!(told_to_go(0, 2).await, ExchangeError::Lost(_)), "the plugin is broken");
+    }
 }

@@ -10,6 +10,7 @@ use std::{
 use hookgate::telemetry::names::{Kind, METRICS, Metric, TENANT};
 use hookgate_tests::{
     agent::path,
+    ca::Ca,
     fake::{Act, FakePlugin, Gate},
     gateway::{Gateway, Setup},
     metrics::Scrape,
@@ -84,7 +85,7 @@ async fn eventful() -> Eventful {
     let gate = Gate::closed();
     let named = FakePlugin::named;
     let advisor = named("advisor").at(POINT, Act::cancel("X", "would")).start().await;
-    let broken = named("broken").at(POINT, Act::no_verdict()).start().await;
+    let broken = named("broken").at(POINT, Act::no_verdict()).start_tls(&Ca::new()).await;
     let slow = named("slow").at(POINT, Act::hang()).start().await;
     let guard = named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start_unix().await;
     let observer = named("observer").at(POINT, Act::pass().behind(&gate)).start().await;

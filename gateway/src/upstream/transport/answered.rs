@@ -20,14 +20,51 @@ pin_project! {
         #[pin]
         stream: S,
         tell: Option<oneshot::Sender<Result<(), DialError>>>,
+        // Of a write before anything was read.
+        failed: Option<io::Error>,
     }
 }
 
 impl<S> Answered<S> {
-    /// `stream`, a TLS connection, and what came of the first read; without a result where nothing was read.
+    /// `stream`, a TLS connection, and what came of the first read.
     pub(super) fn new(stream: S) -> (Self, oneshot::Receiver<Result<(), DialError>>) {
         let (tell, told) = oneshot::channel();
-        (Answered { stream, tell: Some(tell) }, told)
+        (Answered { stream, tell: Some(tell), failed: None }, told)
+    }
+}
+
+impl<S: AsyncRead> Answered<S> {
+    /// Makes a write, or anything like it, with `write`. One that fails ends the connection, but why may stand in what
+    /// the other end said before it hung up: that is read before anybody hears of the failure.
+    fn write<T>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let mut this = self.project();
+        let failed = match this.failed.take() {
+            Some(failed) => failed,
+            None => match ready!(write(this.stream.as_mut(), cx)) {
+                Err(failed) if this.tell.is_some() => failed,
+                written => return Poll::Ready(written),
+            },
+        };
+        let mut unread = [0; 1];
+        let said = match this.stream.poll_read(cx, &mut ReadBuf::new(&mut unread)) {
+            Poll::Pending => {
+                *this.failed = Some(failed);
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(error)) => DialError::of_tls(&error),
+            Poll::Ready(Ok(())) => DialError::new(
+                Cause::Closed,
+                format!("the plugin hung up before it answered anything: {failed}"),
+            ),
+        };
+        if let Some(tell) = this.tell.take() {
+            let _ = tell.send(Err(said));
+        }
+        Poll::Ready(Err(failed))
     }
 }
 
@@ -51,13 +88,13 @@ impl<S: AsyncRead> AsyncRead for Answered<S> {
     }
 }
 
-impl<S: AsyncWrite> AsyncWrite for Answered<S> {
+impl<S: AsyncRead + AsyncWrite> AsyncWrite for Answered<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write(cx, buf)
+        self.write(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.project().stream.poll_flush(cx)
+        self.write(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -69,10 +106,75 @@ impl<S: AsyncWrite> AsyncWrite for Answered<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.project().stream.poll_write_vectored(cx, bufs)
+        self.write(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::AlertDescription;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The other end said why, and hung up; the system tells of it when it is asked a second time.
+    #[derive(Default)]
+    struct Gone {
+        asked: bool,
+    }
+
+    impl AsyncRead for Gone {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if !std::mem::replace(&mut self.asked, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let alert = rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, alert)))
+        }
+    }
+
+    impl AsyncWrite for Gone {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_heard_whether_a_read_or_a_write_fails_first() {
+        let (mut stream, told) = Answered::new(Gone::default());
+        stream.read_u8().await.expect_err("refused");
+        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+        let (mut stream, told) = Answered::new(Gone::default());
+        stream.write_u8(0).await.expect_err("gone");
+        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+        let (mut stream, told) = Answered::new(Gone::default());
+        stream.flush().await.expect_err("gone");
+        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+    }
+
+    #[tokio::test]
+    async fn an_end_without_a_word_is_told_apart_from_an_answer() {
+        for (says, cause) in [(&b"x"[..], None), (b"", Some(Cause::Closed))] {
+            let (mut stream, told) = Answered::new(tokio::io::join(says, tokio::io::sink()));
+            stream.read_to_end(&mut Vec::new()).await.expect("it ends");
+            assert_eq!(told.await.expect("told").err().map(|error| error.cause), cause);
+        }
     }
 }

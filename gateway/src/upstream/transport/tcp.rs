@@ -92,10 +92,12 @@ impl Tcp {
 
     async fn secure(&self, (tls, host): &Secure, stream: TcpStream) -> Result<Connection, DialError> {
         let stream = tls.connect(host, stream).await.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => DialError::new(
-                Cause::TlsFailed,
-                format!("the plugin hung up during the TLS handshake ({error}): see its own log"),
-            ),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                DialError::new(
+                    Cause::TlsFailed,
+                    format!("the plugin hung up during the TLS handshake ({error}): see its own log"),
+                )
+            }
             _ => DialError::of_tls(&error),
         })?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
@@ -108,7 +110,10 @@ impl Tcp {
         // the first bytes of HTTP/2, which a server sends unasked.
         match answered.await {
             Ok(Err(error)) => Err(error),
-            _ => connected.map_err(|error| DialError::new(Cause::Closed, error.to_string())),
+            Ok(Ok(())) => connected.map_err(|error| DialError::new(Cause::Closed, error.to_string())),
+            Err(_) => {
+                Err(DialError::new(Cause::Closed, "the connection ended before the plugin answered anything"))
+            }
         }
     }
 }
