@@ -48,7 +48,7 @@ impl Prepared {
         let refused = |advice: String| Refused::new(Refusal::ConfigRefused, advice);
         let raw = Value::Object(plugin.config.clone());
         if holds_reference(&raw) && !private && !plugin.allow_plaintext {
-            let advice = "`config` holds references and the endpoint is plaintext beyond loopback: use a \
+            let advice = "`config` holds references and the endpoint is plaintext beyond loopback: use `https://`, a \
                           Unix socket or loopback, or set `allow_plaintext: true`";
             return Err(refused(advice.into()));
         }

@@ -132,8 +132,10 @@ async fn resets_are_resets_at_the_door_and_later() {
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 
     proxy.reset_next(1);
-    let mut stream = dial(&proxy).await;
-    let error = timeout(PATIENCE, stream.read(&mut [0])).await.expect("in time").unwrap_err();
+    let Address::Tcp(address) = proxy.address else { panic!("a TCP proxy") };
+    let at_the_door = async { TcpStream::connect(address).await?.read(&mut [0]).await };
+    // While it is connected to, or right after.
+    let error = timeout(PATIENCE, at_the_door).await.expect("in time").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     assert_eq!(*connections.borrow(), 1, "it did not reach the plugin");
     exchange(&mut dial(&proxy).await, b"there again").await;
