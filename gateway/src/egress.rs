@@ -7,12 +7,18 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// Metadata of AWS over IPv6; over IPv4 it is link-local, as that of most clouds.
-const AWS_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// The network of AWS's services on a machine over IPv6, metadata and credentials of pods among them; over IPv4 they are
+/// link-local, as those of most clouds.
+const AWS_SERVICES: [u16; 2] = [0xfd00, 0xec2];
+/// Metadata of Google Cloud and of Oracle's over IPv6.
+const METADATA: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+];
 /// Metadata of Alibaba Cloud.
 const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
-/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1).
-const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for networks of one's own).
+const NAT64: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
 /// What is said of an address that is not dialled.
 pub(crate) const DENIED: &str = "is link-local or serves a cloud's metadata, and is never dialled";
@@ -24,8 +30,9 @@ pub(crate) fn allows(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let [prefix @ .., high, low] = address.segments();
             let embedded = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
-            let denied_behind_nat64 = prefix == NAT64 && !allows_v4(embedded);
-            !address.is_unicast_link_local() && address != AWS_METADATA && !denied_behind_nat64
+            let denied_behind_nat64 = NAT64.contains(&prefix) && !allows_v4(embedded);
+            let is_metadata = METADATA.contains(&address) || prefix.starts_with(&AWS_SERVICES);
+            !address.is_unicast_link_local() && !is_metadata && !denied_behind_nat64
         }
     }
 }
@@ -88,6 +95,10 @@ mod tests {
             "fe80::1",
             "febf:ffff::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
             "::ffff:169.254.169.254",
             "::ffff:100.100.100.200",
             "64:ff9b::a9fe:a9fe",
@@ -108,7 +119,7 @@ mod tests {
             "192.168.0.1",
             "::1",
             "fec0::1",
-            "fd00:ec2::253",
+            "fd00:ec3::254",
             "64:ff9b::a00:1",
             "::ffff:10.0.0.1",
         ] {

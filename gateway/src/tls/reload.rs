@@ -27,8 +27,24 @@ pub(super) struct Reloaded<C> {
     files: Files,
     make: Make<C>,
     current: ArcSwap<InForce<C>>,
-    /// Fingerprint of the contents that were judged last, in force or not. Held by whoever looks.
-    judged: Mutex<[u8; 32]>,
+    /// Held by whoever looks.
+    judged: Mutex<Judged>,
+}
+
+/// Fingerprints of contents.
+struct Judged {
+    /// Of those that need no other look: they are in force, or never will be.
+    settled: [u8; 32],
+    /// Of those that were refused last.
+    told: Option<[u8; 32]>,
+}
+
+/// Why contents are not taken.
+enum Refused {
+    /// They are wrong.
+    Wrong(String),
+    /// Their time is not now: it may come.
+    Untimely(String),
 }
 
 type Make<C> = Box<dyn Fn(Material) -> Result<C, String> + Send + Sync>;
@@ -48,7 +64,7 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
         make: impl Fn(Material) -> Result<C, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let contents = files.read();
-        let judged = Mutex::new(contents.fingerprint());
+        let judged = Mutex::new(Judged { settled: contents.fingerprint(), told: None });
         let make: Make<C> = Box::new(make);
         let first = in_force(material::check(&files, contents)?, &make)?;
         if let Some((file, wrong)) = untimely(&files, &first) {
@@ -63,10 +79,11 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
         Arc::clone(&self.current.load().config)
     }
 
-    fn replace(&self, contents: super::files::Contents) -> Result<Arc<InForce<C>>, String> {
-        let fresh = in_force(material::check(&self.files, contents)?, &self.make)?;
+    fn replace(&self, contents: super::files::Contents) -> Result<Arc<InForce<C>>, Refused> {
+        let material = material::check(&self.files, contents).map_err(Refused::Wrong)?;
+        let fresh = in_force(material, &self.make).map_err(Refused::Wrong)?;
         if let Some((file, wrong)) = untimely(&self.files, &fresh) {
-            return Err(format!("the certificate of {file} {wrong}"));
+            return Err(Refused::Untimely(format!("the certificate of {file} {wrong}")));
         }
         let fresh = Arc::new(fresh);
         self.current.store(Arc::clone(&fresh));
@@ -104,18 +121,29 @@ impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
         };
         let contents = self.files.read();
         let fingerprint = contents.fingerprint();
-        if *judged == fingerprint {
+        if judged.settled == fingerprint {
             return;
         }
-        *judged = fingerprint;
         let plugin = self.plugin.as_deref();
         match self.replace(contents) {
             Ok(fresh) => {
+                *judged = Judged { settled: fingerprint, told: None };
                 let names = fresh.pair.as_ref().map(|facts| &*facts.names);
                 let until = fresh.pair.as_ref().or(fresh.ca.as_ref()).map(|facts| &*facts.until);
                 tracing::info!(event = "certificate.reloaded", plugin, names, until, "certificates reloaded");
             }
-            Err(error) => {
+            Err(refused) => {
+                let error = match refused {
+                    Refused::Wrong(error) => {
+                        judged.settled = fingerprint;
+                        error
+                    }
+                    // Judged again at every look, for its issuer's clock may be ahead of ours; told once.
+                    Refused::Untimely(error) => error,
+                };
+                if judged.told.replace(fingerprint) == Some(fingerprint) {
+                    return;
+                }
                 tracing::warn!(
                     event = "certificate.refused",
                     plugin,

@@ -276,7 +276,7 @@ impl PluginClient {
     /// Sends, and once more where the plugin provably did not process the call: after a connection that could
     /// not be made or that handed the request back, a refused stream, or NOT_INITIALIZED. The plugin sees a
     /// call at most twice, and processes it at most once. The second time it goes to another endpoint, where there is
-    /// one and the first didn't ask for its configuration.
+    /// one.
     async fn exchange(
         &self,
         mut request: Request,
@@ -284,30 +284,10 @@ impl PluginClient {
         deadline: Instant,
         call: &mut PluginCall<'_>,
     ) -> Result<(bytes::Bytes, Served), Failure> {
-        let (mut unsent, mut seen_by_plugin) = (false, false);
-        let mut avoid: Option<Arc<Endpoint>> = None;
-        // Where the configuration was just handed over.
-        let mut again: Option<Route> = None;
+        let mut attempts = Attempts::default();
         loop {
-            let handed_over = again.is_some();
-            let route = match again.take() {
-                Some(route) => route,
-                None => {
-                    match self.pool.route(request.point, avoid.as_ref(), request.meta.whole, deadline).await {
-                        Err(NoRoute { failure, tried: Some(tried) })
-                            if failure.reason == Reason::Unreachable
-                                && !unsent
-                                && Instant::now() < deadline =>
-                        {
-                            unsent = true;
-                            avoid = Some(tried);
-                            continue;
-                        }
-                        route => route.map_err(|none| none.failure)?,
-                    }
-                }
-            };
-            let Route { live, ticket } = route;
+            let handed_over = attempts.again.is_some();
+            let Route { live, ticket } = self.next_route(&mut attempts, &request, deadline).await?;
             call.sent_to(&ticket.endpoint().server);
             let generation = live.generation();
             let frame = request.frame(&live.config.digest);
@@ -315,36 +295,114 @@ impl PluginClient {
                 let detail = format!("the call has {} bytes; the limit is {}", frame.len(), self.max_call);
                 return Err(Failure::new(Reason::TooLarge, detail));
             }
+            let whole = request.meta.whole && !handed_over && is_nearly(deadline, request.limit);
             let rpc = Rpc::At(request.point);
             let occupied = live.occupied();
             let reply = live.connection.unary(rpc, frame, headers.clone(), deadline, self.max_reply).await;
             drop(occupied);
             match reply {
-                Ok(bytes) => return Ok((bytes, Served::by(ticket))),
-                Err(ExchangeError::Unsent(_)) if !unsent => {
-                    unsent = true;
-                    avoid = Some(Arc::clone(ticket.endpoint()));
+                Ok(bytes) => {
+                    live.note_answer();
+                    return Ok((bytes, Served::by(ticket)));
                 }
-                Err(ExchangeError::StreamRefused) if !seen_by_plugin => {
-                    seen_by_plugin = true;
-                    avoid = Some(Arc::clone(ticket.endpoint()));
+                Err(ExchangeError::Unsent(_)) if !attempts.unsent => {
+                    attempts.unsent = true;
+                    attempts.avoid = Some(Arc::clone(ticket.endpoint()));
+                }
+                Err(ExchangeError::StreamRefused) if !attempts.seen_by_plugin => {
+                    attempts.seen_by_plugin = true;
+                    attempts.avoid = Some(Arc::clone(ticket.endpoint()));
                 }
                 Err(ExchangeError::Status(status)) if codec::says_not_initialized(&status) => {
                     // On another connection it may be another process.
                     if handed_over {
                         ticket.endpoint().forgot(&live, FORGOT);
                     }
-                    if seen_by_plugin {
-                        return Err(Failure::new(Reason::NotReady, FORGOT));
-                    }
-                    seen_by_plugin = true;
-                    pool::initialised(ticket.endpoint(), &live, generation, deadline).await?;
-                    again = Some(Route { live, ticket });
+                    self.hand_over_again(&mut attempts, Route { live, ticket }, generation, deadline).await?;
                 }
-                Err(error) => return Err(judged(&error, &live, ticket, request.meta.whole)),
+                Err(error) => return Err(judged(&error, &live, ticket, whole)),
             }
         }
     }
+
+    /// Where the next attempt goes.
+    async fn next_route(
+        &self,
+        attempts: &mut Attempts,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<Route, Failure> {
+        if let Some(route) = attempts.again.take() {
+            return Ok(route);
+        }
+        loop {
+            let (point, whole) = (request.point, request.meta.whole);
+            match self.pool.route(point, attempts.avoid.as_ref(), whole, deadline).await {
+                Ok(route) => return Ok(route),
+                Err(NoRoute { failure, tried: Some(tried) })
+                    if failure.reason == Reason::Unreachable
+                        && !attempts.unsent
+                        && Instant::now() < deadline =>
+                {
+                    attempts.unsent = true;
+                    attempts.avoid = Some(tried);
+                    attempts.failure = Some(failure);
+                }
+                Err(NoRoute { failure, .. }) => {
+                    let first = attempts.failure.take();
+                    // Why it could not be reached says more than that this opened its breaker.
+                    return Err(first.filter(|_| failure.reason == Reason::BreakerOpen).unwrap_or(failure));
+                }
+            }
+        }
+    }
+
+    /// The plugin doesn't know its configuration, to a call sent after `generation`: it is handed over, and the call goes
+    /// there again, or at once to another endpoint that is known to have it.
+    async fn hand_over_again(
+        &self,
+        attempts: &mut Attempts,
+        Route { live, ticket }: Route,
+        generation: u64,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        if attempts.seen_by_plugin {
+            return Err(Failure::new(Reason::NotReady, FORGOT));
+        }
+        attempts.seen_by_plugin = true;
+        live.note_forgotten(generation);
+        let endpoint = Arc::clone(ticket.endpoint());
+        if self.pool.has_proven_beside(&endpoint) {
+            attempts.avoid = Some(Arc::clone(&endpoint));
+            // What comes of it shows in the endpoint's status.
+            tokio::spawn(async move { endpoint.initialise(&live, generation).await });
+            return Ok(());
+        }
+        pool::initialised(&endpoint, &live, generation, deadline).await?;
+        attempts.again = Some(Route { live, ticket });
+        Ok(())
+    }
+}
+
+/// What became of a call so far.
+#[derive(Default)]
+struct Attempts {
+    /// A connection could not be made, or handed the call back.
+    unsent: bool,
+    /// The plugin saw the call and did not process it.
+    seen_by_plugin: bool,
+    /// Where it was tried last.
+    avoid: Option<Arc<Endpoint>>,
+    /// Where the configuration was just handed over.
+    again: Option<Route>,
+    /// Why no connection could be made the first time.
+    failure: Option<Failure>,
+}
+
+/// Whether what is left until `deadline` is about as much as `limit`: the queue's tenth may be gone, but no dial and no
+/// Initialize.
+fn is_nearly(deadline: Instant, limit: Duration) -> bool {
+    deadline.saturating_duration_since(Instant::now()) >= limit.mul_f64(0.85)
 }
 
 /// The step's reason for an exchange that is not tried again; tells the endpoint.

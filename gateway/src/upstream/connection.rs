@@ -127,6 +127,11 @@ impl Connection {
         matches!(self.sender, Sender::InProcess(_))
     }
 
+    /// Tells of its end, without holding it.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+
     /// Returns when it has ended.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;

@@ -2,7 +2,10 @@
 //! is doing. Dials and Initialize are single flights that run detached, shared by the supervisor and by calls.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,9 @@ const MOST_CONNECTIONS: usize = 4;
 /// Another connection is made when each has so many calls under way: one is served by one task on either side.
 const CALLS_PER_CONNECTION: usize = 16;
 
+/// After one that could not be made, the next is tried no sooner.
+const GROW_AGAIN: Duration = Duration::from_secs(5);
+
 const SHUTTING_DOWN: &str = "the gateway lets go of this endpoint";
 
 pub(super) struct Endpoint {
@@ -45,8 +51,14 @@ pub(super) struct Endpoint {
     pub(super) breaker: Breaker,
     pub(super) load: Load,
     health: Health,
+    /// Calls that were answered by the time of the last health check.
+    answered_before: AtomicU64,
+    /// Another connection is made, or came to nothing just now.
+    growing: AtomicBool,
     lives: ArcSwap<Vec<Arc<Live>>>,
     dials: Flight<Result<Arc<Live>, Down>>,
+    /// One Initialize at a time, over whichever connection.
+    handing_over: tokio::sync::Mutex<()>,
     /// Digest of the configuration that was handed over last.
     handed_over: Mutex<Option<Arc<str>>>,
     most_age: Duration,
@@ -71,8 +83,11 @@ impl Endpoint {
             breaker: Breaker::new(plugin.breaker.clone()),
             load: Load::new(Instant::now()),
             health: Health::default(),
+            answered_before: AtomicU64::new(0),
+            growing: AtomicBool::new(false),
             lives: ArcSwap::default(),
             dials: Flight::new(),
+            handing_over: tokio::sync::Mutex::default(),
             handed_over: Mutex::default(),
             // A tenth more or less, for not all are to go at once.
             most_age: registration.shared.most_age.mul_f64(0.9 + fastrand::f64() / 5.0),
@@ -100,6 +115,11 @@ impl Endpoint {
         let lives = self.lives.load();
         let usable = lives.iter().filter(|live| live.is_usable());
         usable.map(|live| live.is_initialised()).max()
+    }
+
+    /// Whether the last dial came to nothing.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.status.why(), Why::Unreachable(_) | Why::DescribeTimeout | Why::DescribeFailed)
     }
 
     /// Why it gets no calls though it may be connected; none: it does.
@@ -132,22 +152,20 @@ impl Endpoint {
     /// Makes another connection in the background where each of those there has many calls under way.
     pub(super) fn grow(self: &Arc<Self>, live: &Live) {
         let is_enough = live.in_flight() < CALLS_PER_CONNECTION || live.connection.is_in_process();
-        if is_enough || self.lives.load().len() >= MOST_CONNECTIONS {
+        if is_enough || self.usable().len() >= MOST_CONNECTIONS || self.growing.swap(true, Ordering::AcqRel) {
             return;
         }
         let endpoint = Arc::clone(self);
         tokio::spawn(async move {
-            let enough = |endpoint: &Self| {
-                let live = endpoint.live()?;
-                let full = endpoint.lives.load().len() >= MOST_CONNECTIONS;
-                (full || live.in_flight() < CALLS_PER_CONNECTION).then_some(Ok(live))
-            };
             // The calls have their connection: what goes wrong here shows in the status alone.
-            if let Ok(live) = endpoint.connect_unless(enough).await
-                && !live.is_initialised()
-            {
-                let _ = endpoint.initialise(&live, 0).await;
+            let grown = match endpoint.connect_unless(|_| None).await {
+                Ok(live) if !live.is_initialised() => endpoint.initialise(&live, 0).await.is_ok(),
+                grown => grown.is_ok(),
+            };
+            if !grown {
+                tokio::time::sleep(GROW_AGAIN).await;
             }
+            endpoint.growing.store(false, Ordering::Release);
         });
     }
 
@@ -226,12 +244,12 @@ impl Endpoint {
     }
 
     async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<Live>, Unaccepted> {
-        let Registration { plugin, shared, manifests, .. } = &*self.registration;
-        let last = self.lives.load().last().map(Arc::clone);
-        let described = acceptance::describe(connection, last.as_deref().map(|live| &live.config)).await?;
+        let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
+        let described = acceptance::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
         let accepted = acceptance::judge(plugin, described, before.as_deref())?;
-        let config = Prepared::new(plugin, shared, &accepted.manifest, connection.private)?;
+        let config = Arc::new(Prepared::new(plugin, shared, &accepted.manifest, connection.private)?);
+        prepared.store(Some(Arc::clone(&config)));
         let known = self.handed_over().as_ref() == Some(&config.digest);
         let live = Live::new(Arc::clone(connection), accepted, config, known);
         let admitted = manifests.admit(&live);
@@ -255,7 +273,8 @@ impl Endpoint {
         self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn usable(&self) -> Vec<Arc<Live>> {
+    /// The connections that can be used.
+    pub(super) fn usable(&self) -> Vec<Arc<Live>> {
         self.lives.load().iter().filter(|live| live.is_usable()).map(Arc::clone).collect()
     }
 
@@ -283,6 +302,7 @@ impl Endpoint {
 
     async fn hand_over(&self, live: &Live) -> Result<(), Down> {
         let Registration { plugin, shared, .. } = &*self.registration;
+        let _alone = self.handing_over.lock().await;
         match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
                 // Before its first call, for a plugin may need time after it has its configuration.
@@ -327,8 +347,15 @@ impl Endpoint {
     }
 
     /// Asks for the endpoint's health.
-    pub(super) async fn check(&self) {
-        if let Some(live) = self.live().filter(|live| live.is_initialised()) {
+    pub(super) async fn check(self: &Arc<Self>) {
+        let Some(live) = self.live().filter(|live| live.is_initialised()) else { return };
+        self.check_over(&live).await;
+        // A process that started anew may serve no sooner than it has its configuration, and gets no call that would
+        // find that out.
+        if self.out() == Some(Why::NotServing)
+            && live.generation() == 0
+            && self.initialise(&live, 0).await.is_ok()
+        {
             self.check_over(&live).await;
         }
     }
@@ -341,6 +368,12 @@ impl Endpoint {
         let found = health::check(&live.connection, settings).await;
         if found == Checked::Unsupported {
             live.note_lack_of_health();
+        }
+        // It answered calls since the last check: busy, and not dead.
+        let now = self.load.answered();
+        let is_busy = self.answered_before.swap(now, Ordering::Relaxed) != now;
+        if is_busy && matches!(found, Checked::Missed(_)) {
+            return;
         }
         let change = self.health.note(&found, settings);
         let why = match (change, found) {
@@ -375,6 +408,7 @@ impl Endpoint {
             self.trouble(why, detail);
         }
         live.withdraw();
+        self.registration.connection_ended();
     }
 
     fn holds(&self, live: &Live) -> bool {
@@ -389,28 +423,33 @@ impl Endpoint {
         }
     }
 
-    /// Keeps the connections that can be used, and the last one for what it knows of secrets.
+    /// Keeps the connections that can be used; in the end those over which it is told.
     fn forget_ended(&self) {
+        if self.closing.is_cancelled() {
+            return;
+        }
         self.lives.rcu(|lives| {
-            let last = lives.last();
             let kept = lives.iter().filter(|live| live.is_usable());
-            let kept: Vec<_> = kept.map(Arc::clone).collect();
-            if kept.is_empty() { last.into_iter().map(Arc::clone).collect() } else { kept }
+            kept.map(Arc::clone).collect::<Vec<_>>()
         });
+        self.registration.connection_ended();
+    }
+
+    /// No more calls; those under way go on. What it says of itself counts no longer.
+    pub(super) fn leave(&self) {
+        self.closing.cancel();
+        self.lives.load().iter().for_each(|live| live.withdraw());
         self.registration.connection_ended();
     }
 
     /// Lets go of the plugin: no further calls, and Shutdown if it was ever initialised and can be reached.
     pub(super) async fn shut_down(&self, limit: Duration) {
         let Registration { plugin, shared, .. } = &*self.registration;
-        self.closing.cancel();
         self.status.set(Why::ShuttingDown, "");
-        let live = self.live();
-        self.lives.store(Arc::default());
-        let Some(live) = live else { return };
-        if self.handed_over().is_none() {
-            return;
-        }
+        self.leave();
+        let lives = self.lives.swap(Arc::default());
+        let told = |live: &&Arc<Live>| live.is_initialised() && !live.connection.is_closed();
+        let Some(live) = lives.iter().find(told) else { return };
         let limit = limit.min(plugin.limits.shutdown.0);
         let request = ShutdownRequest { gateway_instance_id: shared.instance_id.as_ref().into() };
         let (frame, deadline) = (codec::message(&request), Instant::now() + limit);

@@ -25,10 +25,12 @@ pub(super) enum Down {
 pub(super) struct Live {
     pub(super) connection: Arc<Connection>,
     pub(super) accepted: Arc<Accepted>,
-    pub(super) config: Prepared,
+    pub(super) config: Arc<Prepared>,
     /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
     /// behind the same address says otherwise itself (NOT_INITIALIZED).
     initialised: AtomicBool,
+    /// Whether a call was answered over it.
+    proven: AtomicBool,
     /// Initialize calls answered here; tells a late NOT_INITIALIZED from a new one.
     generation: AtomicU64,
     pub(super) initializes: Flight<Result<(), Down>>,
@@ -44,7 +46,7 @@ impl Live {
     pub(super) fn new(
         connection: Arc<Connection>,
         accepted: Accepted,
-        config: Prepared,
+        config: Arc<Prepared>,
         known: bool,
     ) -> Arc<Self> {
         Arc::new(Live {
@@ -52,6 +54,7 @@ impl Live {
             accepted: Arc::new(accepted),
             config,
             initialised: AtomicBool::new(known),
+            proven: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             initializes: Flight::new(),
             withdrawn: CancellationToken::new(),
@@ -72,6 +75,25 @@ impl Live {
     pub(super) fn note_initialised(&self) {
         self.initialised.store(true, Ordering::Release);
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A call was answered over it.
+    pub(super) fn note_answer(&self) {
+        if !self.proven.load(Ordering::Relaxed) {
+            self.proven.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the process behind this very connection is known to have its configuration.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_initialised() && (self.generation() > 0 || self.proven.load(Ordering::Relaxed))
+    }
+
+    /// The plugin said that it doesn't know its configuration, to a call that was sent after generation `seen`.
+    pub(super) fn note_forgotten(&self, seen: u64) {
+        if self.generation() == seen {
+            self.initialised.store(false, Ordering::Release);
+        }
     }
 
     /// Initialize calls answered over this connection.

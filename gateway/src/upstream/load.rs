@@ -19,11 +19,18 @@ pub(super) struct Load {
     /// The share as the bits of an `f32`, and when it was so, in milliseconds since `start`.
     failing: AtomicU64,
     start: Instant,
+    /// Calls that the endpoint answered.
+    answered: AtomicU64,
 }
 
 impl Load {
     pub(super) fn new(now: Instant) -> Self {
-        Load { in_flight: AtomicUsize::new(0), failing: AtomicU64::new(0), start: now }
+        let (failing, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        Load { in_flight: AtomicUsize::new(0), failing, start: now, answered }
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -40,8 +47,11 @@ impl Load {
 
     /// Takes in how a call went.
     pub(super) fn note(&self, failed: bool, now: Instant) {
+        if !failed {
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
         let before = self.failing.load(Ordering::Relaxed);
-        // Mostly nothing fails, and then nothing is written.
+        // Mostly nothing fails, and then nothing more is written.
         if before == 0 && !failed {
             return;
         }
@@ -57,8 +67,9 @@ impl Load {
         (self.in_flight() + 1) as f32 * (1.0 + PENALTY * share)
     }
 
+    /// Starts anew every 49 days: only the time between two is looked at.
     fn millis(&self, now: Instant) -> u32 {
-        u32::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u32::MAX)
+        now.saturating_duration_since(self.start).as_millis() as u32
     }
 
     fn packed(&self, share: f32, now: Instant) -> u64 {
@@ -70,7 +81,7 @@ impl Load {
 
     fn share(&self, packed: u64, now: Instant) -> f32 {
         let (bits, millis) = ((packed >> 32) as u32, packed as u32);
-        let age = self.millis(now).saturating_sub(millis);
+        let age = self.millis(now).wrapping_sub(millis);
         f32::from_bits(bits) * (-(age as f32) / HALF_LIFE).exp2()
     }
 }
@@ -148,6 +159,21 @@ mod tests {
         assert!(load.score(start + Duration::from_secs(30)) < 1.1);
         load.note(false, start + Duration::from_secs(60));
         assert_eq!(load.failing.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn endpoint_is_forgiven_after_months_too() {
+        let start = Instant::now();
+        let load = Load::new(start);
+        // 32 bits of milliseconds are 49.7 days.
+        for days in [48, 49, 50, 150] {
+            let now = start + Duration::from_secs(days * 86_400 + 60_000);
+            for _ in 0..20 {
+                load.note(true, now);
+            }
+            assert!(load.score(now) > 30.0, "{days}");
+            assert!(load.score(now + Duration::from_secs(60)) < 1.1, "{days}");
+        }
     }
 
     #[test]

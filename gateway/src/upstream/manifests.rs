@@ -35,6 +35,10 @@ impl Manifests {
         self.accepted.load_full()
     }
 
+    pub(super) fn has_accepted(&self) -> bool {
+        self.accepted.load().is_some()
+    }
+
     fn serving(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }

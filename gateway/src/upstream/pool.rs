@@ -78,6 +78,8 @@ enum Distance {
     Initialising,
     /// A dial is needed.
     Away,
+    /// A dial is needed, and the last one came to nothing.
+    Lost,
 }
 
 impl Pool {
@@ -214,12 +216,14 @@ impl Pool {
     /// Draws an endpoint for a call.
     fn draw(&self, avoid: Option<&Arc<Endpoint>>) -> Result<Ticket, Failure> {
         let members = self.members.load();
-        let has_manifest = self.registration.manifests.accepted().is_some();
+        let has_manifest = self.registration.manifests.has_accepted();
         let avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
         let now = Instant::now();
         let near = |member: &Member| {
             let endpoint = &member.endpoint;
-            Some((avoided(endpoint), distance(endpoint, has_manifest)?))
+            let distance = distance(endpoint, has_manifest)?;
+            // What is known to be away is no better than what was just tried.
+            Some((distance == Distance::Lost, avoided(endpoint), distance))
         };
         let open = |member: &Member| member.endpoint.breaker.lets_through(now);
         for _ in 0..DRAWS {
@@ -252,6 +256,17 @@ impl Pool {
             _ => Reason::NotReady,
         };
         Failure::new(reason, format!("the plugin is {state}: {} {detail}", why.as_str()))
+    }
+
+    /// Whether an endpoint other than this one takes calls at once, and is known to have its configuration.
+    pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>) -> bool {
+        let now = Instant::now();
+        self.members.load().iter().any(|Member { endpoint: other, .. }| {
+            !Arc::ptr_eq(other, endpoint)
+                && distance(other, true) == Some(Distance::Ready)
+                && other.breaker.lets_through(now)
+                && other.live().is_some_and(|live| live.is_proven())
+        })
     }
 
     /// The state of the plugin: that of its best endpoint.
@@ -293,13 +308,12 @@ fn supervised(endpoint: &Arc<Endpoint>) {
 
 /// Lets go of an endpoint that left its name, once the calls under way have ended.
 async fn retire(endpoint: &Endpoint) {
-    endpoint.closing.cancel();
+    endpoint.leave();
     let end = Instant::now() + LAST_CALLS;
     while endpoint.load.in_flight() > 0 && Instant::now() < end {
         sleep(LOOK).await;
     }
     endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
-    endpoint.registration.connection_ended();
 }
 
 /// How near an endpoint is to taking a call; none: it must not get one.
@@ -310,7 +324,9 @@ fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<Distance> {
     match endpoint.is_initialised() {
         Some(true) => Some(Distance::Ready),
         Some(false) => Some(Distance::Initialising),
-        None => (has_manifest && endpoint.status.why().may_dial()).then_some(Distance::Away),
+        None if !has_manifest || !endpoint.status.why().may_dial() => None,
+        None if endpoint.is_lost() => Some(Distance::Lost),
+        None => Some(Distance::Away),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::OnceLock;
 
+use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use super::{acceptance::Accepted, client::Shared, manifests::Manifests};
+use super::{acceptance::Accepted, client::Shared, initialize::Prepared, manifests::Manifests};
 use crate::config;
 
 pub(super) struct Registration {
@@ -12,11 +13,19 @@ pub(super) struct Registration {
     pub(super) shared: Shared,
     pub(super) manifests: Manifests,
     first_initialised: OnceLock<Instant>,
+    /// What was prepared last for any endpoint: what must not show of a plugin's words.
+    pub(super) prepared: ArcSwapOption<Prepared>,
 }
 
 impl Registration {
     pub(super) fn new(plugin: config::Plugin, shared: Shared) -> Self {
-        Registration { plugin, shared, manifests: Manifests::default(), first_initialised: OnceLock::new() }
+        Registration {
+            plugin,
+            shared,
+            manifests: Manifests::default(),
+            first_initialised: OnceLock::new(),
+            prepared: ArcSwapOption::empty(),
+        }
     }
 
     /// When any endpoint was first initialised.

@@ -4,13 +4,11 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, sleep_until};
+use futures::future::select_all;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    endpoint::Endpoint,
-    live::{Down, Live},
-    state::Why,
-};
+use super::{endpoint::Endpoint, live::Down, state::Why};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
@@ -36,53 +34,69 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
         let mut freed = pin!(endpoint.registration.manifests.freed());
         freed.as_mut().enable();
         let refused = match up(endpoint).await {
-            Ok(live) => {
+            Ok((since, closed)) => {
                 keep(endpoint).await;
-                if live.since.elapsed() >= STABLE {
+                if since.elapsed() >= STABLE {
                     delay = FIRST_DELAY;
                 }
-                matches!(endpoint.status.why(), Why::Refused(_)).then(|| Arc::clone(&live.connection))
+                matches!(endpoint.status.why(), Why::Refused(_)).then_some(closed)
             }
             Err(Down::Away(_) | Down::Gone(_)) => None,
-            Err(Down::Out(_, connection)) => Some(connection),
-        };
-        if let Some(connection) = refused {
-            tokio::select! {
-                () = connection.closed() => {}
-                // Nobody has the accepted manifest any more: this one may have its turn.
-                () = freed => continue,
-                () = sleep(REFUSED_RETRY) => continue,
+            Err(Down::Out(_, connection)) => {
+                let waits = endpoint.status.why() == Why::ManifestMismatch;
+                // Kept, for its end says when another process may be there.
+                tokio::select! {
+                    () = connection.closed() => {}
+                    // Nobody has the accepted manifest any more: this one may have its turn.
+                    () = freed, if waits => continue,
+                    () = sleep(REFUSED_RETRY) => continue,
+                }
+                None
             }
+        };
+        if let Some(closed) = refused
+            && timeout(REFUSED_RETRY, closed.cancelled()).await.is_err()
+        {
+            continue;
         }
         sleep(jittered(delay)).await;
         delay = (delay * 2).min(LONGEST_DELAY);
     }
 }
 
-/// A connection to a plugin that was described, accepted and initialised.
-async fn up(endpoint: &Arc<Endpoint>) -> Result<Arc<Live>, Down> {
+/// Makes a connection to a plugin that was described, accepted and initialised. Says since when it is there, and how to
+/// hear of its end: held itself, it would never be closed.
+async fn up(endpoint: &Arc<Endpoint>) -> Result<(Instant, CancellationToken), Down> {
     let live = endpoint.dial().await?;
     if !live.is_initialised() {
         endpoint.initialise(&live, 0).await?;
     }
-    Ok(live)
+    Ok((live.since, live.connection.ended()))
 }
 
 /// Watches over the connections until none is left.
 async fn keep(endpoint: &Arc<Endpoint>) {
     let interval = endpoint.registration.plugin.health.interval.0;
     let mut check = Instant::now();
-    while let Some(live) = endpoint.live() {
-        tokio::select! {
-            () = live.ended() => endpoint.note_end(),
-            () = sleep_until(check) => {
-                endpoint.check().await;
-                endpoint.renew().await;
-                check = Instant::now() + interval;
-            }
+    loop {
+        let lives = endpoint.usable();
+        if lives.is_empty() {
+            return endpoint.note_end();
+        }
+        let ended = select_all(lives.iter().map(|live| Box::pin(live.ended())));
+        let is_time = tokio::select! {
+            _ = ended => false,
+            () = sleep_until(check) => true,
+        };
+        drop(lives);
+        if is_time {
+            endpoint.check().await;
+            endpoint.renew().await;
+            check = Instant::now() + interval;
+        } else {
+            endpoint.note_end();
         }
     }
-    endpoint.note_end();
 }
 
 /// Half to the whole of `delay`, so that gateways don't dial a plugin in step.
@@ -95,7 +109,6 @@ mod tests {
     use std::sync::Mutex;
 
     use futures::future::BoxFuture;
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{

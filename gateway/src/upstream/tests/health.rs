@@ -40,3 +40,21 @@ impl Health for HealthOf {
         Err(Status::unimplemented("nobody watches"))
     }
 }
+
+/// Answers when it may: with one worker, behind the call that is under way.
+pub(crate) struct Behind(pub(crate) Arc<tokio::sync::Mutex<()>>);
+
+#[tonic::async_trait]
+impl Health for Behind {
+    async fn check(&self, _: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        let _turn = self.0.lock().await;
+        let status = ServingStatus::Serving.into();
+        Ok(Response::new(HealthCheckResponse { status }))
+    }
+
+    type WatchStream = tokio_stream::Empty<Result<HealthCheckResponse, Status>>;
+
+    async fn watch(&self, _: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("nobody watches"))
+    }
+}

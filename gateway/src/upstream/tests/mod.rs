@@ -1,5 +1,6 @@
 //! Behaviour over real sockets, against scripted plugins.
 mod calls;
+mod connections;
 mod handshake;
 mod health;
 mod lifecycle;
@@ -7,6 +8,7 @@ mod lying;
 mod names;
 mod observing;
 mod raw;
+mod rollout;
 mod several;
 mod stale;
 pub(super) mod support;
