@@ -34,7 +34,7 @@ pub(super) enum ExchangeError {
     /// The request never left: it may be sent again.
     #[error("the connection ended before the call was sent: {0}")]
     Unsent(String),
-    /// The plugin refused the stream before looking at it (REFUSED_STREAM): it may be sent again.
+    /// The plugin refused the stream before looking at it (REFUSED_STREAM, or left out by GOAWAY): it may be sent again.
     #[error("the plugin refused the stream")]
     StreamRefused,
     /// The plugin answered with a status other than OK.

@@ -1,6 +1,7 @@
 //! Behaviour over real sockets, against scripted plugins.
 mod calls;
 mod connections;
+mod goaway;
 mod handshake;
 mod health;
 mod lifecycle;
