@@ -6,6 +6,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{Arc, LazyLock, Mutex},
+    time::Duration,
 };
 
 use hookgate_proto::plugin::v1::plugin_service_server::PluginServiceServer;
@@ -20,10 +21,12 @@ use tokio::{
     runtime::Runtime,
     sync::watch,
     task::{JoinHandle, JoinSet},
+    time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
+use tonic_health::pb::health_server::HealthServer;
 use tower::Service as _;
 
 use super::{
@@ -37,6 +40,9 @@ const MAX_MESSAGE: usize = 17 << 20;
 
 /// More calls at once than any limit of the gateway's lets through: the fake is never what holds them back.
 const MAX_STREAMS: u32 = 4096;
+
+/// Bound of [`Listening::leave`].
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves every plugin of the process.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -55,6 +61,10 @@ pub(super) struct Listening {
     _directory: Option<TempDir>,
     flooding: bool,
     tls: Option<Arc<Tls>>,
+    /// Told to connections: go away.
+    farewell: watch::Sender<u64>,
+    /// Told to the listener: take no more connections, and end with the last of them.
+    leaving: CancellationToken,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -62,8 +72,6 @@ pub(super) struct Listening {
 pub(super) struct Tls {
     config: Mutex<Arc<ServerConfig>>,
     peers: Mutex<Vec<Option<CertificateDer<'static>>>>,
-    /// Told to connections: go away.
-    farewell: watch::Sender<u64>,
 }
 
 impl Tls {
@@ -74,10 +82,6 @@ impl Tls {
 
     pub(super) fn peers(&self) -> Vec<Option<CertificateDer<'static>>> {
         self.peers.lock().expect("no holder of this lock panics").clone()
-    }
-
-    pub(super) fn go_away(&self) {
-        self.farewell.send_modify(|farewells| *farewells += 1);
     }
 
     async fn accept(&self, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
@@ -108,15 +112,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Listening {
     pub(super) fn tcp() -> Self {
-        Listening::at(Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))), None)
+        Listening::tcp_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    pub(super) fn tcp_at(address: SocketAddr) -> Self {
+        Listening::at(Address::Tcp(address), None)
     }
 
     pub(super) fn tls(config: ServerConfig) -> Self {
-        let tls = Tls {
-            config: Mutex::new(Arc::new(config)),
-            peers: Mutex::default(),
-            farewell: watch::Sender::new(0),
-        };
+        let tls = Tls { config: Mutex::new(Arc::new(config)), peers: Mutex::default() };
         let mut listening = Listening::tcp();
         listening.tls = Some(Arc::new(tls));
         listening
@@ -129,7 +133,9 @@ impl Listening {
     }
 
     fn at(address: Address, directory: Option<TempDir>) -> Self {
-        Listening { address, _directory: directory, flooding: false, tls: None, accepting: None }
+        let (farewell, leaving) = (watch::Sender::new(0), CancellationToken::new());
+        let (flooding, tls, accepting) = (false, None, None);
+        Listening { address, _directory: directory, flooding, tls, farewell, leaving, accepting }
     }
 
     pub(super) fn set_flooding(&mut self, flooding: bool) {
@@ -155,7 +161,27 @@ impl Listening {
         if let (Address::Tcp(address), Socket::Tcp(listener)) = (&mut self.address, &socket) {
             *address = listener.local_addr().expect("a bound socket has an address");
         }
-        self.accepting = Some(RUNTIME.spawn(accept(socket, self.tls.clone(), service, self.flooding)));
+        self.leaving = CancellationToken::new();
+        let manner = Manner {
+            tls: self.tls.clone(),
+            flooding: self.flooding,
+            farewell: self.farewell.clone(),
+            leaving: self.leaving.clone(),
+        };
+        self.accepting = Some(RUNTIME.spawn(accept(socket, service, manner)));
+    }
+
+    pub(super) fn go_away(&self) {
+        self.farewell.send_modify(|farewells| *farewells += 1);
+    }
+
+    /// Returns when the socket is closed and every connection has ended by itself.
+    pub(super) async fn leave(&mut self) {
+        self.leaving.cancel();
+        let accepting = self.accepting.take().expect("the plugin runs");
+        let left = timeout(PATIENCE, accepting).await;
+        left.expect("calls end, and whoever is told to go goes").expect("serving does not panic");
+        self.clean_up();
     }
 
     /// Returns when the socket and every connection are closed.
@@ -163,6 +189,10 @@ impl Listening {
         let accepting = self.accepting.take().expect("the plugin runs");
         accepting.abort();
         let _ = accepting.await; // aborted, as asked for
+        self.clean_up();
+    }
+
+    fn clean_up(&self) {
         if let Address::Unix(path) = &self.address {
             fs::remove_file(path).expect("the socket is there");
         }
@@ -184,17 +214,35 @@ async fn bind(address: Address) -> io::Result<Socket> {
     })
 }
 
-/// Dropped, it takes its connections with it.
-async fn accept(socket: Socket, tls: Option<Arc<Tls>>, service: Service, flooding: bool) {
+/// How connections are served.
+#[derive(Clone)]
+struct Manner {
+    tls: Option<Arc<Tls>>,
+    flooding: bool,
+    farewell: watch::Sender<u64>,
+    leaving: CancellationToken,
+}
+
+/// Dropped, it takes its connections with it; told to leave, it lets them finish.
+async fn accept(socket: Socket, service: Service, manner: Manner) {
     let mut connections = JoinSet::new();
     loop {
-        let Ok(stream) = socket.accept().await else {
+        let accepted = tokio::select! {
+            () = manner.leaving.cancelled() => break,
+            accepted = socket.accept() => accepted,
+        };
+        let Ok(stream) = accepted else {
             continue; // a peer that went away before it was accepted
         };
         service.state.record.count(|counts| counts.connections += 1);
-        connections.spawn(converse(stream, tls.clone(), service.clone(), flooding));
+        // From here on: what is said before the connection is served reaches it too.
+        let farewell = manner.farewell.subscribe();
+        connections.spawn(converse(stream, service.clone(), manner.clone(), farewell));
         while connections.try_join_next().is_some() {}
     }
+    drop(socket);
+    manner.farewell.send_modify(|farewells| *farewells += 1);
+    while connections.join_next().await.is_some() {}
 }
 
 impl Socket {
@@ -211,8 +259,12 @@ impl Socket {
 }
 
 /// Serves one connection until the peer, the script or the plugin's end closes it.
-async fn converse(mut stream: Box<dyn Stream>, tls: Option<Arc<Tls>>, service: Service, flooding: bool) {
-    let farewell = tls.as_ref().map(|tls| tls.farewell.subscribe());
+async fn converse(
+    mut stream: Box<dyn Stream>,
+    service: Service,
+    Manner { tls, flooding, .. }: Manner,
+    mut farewell: watch::Receiver<u64>,
+) {
     if let Some(tls) = &tls {
         match tls.accept(stream).await {
             Ok(decrypted) => stream = decrypted,
@@ -223,28 +275,26 @@ async fn converse(mut stream: Box<dyn Stream>, tls: Option<Arc<Tls>>, service: S
     let trigger = Trigger::default();
     let stream: Box<dyn Stream> =
         if flooding { Box::new(flood::relay(stream, trigger.clone())) } else { stream };
+    let health = HealthServer::new(service.clone());
     let server = PluginServiceServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(usize::MAX); // a reply over the limit is a thing to test
     let scheme = if tls.is_some() { "https" } else { "http" };
     let answer = service_fn(|request: Request<Incoming>| {
         assert_eq!(request.uri().scheme_str(), Some(scheme), "a strict server refuses another");
-        respond(server.clone(), request, trigger.clone(), cut.clone())
+        respond(server.clone(), health.clone(), request, trigger.clone(), cut.clone())
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(MAX_STREAMS)
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = std::pin::pin!(connection);
-    let told_to_go = async {
-        match farewell {
-            Some(mut farewell) => farewell.changed().await.expect("the connection holds the sender"),
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         () = cut.cancelled() => return,
         _ = connection.as_mut() => return, // how a connection ended is the peer's business
-        () = told_to_go => connection.as_mut().graceful_shutdown(),
+        told = farewell.changed() => {
+            told.expect("whoever accepts holds the sender");
+            connection.as_mut().graceful_shutdown();
+        }
     }
     tokio::select! {
         () = cut.cancelled() => {}
@@ -255,11 +305,14 @@ async fn converse(mut stream: Box<dyn Stream>, tls: Option<Arc<Tls>>, service: S
 /// An error resets the stream.
 async fn respond(
     mut server: PluginServiceServer<Service>,
+    mut health: HealthServer<Service>,
     request: Request<Incoming>,
     trigger: Trigger,
     cut: CancellationToken,
 ) -> Result<Response<Body>, io::Error> {
-    let result: Result<_, Infallible> = server.call(request).await;
+    let is_check = request.uri().path().starts_with("/grpc.health.v1.Health/");
+    let result: Result<_, Infallible> =
+        if is_check { health.call(request).await } else { server.call(request).await };
     let Ok(mut response) = result;
     let Some(misconduct) = response.extensions_mut().remove::<Misconduct>() else {
         return Ok(response);

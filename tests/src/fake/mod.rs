@@ -5,6 +5,7 @@
 
 mod act;
 mod flood;
+mod health;
 mod listen;
 mod record;
 mod service;
@@ -13,6 +14,7 @@ mod wire;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -27,6 +29,7 @@ use tonic::Status;
 
 pub use self::{
     act::{Act, Answer, Gate, Patch, Verdict, notice},
+    health::Health,
     record::{Counts, Payload, Seen},
     wire::Wire,
 };
@@ -68,6 +71,7 @@ struct Behaviour {
     scripts: BTreeMap<i32, Script>,
     describe: Handshake,
     initialize: Handshake,
+    health: Health,
     /// Digests that were handed over; a call that names another one is refused as NOT_INITIALIZED.
     known_digests: BTreeSet<String>,
 }
@@ -149,6 +153,12 @@ impl Builder {
         self
     }
 
+    /// Answers health checks like this.
+    pub fn health(mut self, health: Health) -> Self {
+        self.behaviour.health = health;
+        self
+    }
+
     /// Makes [`Wire::EndlessTrailers`] possible on its connections.
     pub fn flooding(mut self) -> Self {
         self.flooding = true;
@@ -158,6 +168,11 @@ impl Builder {
     /// Serves on a free TCP port of 127.0.0.1.
     pub async fn start(self) -> FakePlugin {
         FakePlugin::serve(self, Listening::tcp()).await
+    }
+
+    /// Serves at this TCP address.
+    pub async fn start_at(self, address: SocketAddr) -> FakePlugin {
+        FakePlugin::serve(self, Listening::tcp_at(address)).await
     }
 
     /// Serves on a Unix socket in a temporary directory of its own.
@@ -209,6 +224,7 @@ impl FakePlugin {
             scripts: BTreeMap::new(),
             describe: Handshake::Proper,
             initialize: Handshake::Proper,
+            health: Health::default(),
             known_digests: BTreeSet::new(),
         };
         Builder { behaviour, flooding: false }
@@ -258,7 +274,14 @@ impl FakePlugin {
 
     /// Asks every connection there is to go, once its calls are answered.
     pub fn go_away(&self) {
-        self.tls().go_away();
+        self.listening.go_away();
+    }
+
+    /// Ends as a process does that is told to stop: takes no more connections, asks those there are to go, answers
+    /// the calls under way, closes. What it was told is forgotten.
+    pub async fn leave(&mut self) {
+        self.listening.leave().await;
+        self.forget();
     }
 
     fn tls(&self) -> &Tls {
@@ -300,6 +323,11 @@ impl FakePlugin {
     /// Takes configurations like this from now on.
     pub fn set_initialize(&self, handshake: Handshake) {
         self.state.behaviour().initialize = handshake;
+    }
+
+    /// Answers health checks like this from now on.
+    pub fn set_health(&self, health: Health) {
+        self.state.behaviour().health = health;
     }
 
     /// Changes what it says of itself from now on.

@@ -52,6 +52,8 @@ pub struct Counts {
     pub describes: u64,
     /// Initialize calls.
     pub initializes: u64,
+    /// Health checks.
+    pub checks: u64,
     /// Shutdown calls.
     pub shutdowns: u64,
     /// Calls at points, those refused as NOT_INITIALIZED left out.
