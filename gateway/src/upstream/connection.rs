@@ -21,6 +21,7 @@ use tower::ServiceExt as _;
 
 use super::{
     codec::{self, ExchangeError, Single},
+    heard::HeardOut,
     transport::InProcess,
 };
 use crate::point::Point;
@@ -91,7 +92,7 @@ impl Connection {
             .max_header_list_size(MAX_HEADER_LIST)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_LIMIT)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(HeardOut::new(stream)))
             .await?;
         let closed = CancellationToken::new();
         let ended = closed.clone().drop_guard();

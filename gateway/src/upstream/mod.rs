@@ -18,6 +18,7 @@ mod codec;
 mod connection;
 mod endpoint;
 mod health;
+mod heard;
 mod initialize;
 mod live;
 mod load;
