@@ -18,6 +18,8 @@ use crate::{
 pub struct Setup {
     config: Config,
     environment: Vec<(String, String)>,
+    /// A program with arguments that becomes the gateway; empty for none.
+    launcher: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -43,13 +45,13 @@ impl Setup {
             "drain": { "grace": "0ms", "finish": "5s" },
             "log": { "format": "json", "level": "info" },
         });
-        Setup { config: Config::Built(config), environment: Vec::new() }
+        Setup { config: Config::Built(config), environment: Vec::new(), launcher: Vec::new() }
     }
 
     /// This configuration file in place of the one that is built. It has to set the addresses to port 0 and the log
     /// to JSON for the gateway to be found.
     pub fn file(text: &str) -> Self {
-        Setup { config: Config::Written(text.into()), environment: Vec::new() }
+        Setup { config: Config::Written(text.into()), environment: Vec::new(), launcher: Vec::new() }
     }
 
     /// A tenant with nothing of its own.
@@ -125,6 +127,12 @@ impl Setup {
         self
     }
 
+    /// Runs it by this program, whose last arguments are the gateway's command, and which becomes the gateway.
+    pub fn launched_by(mut self, program: &[&str]) -> Self {
+        self.launcher = program.iter().map(|&part| part.to_owned()).collect();
+        self
+    }
+
     /// Opens the admin port to the issuer's tokens, which may have any scope.
     pub fn admin(self) -> Self {
         let scopes = ["invoke", "read", "admin", "plugin"].map(|scope| format!("hookgate:{scope}"));
@@ -156,8 +164,8 @@ impl Setup {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let file = directory.path().join("hookgate.yaml");
         fs::write(&file, self.text()).expect("the directory is ours to write");
-        let environment = self.environment;
-        let process = tokio::task::spawn_blocking(move || Process::spawn(command(file, environment))).await;
+        let run = move || Process::spawn(command(file, self.environment, &self.launcher));
+        let process = tokio::task::spawn_blocking(run).await;
         (process.expect("starting does not panic"), directory)
     }
 
@@ -197,8 +205,15 @@ impl Setup {
     }
 }
 
-fn command(file: PathBuf, environment: Vec<(String, String)>) -> Command {
-    let mut command = Command::new(binary::path());
+fn command(file: PathBuf, environment: Vec<(String, String)>, launcher: &[String]) -> Command {
+    let mut command = match launcher {
+        [] => Command::new(binary::path()),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary::path());
+            command
+        }
+    };
     command.args(["serve", "--config"]).arg(file).envs(environment);
     command
 }

@@ -8,6 +8,7 @@ mod admin_tally;
 mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;
+mod bad_endpoints;
 mod chain_caller;
 mod chain_flow;
 mod chain_observers;
