@@ -179,6 +179,7 @@ impl PluginClient {
     /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
     /// delivery, until [`PluginClient::drain`].
     pub fn start(self: &Arc<Self>, cancel: CancellationToken) {
+        self.pool.registration.log_start();
         self.observers.start(Arc::clone(self), self.limits.in_flight);
         self.pool.start(cancel);
     }

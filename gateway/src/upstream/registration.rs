@@ -28,6 +28,18 @@ impl Registration {
         }
     }
 
+    /// Says in the log that the plugin is one of the gateway's, and whether it is switched off.
+    pub(super) fn log_start(&self) {
+        let config::Plugin { name, builtin, enabled, .. } = &self.plugin;
+        let builtin = builtin.iter().map(|builtin| format!("builtin:{builtin}"));
+        let endpoints =
+            self.plugin.addresses().map(str::to_owned).chain(builtin).collect::<Vec<_>>().join(" ");
+        tracing::info!(event = "plugin.registered", plugin = name, endpoints, "one of the configuration's");
+        if !enabled {
+            tracing::info!(event = "plugin.disabled", plugin = name, "switched off: it is never dialled");
+        }
+    }
+
     /// When any endpoint was first initialised.
     pub(super) fn initialised_at(&self) -> Option<Instant> {
         self.first_initialised.get().copied()

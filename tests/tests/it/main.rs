@@ -47,6 +47,7 @@ mod refused_config;
 mod replicas_manifest;
 mod replicas_outage;
 mod replicas_rollout;
+mod replicas_sdk;
 mod replicas_support;
 mod rows;
 mod telemetry;

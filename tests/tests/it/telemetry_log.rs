@@ -210,3 +210,34 @@ async fn an_observers_verdict_and_its_failure_are_lines_of_their_own() {
     assert_eq!((line.level(), line.field("reason")), (Some("WARN"), Some(&json!("bad_reply"))));
     assert!(lines_of_calls(&gateway).is_empty(), "the calls themselves simply continued");
 }
+
+#[tokio::test]
+async fn every_plugin_of_the_configuration_is_a_line_at_the_start_with_where_it_is() {
+    let (one, off) = (FakePlugin::named("one").start().await, FakePlugin::named("off").start_unix().await);
+    let (first, second) = (one.endpoint(), "http://127.0.0.1:1");
+    let gateway = tenants()
+        .plugin_with(&one, &json!({ "endpoint": null, "endpoints": [first, second] }))
+        .plugin_with(&off, &json!({ "enabled": false }))
+        .builtin("content-policy", &json!({ "redact_emails": true }))
+        .binding("one", 10)
+        .start()
+        .await;
+    let lines = gateway.log().lines();
+    let told = |event: &str| -> Vec<_> {
+        let of_it = lines.iter().filter(|line| line.field("event") == Some(&json!(event)));
+        of_it
+            .map(|line| (line.level(), line.field("plugin").cloned(), line.field("endpoints").cloned()))
+            .collect()
+    };
+    let registered =
+        |plugin: &str, endpoints: &str| (Some("INFO"), Some(json!(plugin)), Some(json!(endpoints)));
+    assert_eq!(
+        told("plugin.registered"),
+        [
+            registered("one", &format!("{first} {second}")),
+            registered("off", &off.endpoint()),
+            registered("content-policy", "builtin:content-policy"),
+        ]
+    );
+    assert_eq!(told("plugin.disabled"), [(Some("INFO"), Some(json!("off")), None)]);
+}

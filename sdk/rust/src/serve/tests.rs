@@ -168,6 +168,23 @@ async fn the_health_service_says_serving() {
 }
 
 #[tokio::test]
+async fn the_health_service_says_not_serving_once_the_stop_is_asked_for_and_not_at_a_gateways_shutdown() {
+    use tonic_health::pb::health_check_response::ServingStatus::{NotServing, Serving};
+    let plugin = Running::start::<Labelled>("http://127.0.0.1:0").await;
+    let mut health = HealthClient::new(plugin.channel().await);
+    let mut watched = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watched.message().await.unwrap().unwrap().status(), Serving);
+    let request = ShutdownRequest { gateway_instance_id: "gateway".to_owned() };
+    plugin.client().await.shutdown(request).await.unwrap();
+    let answer = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(answer.status(), Serving);
+    plugin.stop.send(()).unwrap();
+    assert_eq!(watched.message().await.unwrap().unwrap().status(), NotServing);
+    drop(watched);
+    plugin.served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn reflection_lists_the_contract_and_health() {
     use tonic_reflection::pb::v1::{
         ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
