@@ -169,7 +169,7 @@ impl Endpoint {
         });
     }
 
-    /// Replaces connections that are too old: first there is a new one.
+    /// Replaces connections that are too old: first there is a new one that serves.
     pub(super) async fn renew(self: &Arc<Self>) {
         let old = |live: &Arc<Live>| {
             live.since.elapsed() >= self.most_age && live.is_usable() && !live.connection.is_in_process()
@@ -179,7 +179,11 @@ impl Endpoint {
             let lives = endpoint.lives.load();
             lives.iter().find(|live| live.is_usable() && !old(live)).map(|live| Ok(Arc::clone(live)))
         };
-        if !aged.is_empty() && self.connect_unless(fresh).await.is_ok() {
+        if aged.is_empty() {
+            return;
+        }
+        let Ok(live) = self.connect_unless(fresh).await else { return };
+        if live.is_initialised() || self.initialise(&live, 0).await.is_ok() {
             aged.iter().for_each(|live| live.withdraw());
             self.forget_ended();
         }
