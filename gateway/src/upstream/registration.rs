@@ -34,7 +34,12 @@ impl Registration {
         let builtin = builtin.iter().map(|builtin| format!("builtin:{builtin}"));
         let endpoints =
             self.plugin.addresses().map(str::to_owned).chain(builtin).collect::<Vec<_>>().join(" ");
-        tracing::info!(event = "plugin.registered", plugin = name, endpoints, "one of the configuration's");
+        tracing::info!(
+            event = "plugin.registered",
+            plugin = name,
+            endpoints,
+            "registered by the configuration"
+        );
         if !enabled {
             tracing::info!(event = "plugin.disabled", plugin = name, "switched off: it is never dialled");
         }
