@@ -105,9 +105,9 @@ pub struct Problems(Vec<Located>);
 
 impl Problems {
     /// A mistake that no place in a file belongs to.
-    pub(super) fn nowhere(file: &str, message: impl Into<String>) -> Self {
-        let problem = Problem::new("", message);
-        let rendered = format!("{file}: {}\n", problem.message);
+    pub(super) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
+        let problem = Problem::new("", message).remedy(remedy);
+        let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
         Problems(vec![Located { problem, position: None, rendered }])
     }
 
@@ -175,8 +175,8 @@ impl Source {
     pub(super) fn resolved(&mut self, root: &Node) {
         let mut secrets = Vec::new();
         root.scalars("", &mut |_, node| match (&node.origin, &node.kind) {
-            (Origin::Reference, Kind::Text(text)) => secrets.push(text.clone()),
-            (Origin::Reference, Kind::Number(number)) => secrets.push(number.to_string()),
+            (Origin::Reference(_), Kind::Text(text)) => secrets.push(text.clone()),
+            (Origin::Reference(_), Kind::Number(number)) => secrets.push(number.to_string()),
             _ => {}
         });
         self.root = Some(root.clone());
@@ -184,6 +184,23 @@ impl Source {
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
         self.secrets = secrets;
+    }
+
+    /// The tree with references resolved and the environment laid over it, where the file is YAML.
+    pub(super) fn root(&self) -> Option<&Node> {
+        self.root.as_ref()
+    }
+
+    /// A line of the file, as an origin names it.
+    pub(super) fn line(&self, line: usize) -> String {
+        format!("{}:{line}", self.file)
+    }
+
+    /// `text` less whatever a reference resolved to.
+    pub(super) fn without_secrets(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| {
+            if secret.chars().count() >= LONG_SECRET { text.replace(secret.as_str(), "***") } else { text }
+        })
     }
 
     /// Shows `problems` against the file, in its order, each once.
@@ -240,12 +257,8 @@ impl Source {
 
     fn redact(&self, mut problem: Problem) -> Problem {
         let clean = |text: String| {
-            let text = self.secrets.iter().fold(text, |text, secret| {
-                if secret.chars().count() >= LONG_SECRET {
-                    text.replace(secret.as_str(), "***")
-                } else {
-                    text.replace(&format!("`{secret}`"), "`***`")
-                }
+            let text = self.secrets.iter().fold(self.without_secrets(&text), |text, secret| {
+                text.replace(&format!("`{secret}`"), "`***`")
             });
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SENTENCE).collect::<String>()
         };
@@ -353,7 +366,7 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
 }
 
 /// "did you mean" for the nearest of `known`.
-pub(super) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+pub(crate) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     nearest(word, known).map(|near| format!("did you mean `{near}`?"))
 }
 
