@@ -89,6 +89,8 @@ pub struct Located {
     pub problem: Problem,
     /// Line from 1 and column from 1, in characters; `None` for what isn't in the file.
     pub position: Option<(usize, usize)>,
+    /// The environment variable that it is in, where it is in one.
+    pub variable: Option<String>,
     /// All of it as people read it, in several lines.
     rendered: String,
 }
@@ -108,7 +110,7 @@ impl Problems {
     pub(super) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
-        Problems(vec![Located { problem, position: None, rendered }])
+        Problems(vec![Located { problem, position: None, variable: None, rendered }])
     }
 
     /// The mistakes.
@@ -213,6 +215,7 @@ impl Source {
     }
 
     fn locate(&self, problem: &Problem) -> Located {
+        let mut variable = None;
         let (place, excerpt, position) = match self.place(problem) {
             Some(Place::File(region)) => {
                 let Mark { line, column } = region.start;
@@ -220,7 +223,10 @@ impl Source {
                 let excerpt = self.root.as_ref().map(|_| self.excerpt(region)).unwrap_or_default();
                 (format!("{}:{line}:{}", self.file, column + 1), excerpt, Some((line, column + 1)))
             }
-            Some(Place::Variable(name)) => (format!("environment variable {name}"), String::new(), None),
+            Some(Place::Variable(name)) => {
+                variable = Some(name.to_owned());
+                (format!("environment variable {name}"), String::new(), None)
+            }
             None => (self.file.clone(), String::new(), None),
         };
         let problem = self.redact(problem.clone());
@@ -228,7 +234,7 @@ impl Source {
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        Located { problem, position, rendered }
+        Located { problem, position, variable, rendered }
     }
 
     /// The place of what `problem` points to, or of the nearest thing around it.

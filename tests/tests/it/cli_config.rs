@@ -93,6 +93,9 @@ async fn a_check_says_of_every_broken_file_what_a_start_says_of_it() {
                 for said in ["message", "remedy"].map(|member| mistake[member].as_str().unwrap_or_default()) {
                     assert!(start.stderr.contains(said), "{name}: {said} {start:?}");
                 }
+                let variable =
+                    mistake["variable"].as_str().map(|name| format!("environment variable {name}: "));
+                assert!(variable.is_none_or(|place| start.stderr.contains(&place)), "{name}: {mistake}");
                 let place =
                     mistake["line"].as_u64().map(|line| format!("f.yaml:{line}:{}", mistake["column"]));
                 assert!(place.is_none_or(|place| start.stderr.contains(&place)), "{name}: {mistake}");
@@ -197,6 +200,45 @@ async fn every_form_of_show_says_the_same_values_and_origins() {
     let again = folder.write("again.yaml", &yaml.replace("\"***\"", &"x".repeat(32)));
     let check = folder.run(&["config", "check", again.to_str().unwrap()]).await;
     assert_eq!(check.code, Some(0), "{check:?}\n{yaml}");
+}
+
+/// Text that YAML takes for something else unless it is quoted comes back as it was.
+#[tokio::test]
+async fn yaml_of_any_text_is_that_text_again() {
+    let odd = [
+        "true",
+        "1",
+        "null",
+        "",
+        "a: b # c",
+        "one\ntwo\n",
+        " - x ",
+        "~",
+        "0x1f",
+        "\u{7}",
+        "\n",
+        "*",
+        "a\r\nb",
+    ];
+    let mut labels: serde_json::Map<_, _> =
+        odd.iter().enumerate().map(|(index, text)| (format!("l{index}"), json!(text))).collect();
+    labels.insert("long".into(), "word ".repeat(60).into());
+    labels.extend(["true", "a: b", "#", "two\nlines"].map(|key| (key.to_owned(), json!("x"))));
+    let mut file = smallest();
+    file["tenants"]["list"][0]["labels"] = labels.into();
+    let folder = Folder::new();
+    folder.write("f.yaml", &file.to_string());
+    let show =
+        async |file, output| folder.run(&["config", "show", "--config", file, "--output", output]).await;
+    let values = |shown: Value| -> Vec<(String, Value)> {
+        let labels = shown["tenants"]["list"][0]["labels"].as_object().unwrap();
+        labels.iter().map(|(key, shown)| (key.clone(), shown["value"].clone())).collect()
+    };
+    let before = values(show("f.yaml", "json").await.json());
+    assert_eq!(before.len(), odd.len() + 5);
+    let yaml = show("f.yaml", "yaml").await.stdout.replace("\"***\"", &"x".repeat(32));
+    folder.write("again.yaml", &yaml);
+    assert_eq!(values(show("again.yaml", "json").await.json()), before, "{yaml}");
 }
 
 #[tokio::test]

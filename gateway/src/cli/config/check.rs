@@ -21,6 +21,8 @@ struct Mistake<'p> {
     line: Option<usize>,
     /// From 1, in characters; likewise.
     column: Option<usize>,
+    /// The environment variable that it is in; null for what is in the file.
+    variable: Option<&'p str>,
     /// JSON pointer (RFC 6901) to the value.
     pointer: &'p str,
     message: &'p str,
@@ -32,7 +34,7 @@ impl<'p> From<&'p Located> for Mistake<'p> {
         let (line, column) = located.position.unzip();
         let problem = &located.problem;
         let (pointer, message, remedy) = (&problem.pointer, &problem.message, problem.remedy.as_deref());
-        Mistake { line, column, pointer, message, remedy }
+        Mistake { line, column, variable: located.variable.as_deref(), pointer, message, remedy }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Judge, Verdict};
 use crate::{
-    auth::Inspected,
+    auth::{Inspected, Reason},
     cli::{
         Exit,
         output::{self, Output, columns, printable},
@@ -158,12 +158,17 @@ fn table(report: &Report) -> String {
     let or = |text: Option<String>, absent: &str| text.unwrap_or_else(|| absent.to_owned());
     let scopes = Some(report.scopes.join(" ")).filter(|scopes| !scopes.is_empty());
     let unknown = "not believed";
+    let no_key = if report.data.reason == Some(Reason::KeysUnavailable.as_str()) {
+        "could not be fetched from the issuer's `jwks_url`"
+    } else {
+        "none fits"
+    };
     let (nobody, none) = if report.operator.is_some() { ("none", "none") } else { (unknown, unknown) };
     let rows = [
         ["data port", &report.data.words()],
         ["admin port", &report.admin.words()],
         ["issuer", &or(report.issuer.clone(), "none of the configuration")],
-        ["key", &or(report.key.as_ref().map(Key::words), "none fits")],
+        ["key", &or(report.key.as_ref().map(Key::words), no_key)],
         ["tenant", &or(report.tenant.clone(), nobody)],
         ["operator", &or(report.operator.clone(), unknown)],
         ["scopes", &or(scopes, none)],

@@ -60,7 +60,7 @@ pub(super) struct Mint {
     #[arg(long, default_value = "hookgate-token-mint")]
     operator: String,
     /// What it may be used for; may be repeated [default: hookgate:invoke, with --admin hookgate:read].
-    #[arg(long = "scope", value_name = "SCOPE", hide_possible_values = false, value_parser = scopes())]
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = scopes())]
     scopes: Vec<Scope>,
     /// The issuer, by its `issuer`; absent: the only one that can sign for the tenant.
     #[arg(long)]
