@@ -188,6 +188,18 @@ async fn the_table_of_errors_is_the_page_s() {
     assert_eq!(table.lines().count(), rows.len() + 1);
 }
 
+/// How a script names a command: not only its last word, which may be any word.
+fn offer(shell: &str, words: &[String]) -> Option<String> {
+    let (last, above) = words.split_last()?;
+    let path = [&["hookgate".to_owned()], above].concat();
+    Some(match shell {
+        "bash" => format!("{},{last})", path.join("__subcmd__")),
+        "zsh" => format!("'{last}:"),
+        "fish" => format!("-a \"{last}\""),
+        _ => format!("'{};{last}'", path.join(";")),
+    })
+}
+
 #[tokio::test]
 async fn completions_and_manual_pages_know_every_command() {
     let folder = Folder::new();
@@ -195,8 +207,8 @@ async fn completions_and_manual_pages_know_every_command() {
         let script = folder.run(&["completions", shell]).await;
         assert_eq!((script.code, script.stderr.as_str()), (Some(0), ""), "{shell}");
         for words in commands() {
-            let Some(last) = words.last() else { continue };
-            assert!(script.stdout.contains(last.as_str()), "{shell} lacks {words:?}");
+            let Some(offer) = offer(shell, &words) else { continue };
+            assert!(script.stdout.contains(&offer), "{shell} lacks {offer}");
         }
     }
     assert_eq!(folder.run(&["man", "share/man1"]).await.code, Some(0));

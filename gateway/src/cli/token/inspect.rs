@@ -1,7 +1,7 @@
 //! `hookgate token inspect`.
 
 use std::{
-    io::Read,
+    io::{IsTerminal, Read},
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -87,12 +87,12 @@ impl Key {
     }
 }
 
-pub(super) async fn run(token: &str, file: &Path, output: Output) -> Exit {
+pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> Exit {
     let judge = match Judge::new(file) {
         Ok(judge) => judge,
         Err(problems) => return Exit::usage(problems.to_string()),
     };
-    let token = match input(token) {
+    let token = match input(token, std::io::stdin().is_terminal()) {
         Ok(token) => token,
         Err(error) => return Exit::usage(error),
     };
@@ -103,10 +103,11 @@ pub(super) async fn run(token: &str, file: &Path, output: Output) -> Exit {
 }
 
 /// The token itself, or what stands on standard input.
-fn input(token: &str) -> Result<String, String> {
-    let mut text = token.to_owned();
-    if token == "-" {
-        text.clear();
+fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
+    let asked = token.as_deref() == Some("-");
+    let mut text = token.filter(|_| !asked).unwrap_or_default();
+    // Who forgets the token at a terminal would wait for an answer, and it for them.
+    if text.is_empty() && (asked || !at_terminal) {
         let read = std::io::stdin().lock().take(MAX_INPUT).read_to_string(&mut text);
         read.map_err(|error| format!("the token can't be read from standard input: {error}"))?;
     }

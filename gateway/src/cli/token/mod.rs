@@ -27,9 +27,9 @@ pub(super) enum Command {
                             Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 the \
                             configuration or the usage is wrong.")]
     Inspect {
-        /// The token; `-` reads it from standard input, where other users of the machine don't see it.
-        #[arg(default_value = "-")]
-        token: String,
+        /// The token; `-`, and no token before a pipe, reads standard input, where other users of the machine don't see it.
+        #[arg(value_name = "TOKEN|-")]
+        token: Option<String>,
         /// The configuration of the gateway.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
@@ -83,7 +83,7 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 
 pub(super) async fn run(command: Command) -> Exit {
     match command {
-        Command::Inspect { token, config, output } => inspect::run(&token, &config, output).await,
+        Command::Inspect { token, config, output } => inspect::run(token, &config, output).await,
         Command::Mint(mint) => mint::run(mint).await,
     }
 }
