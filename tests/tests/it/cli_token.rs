@@ -210,6 +210,8 @@ async fn what_is_said_of_a_token_is_what_the_gateway_answers_on_both_ports() {
         let all = format!("{}{}", ran.stdout, ran.stderr);
         assert!(signature.is_none_or(|signature| !all.contains(signature)), "{all}");
         assert!(!all.contains(SECRET), "{all}");
+        let named = said["claims"]["iss"].as_str().filter(|name| [ISSUER, "nested", "list"].contains(name));
+        assert_eq!(said["issuer"].as_str(), named, "{said:#}");
         reasons.extend(["data", "admin"].map(|port| said[port]["reason"].as_str().unwrap_or("").to_owned()));
     }
     for reason in [

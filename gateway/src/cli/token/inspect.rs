@@ -104,10 +104,13 @@ pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> E
 
 /// The token itself, or what stands on standard input.
 fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
-    let asked = token.as_deref() == Some("-");
-    let mut text = token.filter(|_| !asked).unwrap_or_default();
-    // Who forgets the token at a terminal would wait for an answer, and it for them.
-    if text.is_empty() && (asked || !at_terminal) {
+    let piped = match token.as_deref() {
+        Some(token) => token == "-",
+        // Who forgets the token at a terminal would wait for an answer, and it for them.
+        None => !at_terminal,
+    };
+    let mut text = token.filter(|_| !piped).unwrap_or_default();
+    if piped {
         let read = std::io::stdin().lock().take(MAX_INPUT).read_to_string(&mut text);
         read.map_err(|error| format!("the token can't be read from standard input: {error}"))?;
     }
@@ -212,6 +215,14 @@ fn words(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_token_that_nobody_pipes() {
+        for token in [None, Some(String::new()), Some(" ".into())] {
+            assert!(input(token.clone(), true).is_err(), "{token:?}");
+        }
+        assert_eq!(input(Some(" a.b.c\n".into()), false).as_deref(), Ok("a.b.c"));
+    }
 
     #[test]
     fn the_expiry_is_said_in_words() {
