@@ -39,7 +39,13 @@ async fn the_exit_code_follows_readiness_and_liveness() {
     }
 
     gateway.terminate();
-    gateway.log().wait_for(|line| line.text.contains("drain")).await;
+    let unready = async {
+        // Nothing tells of readiness but asking for it.
+        while gateway.ops().get("/readyz").await.unwrap().status == 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), unready).await.expect("it drains");
     let draining = probe(ops, false).await;
     assert_eq!((draining.code, draining.stderr), (Some(1), not_ready("draining")));
     assert_eq!(probe(ops, true).await.code, Some(0));
