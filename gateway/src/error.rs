@@ -18,6 +18,17 @@ pub enum Party {
     Gateway,
 }
 
+impl Party {
+    /// As docs/errors.md and `hookgate errors` name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Party::Caller => "caller",
+            Party::Plugin => "plugin",
+            Party::Gateway => "gateway",
+        }
+    }
+}
+
 const fn without_full_stop(sentence: &'static str) -> &'static str {
     match sentence.as_bytes() {
         [.., b'.'] => sentence.split_at(sentence.len() - 1).0,
@@ -175,6 +186,29 @@ impl Code {
             Reason::BadReply | Reason::ForbiddenPatch | Reason::TooLarge => Code::PluginBadReply,
             Reason::ConditionError => Code::Internal,
         }
+    }
+}
+
+/// A status code as gRPC writes it.
+pub const fn grpc_name(code: Grpc) -> &'static str {
+    match code {
+        Grpc::Ok => "OK",
+        Grpc::Cancelled => "CANCELLED",
+        Grpc::Unknown => "UNKNOWN",
+        Grpc::InvalidArgument => "INVALID_ARGUMENT",
+        Grpc::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Grpc::NotFound => "NOT_FOUND",
+        Grpc::AlreadyExists => "ALREADY_EXISTS",
+        Grpc::PermissionDenied => "PERMISSION_DENIED",
+        Grpc::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Grpc::FailedPrecondition => "FAILED_PRECONDITION",
+        Grpc::Aborted => "ABORTED",
+        Grpc::OutOfRange => "OUT_OF_RANGE",
+        Grpc::Unimplemented => "UNIMPLEMENTED",
+        Grpc::Internal => "INTERNAL",
+        Grpc::Unavailable => "UNAVAILABLE",
+        Grpc::DataLoss => "DATA_LOSS",
+        Grpc::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
 //! knows every part.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -10,7 +10,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     auth::Authenticator,
     builtin,
-    config::{Config, Loaded, Problem, Problems, resolve_references},
+    config::{self, Config, Loaded, Problem, Problems, resolve_references},
     ingress::{
         admin::{Admin, Registered},
         admission::Admission,
@@ -70,6 +70,26 @@ pub enum RunError {
 }
 
 impl App {
+    /// Reads the file at `path`, starts its telemetry with `telemetry`, and puts the gateway together: what `serve` does
+    /// before it binds anything, and all that `config check` does.
+    ///
+    /// # Errors
+    /// Every mistake of the configuration, with the lines.
+    pub fn load(
+        path: &Path,
+        telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
+    ) -> Result<(Self, Telemetry), Problems> {
+        let loaded = config::load(path, environment())?;
+        let telemetry = telemetry(&loaded.config)
+            .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))?;
+        Ok((App::build(loaded, telemetry.clone())?, telemetry))
+    }
+
+    /// What it was put together from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Puts a gateway together; nothing is bound or dialled yet.
     ///
     /// # Errors
@@ -307,7 +327,7 @@ fn block_statuses(config: &Config) -> BlockStatuses {
     BlockStatuses { of_all: config.block_status.clone(), of_plugin: of_plugin.collect() }
 }
 
-fn bytes(size: crate::config::Size) -> usize {
+fn bytes(size: config::Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 

@@ -3,6 +3,8 @@
 
 use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
 
+use jsonwebtoken::Algorithm;
+
 use super::{
     claims::{ClaimRules, is_tenant_id},
     json,
@@ -72,6 +74,13 @@ impl Issuer {
             return Err(Refusal::new(Reason::Signature, "The token's signature does not verify"));
         }
         Ok(keys.generation)
+    }
+
+    /// The key that the token would be verified by, now.
+    pub(super) fn key_for(&self, token: &Unverified<'_>) -> Option<(Option<String>, Algorithm)> {
+        let keys = self.keys()?;
+        let key = keys.choose(token).ok()?;
+        Some((key.kid.clone(), key.algorithm))
     }
 
     /// Whether a token could be verified now.

@@ -7,10 +7,12 @@
 //! has an audience of its own ([`Port`]), and what is remembered for one says nothing about the other.
 
 mod claims;
+mod inspect;
 mod issuer;
 mod json;
 mod jwks;
 mod key;
+mod mint;
 mod public_key;
 mod refusal;
 mod token;
@@ -30,8 +32,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     claims::{Port, is_tenant_id},
+    inspect::{Inspected, KeyFound},
+    mint::{Minted, Order, mint},
     refusal::{Reason, Refusal},
-    verified::{Scopes, Verified},
+    verified::{Scopes, Verified, scope_name, scope_named},
 };
 use self::{issuer::Issuer, token::Unverified};
 use crate::{config, error::Violation};

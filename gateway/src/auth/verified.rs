@@ -25,6 +25,11 @@ impl Scopes {
         Scopes(self.0 & other.0)
     }
 
+    /// Their names in tokens.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        ALL.into_iter().filter(move |scope| self.contains(*scope)).map(scope_name)
+    }
+
     /// Whether none is left.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -46,8 +51,10 @@ const fn bit(scope: Scope) -> u8 {
     }
 }
 
+const ALL: [Scope; 4] = [Scope::Invoke, Scope::Read, Scope::Admin, Scope::Plugin];
+
 /// The scope's name in tokens.
-const fn name(scope: Scope) -> &'static str {
+pub const fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Invoke => "hookgate:invoke",
         Scope::Read => "hookgate:read",
@@ -57,8 +64,8 @@ const fn name(scope: Scope) -> &'static str {
 }
 
 /// The scope that a token calls `text`, if it is one of ours.
-pub(super) fn scope_named(text: &str) -> Option<Scope> {
-    [Scope::Invoke, Scope::Read, Scope::Admin, Scope::Plugin].into_iter().find(|scope| name(*scope) == text)
+pub fn scope_named(text: &str) -> Option<Scope> {
+    ALL.into_iter().find(|scope| scope_name(*scope) == text)
 }
 
 /// When a token is valid. `exp` and `nbf` are whole seconds since 1970 (RFC 7519, sections 4.1.4 and 4.1.5).
@@ -108,7 +115,7 @@ impl Verified {
         if self.scopes.contains(scope) {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`", name(scope))))
+        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`", scope_name(scope))))
     }
 
     /// Whose status it may read, none for everything: SCOPE_MISSING without `hookgate:read` or `hookgate:admin`,

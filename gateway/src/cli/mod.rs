@@ -3,17 +3,25 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
+mod config;
 mod demo;
+mod errors;
+mod output;
 mod plugin;
+mod probe;
 mod serve;
+mod shell;
+mod token;
+
+use output::Output;
 
 /// Plugin gateway for AI agents.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100, arg_required_else_help = true)]
-#[command(
-    after_help = "Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 4 a required plugin is missing."
-)]
+#[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
+                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 4 a required plugin is missing.")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,10 +46,56 @@ enum Command {
     /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
     /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be. Exit code 1: an
     /// answer differs.
+    #[command(after_help = "Example: hookgate demo --keep")]
     Demo {
         /// Leaves it running until Ctrl-C, and prints how to call it.
         #[arg(long)]
         keep: bool,
+    },
+    /// Checks and shows configurations.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Explains the error codes of answers: meaning, status, who failed, what to do.
+    ///
+    /// The same table is docs/errors.md.
+    #[command(after_help = "Example: hookgate errors PLUGIN_TIMEOUT\n\n\
+                            Exit codes: 0 explained, 2 there is no such code.")]
+    Errors {
+        /// The code; absent: all of them.
+        code: Option<String>,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Looks at tokens, and makes them where the configuration holds a shared secret.
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Asks a gateway whether it is ready, for containers without a shell.
+    ///
+    /// Prints nothing when it is. Waits for 3 s at most.
+    #[command(after_help = "Example: hookgate probe --addr 127.0.0.1:9090\n\n\
+                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer.")]
+    Probe {
+        /// Its `server.ops_addr`.
+        #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9090")]
+        addr: String,
+        /// Asks /livez, whether the process answers at all, instead of /readyz.
+        #[arg(long)]
+        live: bool,
+    },
+    /// Prints a script that completes this command line in a shell.
+    #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate")]
+    Completions {
+        /// Whose.
+        shell: Shell,
+    },
+    /// Writes a manual page for every subcommand.
+    #[command(after_help = "Example: hookgate man /usr/local/share/man/man1\n\n\
+                            Exit codes: 0 written, 1 the folder can't be written.")]
+    Man {
+        /// The folder, which is made if need be.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
     },
 }
 
@@ -52,6 +106,12 @@ impl Cli {
             Command::Serve { config } => serve::run(&config).await,
             Command::Plugin(command) => plugin::run(command).await,
             Command::Demo { keep } => demo::run(keep).await,
+            Command::Config(command) => config::run(command),
+            Command::Errors { code, output } => errors::run(code.as_deref(), output),
+            Command::Token(command) => token::run(command).await,
+            Command::Probe { addr, live } => probe::run(&addr, live).await,
+            Command::Completions { shell } => shell::completions(shell),
+            Command::Man { folder } => shell::man(&folder),
         }
     }
 }
@@ -77,6 +137,11 @@ impl Exit {
     /// 2: the configuration or the arguments are wrong.
     pub fn usage(message: impl Into<String>) -> Self {
         Exit { code: 2, message: Some(message.into()) }
+    }
+
+    /// `code`, and nothing to say: standard output has it all.
+    fn told(code: u8) -> Self {
+        Exit { code, message: None }
     }
 
     /// 4: a required plugin is missing.

@@ -5,21 +5,12 @@ use std::path::Path;
 use super::Exit;
 use crate::{
     app::{self, App, RunError},
-    config,
     telemetry::Telemetry,
 };
 
 pub(super) async fn run(path: &Path) -> Exit {
-    let loaded = match config::load(path, app::environment()) {
-        Ok(loaded) => loaded,
-        Err(problems) => return Exit::usage(problems.to_string()),
-    };
-    let telemetry = match Telemetry::start(&loaded.config) {
-        Ok(telemetry) => telemetry,
-        Err(error) => return Exit::usage(error),
-    };
-    let app = match App::build(loaded, telemetry.clone()) {
-        Ok(app) => app,
+    let (app, telemetry) = match App::load(path, Telemetry::start) {
+        Ok(started) => started,
         Err(problems) => return Exit::usage(problems.to_string()),
     };
     let ended = app.run().await;

@@ -1,5 +1,5 @@
-//! docs/configuration.md: its reference is generated from the schema, its example is loaded. With
-//! `HOOKGATE_REGENERATE=1` the test writes the reference, else it compares.
+//! docs/configuration.md: its reference is generated from the schema, its example is loaded. docs/hookgate.schema.json
+//! is the schema. With `HOOKGATE_REGENERATE=1` the tests write both, else they compare.
 
 use std::fmt::Write as _;
 
@@ -11,6 +11,9 @@ use super::{
 };
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+
+/// The schema for editors.
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/hookgate.schema.json");
 
 /// What stands above it is written by hand.
 const MARKER: &str =
@@ -120,6 +123,16 @@ fn the_reference_is_the_schema_s() {
         return std::fs::write(PATH, fresh).unwrap();
     }
     assert!(page == fresh, "docs/configuration.md is stale: run again with HOOKGATE_REGENERATE=1");
+}
+
+#[test]
+fn the_schema_for_editors_is_the_one_that_files_are_checked_against() {
+    let fresh = format!("{:#}\n", Schema::new().root());
+    if std::env::var_os("HOOKGATE_REGENERATE").is_some() {
+        return std::fs::write(SCHEMA, fresh).unwrap();
+    }
+    let written = std::fs::read_to_string(SCHEMA).unwrap_or_default();
+    assert!(written == fresh, "docs/hookgate.schema.json is stale: run again with HOOKGATE_REGENERATE=1");
 }
 
 #[test]

@@ -28,7 +28,7 @@ const MAX_FILE: u64 = 16 << 20;
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    source: Source,
+    pub(super) source: Source,
 }
 
 impl Loaded {
@@ -50,7 +50,9 @@ impl fmt::Debug for Loaded {
 /// All mistakes of the file and of the environment, each with its place; none shows a secret.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<Loaded, Problems> {
     let file = path.display().to_string();
-    let text = read(path).map_err(|message| Problems::nowhere(&file, message))?;
+    let text = read(path).map_err(|message| {
+        Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
+    })?;
     from_text(file, &text, env)
 }
 
@@ -137,7 +139,7 @@ fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> 
                 *node = Node {
                     kind: schema::typed(&resolved, schema.at(pointer)),
                     region: node.region,
-                    origin: Origin::Reference,
+                    origin: Origin::Reference(text.clone()),
                 };
             }
             Ok(Some(resolved)) => node.kind = Kind::Text(resolved),

@@ -13,6 +13,7 @@ mod check;
 #[cfg(test)]
 mod documentation;
 mod draft;
+mod effective;
 mod environment;
 #[cfg(test)]
 mod fixtures;
@@ -27,9 +28,11 @@ mod units;
 mod validate;
 
 pub use auth::*;
+pub use effective::{Effective, Shown};
 pub use load::{Loaded, load};
 pub use model::*;
 pub use plugin::*;
+pub(crate) use problem::did_you_mean;
 pub use problem::{Located, Problem, Problems};
 pub use reference::{Resolved, resolve_references};
 pub use schema::schema;

@@ -89,6 +89,8 @@ pub struct Located {
     pub problem: Problem,
     /// Line from 1 and column from 1, in characters; `None` for what isn't in the file.
     pub position: Option<(usize, usize)>,
+    /// The environment variable that it is in, where it is in one.
+    pub variable: Option<String>,
     /// All of it as people read it, in several lines.
     rendered: String,
 }
@@ -105,10 +107,10 @@ pub struct Problems(Vec<Located>);
 
 impl Problems {
     /// A mistake that no place in a file belongs to.
-    pub(super) fn nowhere(file: &str, message: impl Into<String>) -> Self {
-        let problem = Problem::new("", message);
-        let rendered = format!("{file}: {}\n", problem.message);
-        Problems(vec![Located { problem, position: None, rendered }])
+    pub(super) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
+        let problem = Problem::new("", message).remedy(remedy);
+        let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
+        Problems(vec![Located { problem, position: None, variable: None, rendered }])
     }
 
     /// The mistakes.
@@ -175,8 +177,8 @@ impl Source {
     pub(super) fn resolved(&mut self, root: &Node) {
         let mut secrets = Vec::new();
         root.scalars("", &mut |_, node| match (&node.origin, &node.kind) {
-            (Origin::Reference, Kind::Text(text)) => secrets.push(text.clone()),
-            (Origin::Reference, Kind::Number(number)) => secrets.push(number.to_string()),
+            (Origin::Reference(_), Kind::Text(text)) => secrets.push(text.clone()),
+            (Origin::Reference(_), Kind::Number(number)) => secrets.push(number.to_string()),
             _ => {}
         });
         self.root = Some(root.clone());
@@ -184,6 +186,23 @@ impl Source {
         secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         secrets.dedup();
         self.secrets = secrets;
+    }
+
+    /// The tree with references resolved and the environment laid over it, where the file is YAML.
+    pub(super) fn root(&self) -> Option<&Node> {
+        self.root.as_ref()
+    }
+
+    /// A line of the file, as an origin names it.
+    pub(super) fn line(&self, line: usize) -> String {
+        format!("{}:{line}", self.file)
+    }
+
+    /// `text` less whatever a reference resolved to.
+    pub(super) fn without_secrets(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| {
+            if secret.chars().count() >= LONG_SECRET { text.replace(secret.as_str(), "***") } else { text }
+        })
     }
 
     /// Shows `problems` against the file, in its order, each once.
@@ -196,6 +215,7 @@ impl Source {
     }
 
     fn locate(&self, problem: &Problem) -> Located {
+        let mut variable = None;
         let (place, excerpt, position) = match self.place(problem) {
             Some(Place::File(region)) => {
                 let Mark { line, column } = region.start;
@@ -203,7 +223,10 @@ impl Source {
                 let excerpt = self.root.as_ref().map(|_| self.excerpt(region)).unwrap_or_default();
                 (format!("{}:{line}:{}", self.file, column + 1), excerpt, Some((line, column + 1)))
             }
-            Some(Place::Variable(name)) => (format!("environment variable {name}"), String::new(), None),
+            Some(Place::Variable(name)) => {
+                variable = Some(name.to_owned());
+                (format!("environment variable {name}"), String::new(), None)
+            }
             None => (self.file.clone(), String::new(), None),
         };
         let problem = self.redact(problem.clone());
@@ -211,7 +234,7 @@ impl Source {
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        Located { problem, position, rendered }
+        Located { problem, position, variable, rendered }
     }
 
     /// The place of what `problem` points to, or of the nearest thing around it.
@@ -240,12 +263,8 @@ impl Source {
 
     fn redact(&self, mut problem: Problem) -> Problem {
         let clean = |text: String| {
-            let text = self.secrets.iter().fold(text, |text, secret| {
-                if secret.chars().count() >= LONG_SECRET {
-                    text.replace(secret.as_str(), "***")
-                } else {
-                    text.replace(&format!("`{secret}`"), "`***`")
-                }
+            let text = self.secrets.iter().fold(self.without_secrets(&text), |text, secret| {
+                text.replace(&format!("`{secret}`"), "`***`")
             });
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SENTENCE).collect::<String>()
         };
@@ -353,7 +372,7 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
 }
 
 /// "did you mean" for the nearest of `known`.
-pub(super) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+pub(crate) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     nearest(word, known).map(|near| format!("did you mean `{near}`?"))
 }
 

@@ -80,6 +80,19 @@ pub(super) fn has_default(text: &str) -> bool {
         .is_ok_and(|parts| parts.iter().any(|part| matches!(part, Part::Variable { default: Some(_), .. })))
 }
 
+/// `text` with its references as they were written, but for their defaults, which may be secrets in plain sight; what
+/// stands around them only where it may be shown.
+pub(super) fn shown(text: &str, literals: bool) -> String {
+    let part = |part: &Part<'_>| match part {
+        Part::Literal("") => String::new(),
+        Part::Literal(literal) => if literals { literal } else { "***" }.to_owned(),
+        Part::File(path) => format!("${{file:{path}}}"),
+        Part::Variable { name, default: None } => format!("${{{name}}}"),
+        Part::Variable { name, default: Some(_) } => format!("${{{name}:-***}}"),
+    };
+    parts(text).map_or_else(|_| "***".to_owned(), |parts| parts.iter().map(part).collect())
+}
+
 /// Checks the form of the references in `text` and resolves none.
 pub(super) fn check(text: &str) -> Result<(), String> {
     parts(text).map(drop)

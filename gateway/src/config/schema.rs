@@ -10,6 +10,9 @@ use super::{
     units::{Rate, Size, Span},
 };
 
+/// Names the schema; nothing is fetched by it.
+const ID: &str = "urn:hookgate:schema:hookgate.yaml";
+
 /// A form of text that a field takes.
 struct Format {
     /// As the schema's `format` names it.
@@ -51,7 +54,10 @@ const FORMATS: &[Format] = &[
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
 /// `socket-address` and `version-range` are ours.
 pub fn schema() -> Value {
-    schema_for!(Config).to_value()
+    let mut schema = schema_for!(Config).to_value();
+    schema["$id"] = ID.into();
+    schema["title"] = "hookgate.yaml".into();
+    schema
 }
 
 /// The schema with its way of being asked.

@@ -41,8 +41,8 @@ impl From<Scanned> for Region {
 pub(super) enum Origin {
     /// Written in the file.
     File,
-    /// Written in the file as a reference, and resolved.
-    Reference,
+    /// Written in the file as a reference, in this text, and resolved.
+    Reference(String),
     /// The environment variable of this name.
     Variable(String),
 }

@@ -164,7 +164,8 @@ fn refused(facts: &mut Facts, refusal: Refusal) -> Error {
     refusal.into()
 }
 
-fn tenant<'a>(table: &'a RouteTable, identity: &Identity) -> Result<&'a TenantPlans, Error> {
+/// What the table has for who calls; an error where the tenant is unknown or switched off.
+pub(crate) fn tenant<'a>(table: &'a RouteTable, identity: &Identity) -> Result<&'a TenantPlans, Error> {
     match table.tenant(&identity.tenant) {
         TenantRoute::Known(plans) => Ok(plans),
         TenantRoute::Disabled => Err(Error::new(Code::TenantDisabled, "The tenant is switched off")),

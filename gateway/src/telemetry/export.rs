@@ -53,11 +53,9 @@ impl Providers {
             .build()
             .map_err(|error| format!("Prometheus text can't be set up: {error}"))?;
         let meter = SdkMeterProvider::builder().with_resource(resource.clone()).with_reader(prometheus);
-        let Some(endpoint) = &settings.otlp_endpoint else {
+        let Some(exporters) = exporters(settings)? else {
             return Ok(Providers { tracer: None, meter: meter.build(), logger: None, registry });
         };
-        let exporters = exporters(endpoint, settings.otlp_protocol)
-            .map_err(|error| format!("`telemetry.otlp_endpoint` can't be used: {error}"))?;
         let tracer = SdkTracerProvider::builder().with_resource(resource.clone());
         let logger = SdkLoggerProvider::builder().with_resource(resource);
         Ok(Providers {
@@ -66,6 +64,12 @@ impl Providers {
             logger: Some(logger.with_batch_exporter(exporters.logs).build()),
             registry,
         })
+    }
+
+    /// Only says what is wrong with the endpoint: nothing is collected, nothing is dialled.
+    pub(super) fn rehearse(settings: &config::Telemetry) -> Result<Self, String> {
+        exporters(settings)?;
+        Ok(Providers::none())
     }
 
     /// Sends what is left, and ends. Returns after `limit` at the latest, done or not.
@@ -95,11 +99,14 @@ struct Exporters {
     logs: LogExporter,
 }
 
-fn exporters(endpoint: &str, protocol: OtlpProtocol) -> Result<Exporters, ExporterBuildError> {
-    match protocol {
+/// None: no endpoint is configured.
+fn exporters(settings: &config::Telemetry) -> Result<Option<Exporters>, String> {
+    let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
+    let exporters = match settings.otlp_protocol {
         OtlpProtocol::Grpc => over_grpc(endpoint),
         OtlpProtocol::Http => over_http(endpoint.trim_end_matches('/')),
-    }
+    };
+    exporters.map(Some).map_err(|error| format!("`telemetry.otlp_endpoint` can't be used: {error}"))
 }
 
 fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {

@@ -14,13 +14,12 @@ use super::{
     names::{
         CODE, DECISION, ERROR_TYPE, MODE, OPERATOR, OTHER, OUTCOME, PLUGIN, POINT, REASON, REQUEST_ID, TENANT,
     },
-    server_call::grpc_code,
     trace,
 };
 use crate::{
     auth,
     context::{CallContext, Identity},
-    error::{Code, Error},
+    error::{Code, Error, grpc_name},
     invoke::{Block, Decided, Ended, ExtensionPoint, Remark, StepReport},
     point::Point,
     step::{Mode, Reason, StepOutcome},
@@ -191,7 +190,7 @@ impl Invocation {
         }
         if end.error.is_some_and(|error| error.code.http() >= 500) {
             let code = end.error.map_or(tonic::Code::Unknown, |error| error.code.grpc());
-            span.set_status(Status::error(grpc_code(code)));
+            span.set_status(Status::error(grpc_name(code)));
         }
     }
 }

@@ -87,6 +87,15 @@ impl Telemetry {
         Ok(Telemetry(Arc::new(Inner::new(instance, providers, slow).of(config))))
     }
 
+    /// Telemetry that nobody sees, of a configuration that [`Telemetry::start`] could start. Nothing is logged.
+    ///
+    /// # Errors
+    /// As [`Telemetry::start`].
+    pub fn rehearse(config: &Config) -> Result<Self, String> {
+        let providers = Providers::rehearse(&config.telemetry)?;
+        Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, Duration::MAX))))
+    }
+
     /// Telemetry that nobody sees: for the demo, which prints what happens itself, and for tests.
     pub fn unseen() -> Self {
         let instance = Uuid::now_v7().to_string();

@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use super::{
     Inner, Telemetry,
     names::{ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT},
-    server_call::grpc_code,
     trace,
 };
-use crate::{point::Point, step::Reason};
+use crate::{error::grpc_name, point::Point, step::Reason};
 
 /// The trace that a call to a plugin belongs to.
 #[derive(Clone)]
@@ -112,7 +111,7 @@ impl PluginCall<'_> {
         self.is_ended = true;
         match result {
             Ok(()) => self.record(Some("OK"), None),
-            Err((reason, status)) => self.record(status.map(grpc_code), Some(reason.as_str())),
+            Err((reason, status)) => self.record(status.map(grpc_name), Some(reason.as_str())),
         }
     }
 

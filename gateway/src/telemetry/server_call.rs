@@ -16,6 +16,7 @@ use super::{
     },
     trace::{self, InContext},
 };
+use crate::error::grpc_name;
 use std::sync::Arc;
 
 /// Paths of the extension points over HTTP.
@@ -148,7 +149,7 @@ impl ServerCall {
                     .headers()
                     .get("grpc-status")
                     .map_or(tonic::Code::Ok, |value| tonic::Code::from_bytes(value.as_bytes()));
-                let name = grpc_code(code);
+                let name = grpc_name(code);
                 let failed = (code != tonic::Code::Ok).then_some(name);
                 self.record(Some(KeyValue::new(RPC_STATUS, name)), failed.map(Into::into));
             }
@@ -188,29 +189,6 @@ impl Drop for ServerCall {
 
 fn text(status: StatusCode) -> opentelemetry::StringValue {
     status.as_str().to_owned().into()
-}
-
-/// A status code as gRPC writes it.
-pub(super) const fn grpc_code(code: tonic::Code) -> &'static str {
-    match code {
-        tonic::Code::Ok => "OK",
-        tonic::Code::Cancelled => "CANCELLED",
-        tonic::Code::Unknown => "UNKNOWN",
-        tonic::Code::InvalidArgument => "INVALID_ARGUMENT",
-        tonic::Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        tonic::Code::NotFound => "NOT_FOUND",
-        tonic::Code::AlreadyExists => "ALREADY_EXISTS",
-        tonic::Code::PermissionDenied => "PERMISSION_DENIED",
-        tonic::Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        tonic::Code::FailedPrecondition => "FAILED_PRECONDITION",
-        tonic::Code::Aborted => "ABORTED",
-        tonic::Code::OutOfRange => "OUT_OF_RANGE",
-        tonic::Code::Unimplemented => "UNIMPLEMENTED",
-        tonic::Code::Internal => "INTERNAL",
-        tonic::Code::Unavailable => "UNAVAILABLE",
-        tonic::Code::DataLoss => "DATA_LOSS",
-        tonic::Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::{fmt::Write, fs};
 
 use hookgate::{
-    error::{Code, Party},
+    error::{Code, grpc_name},
     ingress::answer::FIXED_BLOCK_STATUSES,
 };
 use hookgate_tests::repository;
@@ -59,12 +59,7 @@ when to ask again; a 401 carries `WWW-Authenticate: Hookgate code=...`, never `B
 fn page() -> String {
     let mut page = format!("{HEAD}{ERRORS}");
     for code in Code::ALL {
-        let party = match code.party() {
-            Party::Caller => "caller",
-            Party::Plugin => "plugin",
-            Party::Gateway => "gateway",
-        };
-        let (http, grpc) = (code.http(), constant_case(&format!("{:?}", code.grpc())));
+        let (http, grpc, party) = (code.http(), grpc_name(code.grpc()), code.party().as_str());
         let (meaning, remedy) = (code.meaning(), code.remedy());
         writeln!(page, "| `{code}` | {http} | {grpc} | {meaning} | {party} | {remedy} |").unwrap();
     }
@@ -74,18 +69,6 @@ fn page() -> String {
         writeln!(page, "| `{code}` | {status} |").unwrap();
     }
     page
-}
-
-/// `DeadlineExceeded` -> `DEADLINE_EXCEEDED`
-fn constant_case(name: &str) -> String {
-    let mut text = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.push(letter.to_ascii_uppercase());
-    }
-    text
 }
 
 #[test]

@@ -99,6 +99,10 @@ async fn eventful() -> Eventful {
         .plugin_without_breaker(&slow)
         .plugin(&guard)
         .plugin(&observer)
+        // A start waits for no plugin that may be skipped, and these have to be called each time.
+        .set("/plugins/0/required", true)
+        .set("/plugins/1/required", true)
+        .set("/plugins/4/required", true)
         .binding_with("advisor", 10, &json!({ "mode": "advise" }))
         .binding_with("broken", 20, &json!({ "mode": "advise" }))
         .binding_with("slow", 30, &json!({ "tenant": "globex", "timeout": "60s" }))

@@ -1,0 +1,154 @@
+//! Tokens that a gateway of this configuration accepts, for development and for operators of issuers whose secret it
+//! holds. Only a shared secret signs: of every other key the configuration has the public half alone.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{EncodingKey, Header, encode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+
+use super::{Port, key, verified::scope_name};
+use crate::config::{self, IssuerTenants, Scope};
+
+/// What a token is to say.
+#[derive(Debug)]
+pub struct Order {
+    /// Its issuer; none: the only one with a secret that may speak for the tenant.
+    pub issuer: Option<String>,
+    /// None: everybody's, for the admin port.
+    pub tenant: Option<String>,
+    /// Who acts.
+    pub operator: String,
+    /// What it may be used for.
+    pub scopes: Vec<Scope>,
+    /// How long it is good, from now on.
+    pub ttl: Duration,
+    /// Where it is good.
+    pub port: Port,
+}
+
+/// A token, and what stands in it. No `Debug`: it opens doors.
+pub struct Minted {
+    /// The compact form.
+    pub token: String,
+    /// Its `iss`.
+    pub issuer: String,
+    /// Its `exp`, in seconds since 1970.
+    pub expires: u64,
+}
+
+/// Signs what is ordered. Whether the gateway accepts it is not looked at.
+///
+/// # Errors
+/// One sentence that says what the configuration lacks.
+pub fn mint(auth: &config::Auth, order: &Order, now: SystemTime) -> Result<Minted, String> {
+    let (issuer, key, secret) = choose(auth, order)?;
+    let name = &issuer.issuer;
+    let missing = order.scopes.iter().find(|scope| !issuer.scopes.contains(scope));
+    if let Some(scope) = missing {
+        let scope = scope_name(*scope);
+        return Err(format!(
+            "issuer `{name}` may not grant `{scope}`: add it to its `scopes`, or ask for another"
+        ));
+    }
+    let audience = match order.port {
+        Port::Data => issuer.audience.as_str(),
+        Port::Admin => issuer.admin_audience.as_deref().ok_or_else(|| {
+            format!(
+                "issuer `{name}` has no `admin_audience`, so no token of it opens the admin port: add one"
+            )
+        })?,
+    };
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let expires = now.saturating_add(order.ttl.as_secs());
+    let mut claims = Map::new();
+    // RFC 7519, section 4.1.
+    claims.insert("iss".into(), name.as_str().into());
+    claims.insert("aud".into(), audience.into());
+    claims.insert("iat".into(), now.into());
+    claims.insert("exp".into(), expires.into());
+    let scopes: Vec<_> = order.scopes.iter().map(|scope| scope_name(*scope)).collect();
+    put(&mut claims, &issuer.claims.scopes, scopes.join(" "))?;
+    put(&mut claims, &issuer.claims.operator, order.operator.clone())?;
+    if let Some(tenant) = &order.tenant {
+        put(&mut claims, &issuer.claims.tenant, tenant.clone())?;
+    }
+    let algorithm = key.alg.as_deref().unwrap_or_default();
+    let header = Header { kid: key.kid.clone(), ..Header::new(key::algorithm(algorithm)?) };
+    let signs = EncodingKey::from_secret(secret.expose_secret().as_bytes());
+    let token = encode(&header, &claims, &signs).map_err(|error| format!("it can't be signed: {error}"))?;
+    Ok(Minted { token, issuer: name.clone(), expires })
+}
+
+type Signer<'a> = (&'a config::Issuer, &'a config::Key, &'a SecretString);
+
+/// The issuer and its first secret.
+fn choose<'a>(auth: &'a config::Auth, order: &Order) -> Result<Signer<'a>, String> {
+    let named = |issuer: &&config::Issuer| order.issuer.as_ref().is_none_or(|name| *name == issuer.issuer);
+    let mut candidates: Vec<_> = auth.issuers.iter().filter(named).collect();
+    if candidates.is_empty() {
+        return Err(format!(
+            "there is no issuer `{}`: {}",
+            order.issuer.as_deref().unwrap_or_default(),
+            are(auth)
+        ));
+    }
+    let secret = |issuer: &'a config::Issuer| {
+        issuer.keys.iter().find_map(|key| Some((issuer, key, key.secret.as_ref()?)))
+    };
+    if candidates.iter().all(|issuer| secret(issuer).is_none()) {
+        let whose = match order.issuer {
+            Some(_) => "this issuer has public keys only",
+            None => "every issuer here has public keys only",
+        };
+        return Err(format!(
+            "{whose}, and those sign nothing: get the token from whoever holds the private key"
+        ));
+    }
+    candidates.retain(|issuer| secret(issuer).is_some() && speaks_for(issuer, order.tenant.as_deref()));
+    match candidates.as_slice() {
+        [one] => secret(one).ok_or_else(String::new),
+        [] => Err(format!(
+            "no issuer with a secret may speak for {}: see `tenants` of `auth.issuers`",
+            order.tenant.as_deref().map_or_else(|| "all tenants".to_owned(), |tenant| format!("`{tenant}`"))
+        )),
+        several => {
+            let names: Vec<_> = several.iter().map(|issuer| format!("`{}`", issuer.issuer)).collect();
+            Err(format!("several issuers could sign it: name one with --issuer, of {}", names.join(", ")))
+        }
+    }
+}
+
+fn are(auth: &config::Auth) -> String {
+    let names: Vec<_> = auth.issuers.iter().map(|issuer| format!("`{}`", issuer.issuer)).collect();
+    format!("the configuration has {}", names.join(", "))
+}
+
+fn speaks_for(issuer: &config::Issuer, tenant: Option<&str>) -> bool {
+    match (&issuer.tenants, tenant) {
+        (None | Some(IssuerTenants::Any), _) => true,
+        (Some(IssuerTenants::List(ids)), Some(tenant)) => ids.iter().any(|id| id == tenant),
+        (Some(IssuerTenants::Fixed(id)), Some(tenant)) => id == tenant,
+        (Some(IssuerTenants::List(_) | IssuerTenants::Fixed(_)), None) => false,
+    }
+}
+
+/// Sets the claim that the configuration calls `name`: literally, or a JSON pointer when it starts with `/`.
+fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(), String> {
+    let Some(pointer) = name.strip_prefix('/') else {
+        claims.insert(name.to_owned(), value.into());
+        return Ok(());
+    };
+    let mut segments: Vec<_> =
+        pointer.split('/').map(|segment| segment.replace("~1", "/").replace("~0", "~")).collect();
+    let last = segments.pop().unwrap_or_default();
+    let mut place = claims;
+    for segment in segments {
+        let next = place.entry(segment).or_insert_with(|| Map::new().into());
+        place = next.as_object_mut().ok_or_else(|| {
+            format!("the claim `{name}` stands inside another that is text: this issuer's `claims` can't all be set")
+        })?;
+    }
+    place.insert(last, value.into());
+    Ok(())
+}

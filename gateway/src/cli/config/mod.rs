@@ -1,0 +1,61 @@
+//! `hookgate config`: what is wrong with a configuration, what holds in it, and what it may say.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::{Exit, output, output::Output};
+use crate::config;
+
+mod check;
+mod show;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Says everything that is wrong with a configuration.
+    ///
+    /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
+    /// the routing. Nothing is listened on and nobody is called.
+    #[command(after_help = "Example: hookgate config check hookgate.yaml\n\n\
+                            Exit codes: 0 no mistakes, 2 mistakes.")]
+    Check {
+        /// The configuration, see docs/configuration.md.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The form of the answer; json and yaml are a list of mistakes, empty where there are none.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Shows the configuration that holds: file, environment and defaults, each value with where it comes from.
+    ///
+    /// Nothing is shown that may be a secret: references stand as they were written, and `***` for secrets and for text
+    /// and numbers in a plugin's or tenant's `config`.
+    #[command(after_help = "Example: hookgate config show --config hookgate.yaml --output yaml\n\n\
+                            Exit codes: 0 shown, 2 the configuration is wrong.")]
+    Show {
+        /// The configuration.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// The form: json has objects of `value` and `origin`, yaml the origins as comments.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Prints the JSON Schema of hookgate.yaml, for editors.
+    ///
+    /// Editors with a YAML language server find it through a first line `# yaml-language-server:
+    /// $schema=hookgate.schema.json` in the configuration.
+    #[command(after_help = "Example: hookgate config schema > hookgate.schema.json")]
+    Schema,
+}
+
+pub(super) fn run(command: Command) -> Exit {
+    match command {
+        Command::Check { file, output } => check::run(&file, output),
+        Command::Show { config, output } => show::run(&config, output),
+        Command::Schema => schema(),
+    }
+}
+
+fn schema() -> Exit {
+    output::print(&format!("{:#}\n", config::schema()), Exit::ok())
+}

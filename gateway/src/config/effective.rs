@@ -1,0 +1,170 @@
+//! What holds: the file, the environment over it and the defaults, each value with where it comes from, and nothing
+//! in it that may be a secret (docs/decisions/0019-what-config-show-hides.md). Shown to people; the gateway itself reads [`super::Config`].
+
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use serde_json::Value;
+
+use super::{
+    load::Loaded,
+    problem::Source,
+    reference,
+    schema::{self, Schema},
+    tree::{Kind, Node, Origin, child},
+};
+
+/// What stands for a value that is not shown.
+const HIDDEN: &str = "***";
+
+/// A value of the effective configuration, without secrets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effective {
+    /// A scalar, or a list or mapping with nothing in it.
+    Value(Shown),
+    /// A list.
+    List(Vec<Effective>),
+    /// A mapping: what the file says in its order, then the defaults.
+    Map(Vec<(String, Effective)>),
+}
+
+/// A value and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// The value; a reference as it was written, `***` where it may be a secret.
+    pub value: Value,
+    /// `FILE:LINE`, `environment NAME` or `default`.
+    pub origin: String,
+}
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut shown = serializer.serialize_struct("Shown", 2)?;
+        shown.serialize_field("value", &self.value)?;
+        shown.serialize_field("origin", &self.origin)?;
+        shown.end()
+    }
+}
+
+/// Every value as an object of `value` and `origin`.
+impl Serialize for Effective {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Effective::Value(shown) => shown.serialize(serializer),
+            Effective::List(items) => serializer.collect_seq(items),
+            Effective::Map(members) => {
+                serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
+            }
+        }
+    }
+}
+
+impl Effective {
+    /// Calls `visit` with every value and its path, such as `plugins[0].name`.
+    pub fn values(&self, path: &str, visit: &mut impl FnMut(&str, &Shown)) {
+        match self {
+            Effective::Value(shown) => visit(path, shown),
+            Effective::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    item.values(&format!("{path}[{index}]"), visit);
+                }
+            }
+            Effective::Map(members) => {
+                for (key, value) in members {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    value.values(&path, visit);
+                }
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// What holds, defaults included, without secrets.
+    pub fn effective(&self) -> Effective {
+        let schema = Schema::new();
+        let walk = Walk { schema: &schema, source: &self.source };
+        self.source.root().map_or_else(|| Effective::Map(Vec::new()), |root| walk.node(root, ""))
+    }
+}
+
+struct Walk<'w> {
+    schema: &'w Schema,
+    source: &'w Source,
+}
+
+impl Walk<'_> {
+    fn node(&self, node: &Node, pointer: &str) -> Effective {
+        match &node.kind {
+            Kind::List(items) if !items.is_empty() => {
+                let item = |(index, item)| self.node(item, &child(pointer, &usize::to_string(&index)));
+                Effective::List(items.iter().enumerate().map(item).collect())
+            }
+            Kind::Map(written) => {
+                let mut members: Vec<_> = written
+                    .iter()
+                    .map(|member| {
+                        (member.key.clone(), self.node(&member.value, &child(pointer, &member.key)))
+                    })
+                    .collect();
+                if let Some(place) = self.schema.at(pointer) {
+                    let absent = |key: &str| !written.iter().any(|member| member.key == key);
+                    members.extend(self.defaults(place, absent));
+                }
+                if members.is_empty() { self.value(node, pointer) } else { Effective::Map(members) }
+            }
+            _ => self.value(node, pointer),
+        }
+    }
+
+    fn value(&self, node: &Node, pointer: &str) -> Effective {
+        let origin = match &node.origin {
+            Origin::File | Origin::Reference(_) => self.source.line(node.region.start.line),
+            Origin::Variable(name) => format!("environment {name}"),
+        };
+        let shows = self.schema.shows(pointer);
+        let value = match (&node.origin, &node.kind) {
+            (Origin::Reference(written), _) => reference::shown(written, shows).into(),
+            // In a plugin's config references stay as they are until the plugin gets them.
+            (_, Kind::Text(text)) if !shows && reference::is_reference(text) => {
+                reference::shown(text, false).into()
+            }
+            (_, Kind::Text(_) | Kind::Number(_)) if !shows => HIDDEN.into(),
+            (_, Kind::Text(text)) => self.source.without_secrets(text).into(),
+            _ => node.to_json(),
+        };
+        Effective::Value(Shown { value, origin })
+    }
+
+    /// The keys of a mapping that are not written and have a default; what may be absent stays so.
+    fn defaults(&self, place: &Value, absent: impl Fn(&str) -> bool) -> Vec<(String, Effective)> {
+        let properties = place["properties"].as_object().into_iter().flatten();
+        let missing = properties.filter(|(key, _)| absent(key));
+        missing.filter_map(|(key, property)| Some((key.clone(), self.default(property)?))).collect()
+    }
+
+    fn default(&self, property: &Value) -> Option<Effective> {
+        let by_default = |value: Value| Effective::Value(Shown { value, origin: "default".into() });
+        match &property["default"] {
+            Value::Null => {}
+            Value::Array(items) if !items.is_empty() => {
+                return Some(Effective::List(items.iter().cloned().map(by_default).collect()));
+            }
+            value => return Some(by_default(value.clone())),
+        }
+        if property["anyOf"].is_array() {
+            return None;
+        }
+        let place = self.schema.resolve(property);
+        match schema::types(place).as_slice() {
+            ["object"] if place["properties"].is_object() => {
+                Some(Effective::Map(self.defaults(place, |_| true)))
+                    .filter(|map| *map != Effective::Map(vec![]))
+            }
+            ["array"] => Some(by_default(Value::Array(Vec::new()))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "effective_tests.rs"]
+mod tests;

@@ -1,0 +1,229 @@
+//! Every text of the command line: help as docs/cli.md shows it, messages as the golden file has them, completions and
+//! manual pages with every subcommand. `HOOKGATE_REGENERATE=1` writes them anew.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use clap::CommandFactory as _;
+use hookgate::{cli::Cli, error::Code};
+use hookgate_tests::{repository, token::SECRET};
+use serde_json::json;
+
+use super::cli_support::{Folder, smallest};
+
+/// What stands above it in docs/cli.md is written by hand.
+const MARKER: &str =
+    "<!-- Written by `HOOKGATE_REGENERATE=1 cargo test -p hookgate-tests cli_help`; do not edit. -->\n";
+
+/// The words of every command, groups included, in the order of the help.
+fn commands() -> Vec<Vec<String>> {
+    fn walk(command: &clap::Command, words: &[String], all: &mut Vec<Vec<String>>) {
+        all.push(words.to_vec());
+        for inner in command.get_subcommands() {
+            walk(inner, &[words, &[inner.get_name().to_owned()]].concat(), all);
+        }
+    }
+    let mut all = Vec::new();
+    walk(&Cli::command(), &[], &mut all);
+    all
+}
+
+/// Compares with what is in git, or writes it.
+fn golden(path: &Path, fresh: &str) {
+    if std::env::var_os("HOOKGATE_REGENERATE").is_some() {
+        fs::write(path, fresh).unwrap();
+    }
+    let written = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == fresh,
+        "{} is stale, run with HOOKGATE_REGENERATE=1; now it is\n{fresh}",
+        path.display()
+    );
+}
+
+#[tokio::test]
+async fn the_page_shows_the_help_of_every_command() {
+    let path = repository::root().join("docs/cli.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (head, _) = page.split_once(MARKER).expect("the page has its marker");
+    let mut fresh = format!("{head}{MARKER}");
+    let folder = Folder::new();
+    for words in commands() {
+        let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = folder.run(&args).await;
+        assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{words:?}");
+        assert!(!help.stdout.contains('\u{1b}'), "no colour into a pipe: {help:?}");
+        let name = ["hookgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        let text: Vec<_> = help.stdout.trim_end().lines().map(str::trim_end).collect();
+        let _ = write!(fresh, "\n## {name}\n\n```text\n{}\n```\n", text.join("\n"));
+    }
+    golden(&path, &fresh);
+}
+
+#[tokio::test]
+async fn every_command_that_does_something_shows_an_example() {
+    for words in commands() {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = &command;
+        for word in &words {
+            found = found.find_subcommand(word).unwrap();
+        }
+        let help = found.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let group = found.has_subcommands() && !words.is_empty();
+        assert!(group || help.contains("Example: hookgate "), "{words:?}: {help}");
+    }
+}
+
+/// Mistakes of people, in their order; `$SECRET` never appears in what is said.
+const MISTAKES: &[&[&str]] = &[
+    &[],
+    &["confg"],
+    &["config"],
+    &["config", "chek", "good.yaml"],
+    &["config", "check"],
+    &["config", "check", "missing.yaml"],
+    &["config", "check", "."],
+    &["config", "check", "broken.yaml"],
+    &["config", "check", "broken.yaml", "--output", "json"],
+    &["config", "check", "broken.yaml", "--output", "yaml"],
+    &["config", "check", "good.yaml"],
+    &["config", "check", "good.yaml", "--output", "yml"],
+    &["config", "show", "good.yaml"],
+    &["config", "show", "--config", "broken.yaml"],
+    &["errors", "PLUGIN_TIMOUT"],
+    &["errors", "SOMETHING_ELSE"],
+    &["errors", "plugin_timeout"],
+    &["errors", "LOOP", "--output", "yaml"],
+    &["token", "inspect", "--config", "good.yaml"],
+    &["token", "inspect", "a.b.c", "--config", "good.yaml"],
+    &["token", "inspect", "a.b.c", "--config", "missing.yaml"],
+    &["token", "inspect", "e30.eyJpc3MiOiJ4In0.e30", "--config", "good.yaml", "--output", "json"],
+    &["token", "mint", "--config", "good.yaml"],
+    &["token", "mint", "--config", "missing.yaml", "--tenant", "acme"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "nobody"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "gone"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "*"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--issuer", "other"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--scope", "hookgate:read"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--scope", "invoke"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--ttl", "1 hour"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--ttl", "0s"],
+    &["token", "mint", "--config", "good.yaml", "--tenant", "acme", "--ttl", "721h"],
+    &["token", "mint", "--config", "good.yaml", "--admin", "--scope", "hookgate:invoke"],
+    &["token", "mint", "--config", "public.yaml", "--tenant", "acme"],
+    &["token", "mint", "--config", "public.yaml", "--tenant", "acme", "--issuer", "https://id.example.com"],
+    &["token", "mint", "--config", "several.yaml", "--tenant", "acme"],
+    &["token", "mint", "--config", "several.yaml", "--tenant", "nobody"],
+    &["probe", "--addr", "nonsense"],
+    &["completions", "csh"],
+    &["man"],
+    &["man", "good.yaml/man"],
+];
+
+fn files(folder: &Folder) {
+    let good = smallest();
+    folder.write("good.yaml", &good.to_string());
+    folder.write("broken.yaml", "auth: {}\nlog: { level: loud }\n");
+    let mut public = good.clone();
+    let issuer = &mut public["auth"]["issuers"][0];
+    issuer["jwks_url"] = json!("https://id.example.com/jwks.json");
+    issuer.as_object_mut().unwrap().remove("keys");
+    folder.write("public.yaml", &public.to_string());
+    let mut several = good;
+    let issuers = several["auth"]["issuers"].as_array_mut().unwrap();
+    issuers[0]["tenants"] = json!(["acme"]);
+    issuers.push(issuers[0].clone());
+    issuers[1]["issuer"] = json!("second");
+    folder.write("several.yaml", &several.to_string());
+}
+
+#[tokio::test]
+async fn every_message_is_that_of_the_golden_file() {
+    let folder = Folder::new();
+    files(&folder);
+    let mut fresh = String::new();
+    for args in MISTAKES {
+        let ran = folder.run(args).await;
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(
+            !all.contains(SECRET) && !all.contains('\u{1b}') && !all.contains("panicked"),
+            "{args:?}: {all}"
+        );
+        let code = ran.code.expect("no signal ends it");
+        assert!(code == 0 || code == 1 || code == 2, "{args:?}: {code}");
+        let _ = writeln!(fresh, "$ hookgate {}\n[{code}]", args.join(" "));
+        for (stream, text) in [("out", &ran.stdout), ("err", &ran.stderr)] {
+            for line in text.lines() {
+                let _ = writeln!(fresh, "{stream}: {line}");
+            }
+        }
+        fresh.push('\n');
+    }
+    let fresh: String = fresh.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    golden(&repository::root().join("tests/tests/it/golden/cli_messages.txt"), &fresh);
+}
+
+#[tokio::test]
+async fn the_table_of_errors_is_the_page_s() {
+    let folder = Folder::new();
+    let listed = folder.run(&["errors", "--output", "json"]).await.json();
+    let page = fs::read_to_string(repository::root().join("docs/errors.md")).unwrap();
+    let rows = listed.as_array().unwrap();
+    assert_eq!(rows.len(), Code::ALL.len());
+    for row in rows {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        let line = format!(
+            "| `{}` | {} | {} | {} | {} | {} |",
+            text("code"),
+            row["http"],
+            text("grpc"),
+            text("meaning"),
+            text("who_failed"),
+            text("what_to_do")
+        );
+        assert!(page.lines().any(|written| written == line), "docs/errors.md lacks {line}");
+    }
+    let table = folder.run(&["errors"]).await.stdout;
+    assert_eq!(table.lines().count(), rows.len() + 1);
+}
+
+/// How a script names a command: not only its last word, which may be any word.
+fn offer(shell: &str, words: &[String]) -> Option<String> {
+    let (last, above) = words.split_last()?;
+    let path = [&["hookgate".to_owned()], above].concat();
+    Some(match shell {
+        "bash" => format!("{},{last})", path.join("__subcmd__")),
+        "zsh" => format!("'{last}:"),
+        "fish" => format!("-a \"{last}\""),
+        _ => format!("'{};{last}'", path.join(";")),
+    })
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_know_every_command() {
+    let folder = Folder::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = folder.run(&["completions", shell]).await;
+        assert_eq!((script.code, script.stderr.as_str()), (Some(0), ""), "{shell}");
+        for words in commands() {
+            let Some(offer) = offer(shell, &words) else { continue };
+            assert!(script.stdout.contains(&offer), "{shell} lacks {offer}");
+        }
+    }
+    assert_eq!(folder.run(&["man", "share/man1"]).await.code, Some(0));
+    for words in commands() {
+        let name = ["hookgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join("-");
+        let page = fs::read_to_string(folder.0.path().join(format!("share/man1/{name}.1")));
+        assert!(page.is_ok_and(|page| page.contains(".SH SYNOPSIS")), "{name}");
+    }
+}
+
+/// A pipe whose reader has seen enough, as `head` has, is no reason for a stack trace.
+#[tokio::test]
+async fn a_reader_that_goes_away_is_no_failure() {
+    let binary = tokio::task::spawn_blocking(hookgate_tests::gateway::binary).await.unwrap();
+    let script = format!("{{ '{}' config schema; echo $? >&2; }} | head -c 1", binary.display());
+    let ran = tokio::process::Command::new("sh").args(["-c", &script]).output().await.unwrap();
+    assert_eq!((ran.stdout.as_slice(), String::from_utf8_lossy(&ran.stderr).as_ref()), (&b"{"[..], "0\n"));
+}

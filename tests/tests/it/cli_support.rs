@@ -1,0 +1,89 @@
+//! The command line as a person or a script runs it: arguments and input in, streams and exit code out.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use hookgate_tests::{
+    gateway::binary,
+    token::{AUDIENCE, ISSUER, SECRET},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
+
+/// Longest run of a command that ends by itself.
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// How a command ended, and all it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Standard output as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A folder to run commands in, whose files they name as they stand.
+pub(crate) struct Folder(pub(crate) TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Runs `hookgate` to its end.
+    pub(crate) async fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, &[], "").await
+    }
+
+    /// With an environment and standard input.
+    pub(crate) async fn run_with(&self, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {
+        tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+        run_in(self.0.path(), args, env, input).await
+    }
+}
+
+async fn run_in(folder: &Path, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {
+    let mut command = Command::new(binary());
+    command.args(args).current_dir(folder).envs(env.iter().copied()).env_remove("COLUMNS").kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let written = stdin.write_all(input.as_bytes()).await;
+    drop((written, stdin)); // who reads no input may have ended before
+    let output = timeout(PATIENCE, child.wait_with_output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{args:?} does not end")).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes text");
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The smallest file with a tenant acme, for ports that are free.
+pub(crate) fn smallest() -> Value {
+    json!({
+        "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0", "admin_addr": "127.0.0.1:0" },
+        "auth": { "issuers": [{
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "keys": [{ "alg": "HS256", "secret": SECRET }],
+            "tenants": "*",
+        }] },
+        "tenants": { "list": [{ "id": "acme" }, { "id": "gone", "enabled": false }] },
+        "drain": { "grace": "0s" },
+        "log": { "format": "json" },
+    })
+}
