@@ -139,7 +139,7 @@ async fn all_breakers_open_fail_at_once_and_each_is_tried_again() {
         })
     };
     let replicas = Replicas::start(vec![script(), script()]);
-    let client = replicas.client(|plugin| plugin.breaker.open = Span(Duration::from_millis(200))).await;
+    let client = replicas.client(|plugin| plugin.breaker.open = Span(Duration::from_secs(2))).await;
     let refused = loop {
         let failure = client.tool_call(SECOND).await.map(drop).expect_err("both fail");
         if failure.reason == Reason::BreakerOpen {
