@@ -255,6 +255,11 @@ impl PluginClient {
         self.pool.shut_down(limit).await;
     }
 
+    /// Whether breakers alone are in the way of a call.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.pool.is_held_back()
+    }
+
     /// Delivers one observed call; its limit starts when it has a place.
     pub(super) async fn deliver(&self, request: Request) -> Result<Replied, Failure> {
         let place = self.bulkhead.enter_patiently().await;

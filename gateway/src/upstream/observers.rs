@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::{sync::Notify, task::JoinHandle};
+use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use super::{
     client::PluginClient,
@@ -22,6 +22,9 @@ use crate::step::Reason;
 /// Most deliveries under way to one plugin: enough to keep up with a slow one, few beside the places for
 /// calls.
 const MOST_UNDER_WAY: usize = 8;
+
+/// How often it is looked whether an open breaker lets one through.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Told what came of an entry; told that it was given up when nothing else was.
 pub(super) struct Done(Option<Tell>);
@@ -111,21 +114,27 @@ impl Observers {
         self.arrived.notify_one();
     }
 
-    /// The next entry; none when the queue has ended and is empty.
-    async fn next(&self) -> Option<Entry> {
+    /// The next entry; none when the queue has ended and is empty. While the plugin's breakers are open the entries stay
+    /// where they are: an outage that ends before the queue is full costs none of them. In the end they are tried at once.
+    async fn next(&self, client: &PluginClient) -> Option<Entry> {
         loop {
             let arrived = self.arrived.notified();
-            {
-                let mut queue = self.queue();
-                if let Some(entry) = queue.entries.pop_front() {
-                    queue.bytes -= entry.size;
-                    return Some(entry);
-                }
-                if queue.ended {
-                    return None;
+            let (is_empty, ended) = {
+                let queue = self.queue();
+                (queue.entries.is_empty(), queue.ended)
+            };
+            match (is_empty, ended) {
+                (true, true) => return None,
+                (true, false) => arrived.await,
+                (false, false) if client.is_held_back() => sleep(LOOK_AGAIN).await,
+                (false, _) => {
+                    let mut queue = self.queue();
+                    if let Some(entry) = queue.entries.pop_front() {
+                        queue.bytes -= entry.size;
+                        return Some(entry);
+                    }
                 }
             }
-            arrived.await;
         }
     }
 
@@ -161,7 +170,7 @@ async fn deliver_all(client: &PluginClient, most: usize) {
     let mut ended = false;
     loop {
         tokio::select! {
-            entry = client.observers.next(), if !ended && under_way.len() < most => match entry {
+            entry = client.observers.next(client), if !ended && under_way.len() < most => match entry {
                 Some(entry) => under_way.push(deliver(client, entry)),
                 None => ended = true,
             },

@@ -258,6 +258,15 @@ impl Pool {
         Failure::new(reason, format!("the plugin is {state}: {} {detail}", why.as_str()))
     }
 
+    /// Whether there are endpoints that could take a call, and the breakers of all of them are open.
+    pub(super) fn is_held_back(&self) -> bool {
+        let (members, now) = (self.members.load(), Instant::now());
+        let has_manifest = self.registration.manifests.has_accepted();
+        let mut near = members.iter().filter(|member| distance(&member.endpoint, has_manifest).is_some());
+        let is_open = |member: &Member| !member.endpoint.breaker.lets_through(now);
+        near.next().is_some_and(is_open) && near.all(is_open)
+    }
+
     /// Whether an endpoint other than this one takes calls at once, and is known to have its configuration.
     pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>) -> bool {
         let now = Instant::now();

@@ -14,7 +14,7 @@ use crate::{
     point::Point,
     step::Reason,
     telemetry::Telemetry,
-    upstream::{CallMeta, Failure, Replied, Shared},
+    upstream::{BreakerState, CallMeta, Failure, Replied, Shared, State},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -200,4 +200,39 @@ async fn drain_ends_at_its_limit_and_counts_what_is_left() {
     given_up.sort_unstable();
     assert_eq!(given_up, (0..10).collect::<Vec<_>>(), "each is told of once");
     assert_eq!(observer.client.drain(SECOND).await, 0);
+}
+
+#[tokio::test]
+async fn outage_of_an_observer_costs_few_entries_and_the_rest_wait_for_its_end() {
+    let place = Place::new(Wire::Tcp);
+    let script = Arc::new(Script::default());
+    let running = place.start(Process::new(&script));
+    let client = Client::new(&registered(place.endpoint()));
+    client.until_ready().await;
+    drop(running);
+    client.until(|status| status.state == State::Unhealthy).await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for _ in 0..100 {
+        let tell = tell.clone();
+        let done = Box::new(move |result: Result<Replied, Failure>| {
+            let reason = result.as_ref().err().map(|failure| failure.reason);
+            if let Ok(replied) = result {
+                replied.served.judge(None);
+            }
+            let _ = tell.send(reason);
+        });
+        let (payload, meta) = (BeforeToolCallPayload::default(), CallMeta { depth: 1, whole: true });
+        client.observe(Point::BeforeToolCall, Call::default(), &payload, meta, SOON, done);
+    }
+    eventually("its breaker is open", || client.endpoints()[0].breaker != BreakerState::Closed).await;
+    let _running = place.start(Process::new(&script));
+    let mut reasons = Vec::new();
+    for _ in 0..100 {
+        reasons.push(
+            tokio::time::timeout(SOON, told.recv()).await.expect("told in time").expect("a sender is kept"),
+        );
+    }
+    let lost = reasons.iter().filter(|reason| reason.is_some()).count();
+    assert!(lost <= 20, "{lost}: {reasons:?}");
+    assert_eq!((script.executions(), client.observers_dropped()), (100 - lost, 0));
 }
