@@ -175,7 +175,9 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
         let connections = lifecycle.connections.clone();
-        tokio::spawn(server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections));
+        // Among the connections itself: as long as it accepts, nobody is let go of.
+        let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
+        connections.spawn(serving);
         let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         match admin {

@@ -128,7 +128,10 @@ impl Walk<'_> {
                 reference::shown(text, false).into()
             }
             (_, Kind::Text(_) | Kind::Number(_)) if !shows => HIDDEN.into(),
-            (_, Kind::Text(text)) => self.source.without_secrets(text).into(),
+            (_, Kind::Text(text)) => match reference::without_credentials(text) {
+                Some(shown) => shown.into(),
+                None => self.source.without_secrets(text).into(),
+            },
             _ => node.to_json(),
         };
         Effective::Value(Shown { value, origin })

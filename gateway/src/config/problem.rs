@@ -158,7 +158,9 @@ impl Source {
         if let Some(root) = &parsed.root {
             root.scalars("", &mut |pointer, node| {
                 let default = matches!(&node.kind, Kind::Text(text) if reference::has_default(text));
-                if default || !schema.shows(pointer) {
+                let credentials =
+                    matches!(&node.kind, Kind::Text(text) if reference::without_credentials(text).is_some());
+                if default || credentials || !schema.shows(pointer) {
                     hidden.push(node.region);
                 }
             });
@@ -179,6 +181,9 @@ impl Source {
         root.scalars("", &mut |_, node| match (&node.origin, &node.kind) {
             (Origin::Reference(_), Kind::Text(text)) => secrets.push(text.clone()),
             (Origin::Reference(_), Kind::Number(number)) => secrets.push(number.to_string()),
+            (_, Kind::Text(text)) if reference::without_credentials(text).is_some() => {
+                secrets.push(text.clone())
+            }
             _ => {}
         });
         self.root = Some(root.clone());

@@ -263,6 +263,17 @@ pub(super) fn holds_references(config: &Object) -> bool {
     config.values().any(any)
 }
 
+/// A URL without what may be secret in it: a user with a password, and the query. None: there is nothing of that.
+pub(super) fn without_credentials(text: &str) -> Option<String> {
+    // The name to look up stands in the path.
+    let between = if text.starts_with("dns:") { ":///" } else { "://" };
+    let (scheme, rest) = text.split_once(between)?;
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(_, host)| ("***@", host));
+    (!user.is_empty() || !query.is_empty()).then(|| format!("{scheme}{between}{user}{host}{path}{query}"))
+}
+
 #[cfg(test)]
 #[path = "reference_tests.rs"]
 mod tests;

@@ -107,3 +107,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn users_and_queries_of_urls_are_not_shown() {
+    for (text, shown) in [
+        ("https://id/keys", None),
+        ("not a url? no", None),
+        ("https://u:s3cr3t@id/keys", Some("https://***@id/keys")),
+        ("https://id/keys?key=s3cr3t", Some("https://id/keys?***")),
+        ("http://u:s3c@r3t@id:1", Some("http://***@id:1")),
+        ("dns:///u:s3cr3t@id:1?s3cr3t", Some("dns:///***@id:1?***")),
+        ("unix:///a@b", None),
+    ] {
+        assert_eq!(without_credentials(text).as_deref(), shown, "{text}");
+    }
+}

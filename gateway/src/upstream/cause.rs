@@ -102,8 +102,15 @@ impl DialError {
     pub(super) fn of_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (cause, remedy) = inner.map_or((Cause::TlsFailed, NO_TLS), of_rustls);
+        // rustls shows what it doesn't know as a program would.
+        let what = match inner {
+            Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
+                other.0.to_string()
+            }
+            _ => error.to_string(),
+        };
         // Names in it are the other end's word.
-        DialError::new(cause, format!("{}: {remedy}", codec::shown(&error.to_string())))
+        DialError::new(cause, format!("{}: {remedy}", codec::shown(&what)))
     }
 }
 

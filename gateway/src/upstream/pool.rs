@@ -255,7 +255,13 @@ impl Pool {
             Why::Unreachable(_) | Why::HealthUnanswered if manifest.is_some() => Reason::Unreachable,
             _ => Reason::NotReady,
         };
-        Failure::new(reason, format!("the plugin is {state}: {} {detail}", why.as_str()))
+        let detail = match why {
+            // Between the draw and this look.
+            Why::Serving => "no endpoint could take the call just now".to_owned(),
+            _ if detail.is_empty() => format!("the plugin is {state}: {}", why.as_str()),
+            _ => format!("the plugin is {state}: {} {detail}", why.as_str()),
+        };
+        Failure::new(reason, detail)
     }
 
     /// Whether there are endpoints that could take a call, and the breakers of all of them are open.

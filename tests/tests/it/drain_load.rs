@@ -99,3 +99,37 @@ async fn no_call_begun_before_goaway_fails_and_service_goes_on_until_then() {
         assert!(after.len() < before.len(), "and ended");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_plugin_is_blamed_for_the_end_by_those_who_connect_anew_for_each_call() {
+    let plugin = FakePlugin::named("quick").start().await;
+    let gateway = Gateway::with().tenant("acme").plugin(&plugin).binding("quick", 10);
+    let gateway = Arc::new(gateway.set("/drain/grace", "300ms").start().await);
+    let (ended, address, token) = (watch::Sender::new(false), gateway.data_addr(), token("acme"));
+    let mut workers = Vec::new();
+    // Few, so that there are moments without a connection.
+    for _ in 0..2 {
+        let (ended, token) = (ended.subscribe(), token.clone());
+        workers.push(tokio::spawn(async move {
+            let mut answers = Vec::new();
+            while !*ended.borrow() {
+                // Nothing is kept: a new client is a new connection.
+                let agent = HttpAgent::new(address).with_token(&token);
+                let request = agent.request(http::Method::POST, path(POINT));
+                let request = request.header("content-type", "application/json");
+                let answer = HttpAgent::send(request.body(json!({ "payload": payload() }).to_string())).await;
+                answers.extend(answer);
+            }
+            answers
+        }));
+    }
+    plugin.wait_until(|counts| counts.calls > 100).await;
+    let exit = gateway.stop().await;
+    ended.send_replace(true);
+    assert_eq!(exit.code, Some(0), "{}", exit.log);
+    for worker in workers {
+        for answer in worker.await.unwrap() {
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    }
+}

@@ -102,6 +102,12 @@ pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> E
     output::data(output, &report, || table(&report), exit)
 }
 
+/// The token of a text, which may be a whole header of a request.
+fn bare(text: &str) -> &str {
+    let prefixes = ["Authorization:", "authorization:", "Bearer ", "bearer "];
+    prefixes.iter().fold(text.trim(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text).trim())
+}
+
 /// The token itself, or what stands on standard input.
 fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
     let piped = match token.as_deref() {
@@ -114,7 +120,7 @@ fn input(token: Option<String>, at_terminal: bool) -> Result<String, String> {
         let read = std::io::stdin().lock().take(MAX_INPUT).read_to_string(&mut text);
         read.map_err(|error| format!("the token can't be read from standard input: {error}"))?;
     }
-    let text = text.trim();
+    let text = bare(&text);
     if text.is_empty() {
         return Err("there is no token: give it on standard input, or as an argument".into());
     }
