@@ -106,15 +106,12 @@ impl Endpoint {
     /// The least busy of the connections that are not known to have ended.
     pub(super) fn live(&self) -> Option<Arc<Live>> {
         let lives = self.lives.load();
-        let usable = lives.iter().filter(|live| live.is_usable());
-        usable.min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
+        usable_of(&lives).min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
     }
 
     /// Whether there is a connection that was initialised, or at least a connection.
     pub(super) fn is_initialised(&self) -> Option<bool> {
-        let lives = self.lives.load();
-        let usable = lives.iter().filter(|live| live.is_usable());
-        usable.map(|live| live.is_initialised()).max()
+        usable_of(&self.lives.load()).map(|live| live.is_initialised()).max()
     }
 
     /// Whether the last dial came to nothing.
@@ -129,18 +126,16 @@ impl Endpoint {
 
     /// Where it stands, for people.
     pub(super) fn report(&self) -> EndpointStatus {
-        let status = self.status.now();
-        let lives = self.lives.load();
-        let usable = || lives.iter().filter(|live| live.is_usable());
+        let (status, usable) = (self.status.now(), self.usable());
         EndpointStatus {
             address: self.address().to_owned(),
             state: status.why.state(),
             why: status.why,
             detail: status.detail.clone(),
-            version: usable().next_back().map(|live| live.accepted.version().clone()),
+            version: usable.last().map(|live| live.accepted.version().clone()),
             breaker: self.breaker.state(Instant::now()),
             in_flight: self.load.in_flight(),
-            connections: usable().count(),
+            connections: usable.len(),
         }
     }
 
@@ -279,7 +274,7 @@ impl Endpoint {
 
     /// The connections that can be used.
     pub(super) fn usable(&self) -> Vec<Arc<Live>> {
-        self.lives.load().iter().filter(|live| live.is_usable()).map(Arc::clone).collect()
+        usable_of(&self.lives.load()).map(Arc::clone).collect()
     }
 
     /// What it is when it is connected and initialised.
@@ -379,22 +374,15 @@ impl Endpoint {
         if is_busy && matches!(found, Checked::Missed(_)) {
             return;
         }
-        let change = self.health.note(&found, settings);
-        let why = match (change, found) {
-            (None, _) => return,
-            (Some(true), _) if live.is_initialised() => return self.status.set(Why::Serving, ""),
-            (Some(true), _) => return,
-            (Some(false), Checked::Missed(detail)) => {
-                let detail =
-                    format!("{} health checks in a row were not answered: {detail}", settings.misses);
-                // Nobody may be there any more, and nothing tells of it: the next check goes over a new one.
-                self.lives.load().iter().for_each(|live| live.withdraw());
-                return self.status.set(Why::HealthUnanswered, detail);
-            }
-            (Some(false), _) => self.serving(),
-        };
-        if live.is_initialised() {
-            self.status.set(why.0, why.1);
+        let Some(serves) = self.health.note(&found, settings) else { return };
+        if let (false, Checked::Missed(detail)) = (serves, found) {
+            let detail = format!("{} health checks in a row were not answered: {detail}", settings.misses);
+            // Nobody may be there any more, and nothing tells of it: the next check goes over a new one.
+            self.lives.load().iter().for_each(|live| live.withdraw());
+            self.status.set(Why::HealthUnanswered, detail);
+        } else if live.is_initialised() {
+            let (why, detail) = self.serving();
+            self.status.set(why, detail);
         }
     }
 
@@ -406,12 +394,11 @@ impl Endpoint {
 
     /// Takes `live` out of use. What was initialised is forgotten: the next connection is handed it anew.
     fn withdraw(&self, live: &Live, why: Why, detail: &str) {
+        live.withdraw();
         if self.holds(live) {
             *self.handed_over() = None;
-            live.withdraw();
             self.trouble(why, detail);
         }
-        live.withdraw();
         self.registration.connection_ended();
     }
 
@@ -432,10 +419,7 @@ impl Endpoint {
         if self.closing.is_cancelled() {
             return;
         }
-        self.lives.rcu(|lives| {
-            let kept = lives.iter().filter(|live| live.is_usable());
-            kept.map(Arc::clone).collect::<Vec<_>>()
-        });
+        self.lives.rcu(|lives| usable_of(lives).map(Arc::clone).collect::<Vec<_>>());
         self.registration.connection_ended();
     }
 
@@ -464,4 +448,8 @@ impl Endpoint {
             tracing::warn!(plugin, address, ?limit, error, "the plugin did not answer Shutdown");
         }
     }
+}
+
+fn usable_of(lives: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {
+    lives.iter().filter(|live| live.is_usable())
 }
