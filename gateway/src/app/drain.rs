@@ -12,12 +12,8 @@ use tokio::{
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use super::Lifecycle;
-use crate::{
-    config::{self, Config},
-    ingress::call::Gateway,
-    upstream::PluginClient,
-};
+use super::{Generation, Lifecycle, Publisher};
+use crate::{config, ingress::call::Gateway};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
 const LAST: Duration = Duration::from_secs(4);
@@ -91,46 +87,51 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
 
 /// Drains; returns when nothing is left to do or its time is over.
 pub(super) async fn run(
-    config: &Config,
+    times: &config::Drain,
     gateway: &Gateway,
-    clients: &[Arc<PluginClient>],
+    publisher: &Publisher,
     lifecycle: &Lifecycle,
     health: &HealthReporter,
 ) {
     tracing::info!("draining");
     lifecycle.draining.cancel();
     health.set_service_status("", ServingStatus::NotServing).await;
-    sleep(config.drain.grace.0).await;
+    sleep(times.grace.0).await;
 
     tracing::info!("no more calls are taken");
     lifecycle.goaway.cancel();
     lifecycle.connections.close();
-    let end = Instant::now() + config.drain.finish.0 + LAST - TELEMETRY;
-    if timeout(config.drain.finish.0, lifecycle.connections.wait()).await.is_err() {
+    let end = Instant::now() + times.finish.0 + LAST - TELEMETRY;
+    if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
         gateway.abort.cancel();
         let unfinished = timeout(ANSWERS, lifecycle.connections.wait()).await.is_err();
         tracing::warn!(unfinished, "calls under way were given up");
     }
 
-    let given_up: u64 =
-        join_all(clients.iter().map(|client| client.drain(OBSERVERS))).await.into_iter().sum();
-    if given_up > 0 {
-        tracing::warn!(given_up, "observers did not see every call");
-    }
-    shut_down(clients, end).await;
+    let current = publisher.current();
+    let retired = publisher.retiring().finish(end);
+    let observed = async {
+        let drained = join_all(current.clients().map(|client| client.drain(OBSERVERS))).await;
+        let given_up: u64 = drained.into_iter().sum();
+        if given_up > 0 {
+            tracing::warn!(given_up, "observers did not see every call");
+        }
+        shut_down(current, end).await;
+    };
+    tokio::join!(retired, observed);
     tracing::info!("drained");
 }
 
 /// Lets go of the plugins that a start that came to nothing had initialised.
-pub(super) async fn let_go(clients: &[Arc<PluginClient>]) {
-    shut_down(clients, Instant::now() + LAST).await;
+pub(super) async fn let_go(first: &Generation) {
+    shut_down(first, Instant::now() + LAST).await;
 }
 
 /// Tells the plugins by `end`, in the reverse order of their initialisation. One that doesn't answer holds the next one
 /// up for its share of the time, and may still answer until the end.
-async fn shut_down(clients: &[Arc<PluginClient>], end: Instant) {
+async fn shut_down(generation: &Generation, end: Instant) {
     let mut initialised: Vec<_> =
-        clients.iter().filter_map(|client| Some((client.initialised_at()?, client))).collect();
+        generation.clients().filter_map(|client| Some((client.initialised_at()?, client))).collect();
     initialised.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let mut waiting = (1..=u32::try_from(initialised.len()).unwrap_or(u32::MAX)).rev();
     let mut unanswered = Vec::new();

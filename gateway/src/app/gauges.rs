@@ -12,25 +12,31 @@ use crate::{
 };
 
 /// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
-pub(super) fn register(gateway: &Arc<Gateway>, clients: &[Arc<PluginClient>], certificates: &Watch) {
+pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch) {
     let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
     };
     let telemetry = &gateway.telemetry;
     telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
-    let revision = |gateway: &Gateway| one(gateway.invoker.routes().table.revision());
+    let revision = |gateway: &Gateway| one(gateway.in_force().invoker.routes().table.revision());
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
+    let refused = |gateway: &Gateway| one(u64::from(gateway.applied().refused.is_some()));
+    telemetry.observe(&names::TABLE_REFUSED, of_gateway(refused));
     telemetry.observe(&names::JWKS_AGE, of_gateway(key_ages));
 
-    let of_clients = |read: fn(&PluginClient) -> Vec<Observed>| {
-        let clients: Vec<_> = clients.iter().map(Arc::downgrade).collect();
-        move || clients.iter().filter_map(|client| Some(read(&*client.upgrade()?))).flatten().collect()
+    let of_plugins = |read: fn(&PluginClient) -> Vec<Observed>| {
+        let gateway = Arc::downgrade(gateway);
+        move || {
+            let in_force = gateway.upgrade().map(|gateway| gateway.in_force());
+            let clients = in_force.iter().flat_map(|in_force| &in_force.invoker.routes().clients);
+            clients.flat_map(|client| read(client)).collect()
+        }
     };
-    telemetry.observe(&names::OBSERVER_DROPPED, of_clients(dropped));
-    telemetry.observe(&names::PLUGIN_STATE, of_clients(states));
-    telemetry.observe(&names::ENDPOINTS, of_clients(endpoints));
-    telemetry.observe(&names::BREAKER_OPEN, of_clients(open_breakers));
+    telemetry.observe(&names::OBSERVER_DROPPED, of_plugins(dropped));
+    telemetry.observe(&names::PLUGIN_STATE, of_plugins(states));
+    telemetry.observe(&names::ENDPOINTS, of_plugins(endpoints));
+    telemetry.observe(&names::BREAKER_OPEN, of_plugins(open_breakers));
 
     // It holds what it follows weakly.
     let certificates = certificates.clone();
@@ -47,7 +53,8 @@ fn key_ages(gateway: &Gateway) -> Vec<Observed> {
     let of_issuer = |issuer: &str, age: std::time::Duration| {
         (age.as_secs_f64(), vec![KeyValue::new(names::ISSUER, issuer.to_owned())])
     };
-    gateway.auth.key_ages().map(|(issuer, age)| of_issuer(issuer, age)).collect()
+    let auth = &gateway.in_force().auth;
+    auth.key_ages().map(|(issuer, age)| of_issuer(issuer, age)).collect()
 }
 
 fn dropped(client: &PluginClient) -> Vec<Observed> {

@@ -3,52 +3,47 @@
 
 use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, signal::unix::Signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    auth::Authenticator,
-    builtin,
-    config::{self, Config, Loaded, Problem, Problems, resolve_references},
-    ingress::{
-        admin::{Admin, Registered},
-        admission::Admission,
-        answer::BlockStatuses,
-        call::{Gateway, Limits},
-        ops::Readiness,
-        server,
-    },
-    invoke::{Invoker, ReplyLimits, Routes},
-    routing::RouteTable,
+    config::{Config, Loaded, Problems, resolve_references},
+    ingress::{admin::Admin, call::Gateway, ops::Readiness, server},
     telemetry::Telemetry,
     tls,
-    upstream::{PluginClient, Shared},
+    upstream::Shared,
 };
 
 mod drain;
 mod edges;
 mod gauges;
+mod generation;
 mod publisher;
+mod reload;
+mod retiring;
+mod source;
 mod start;
 
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
+use generation::{Generation, Workshop};
 use publisher::Publisher;
+use reload::Reload;
+use retiring::Retiring;
+use source::Source;
 pub use start::Missing;
-
-/// Revision of the routing that a file makes; it stays the same until the process ends.
-const FILE_REVISION: u64 = 1;
 
 /// A gateway, put together and not started.
 pub struct App {
-    config: Config,
+    workshop: Arc<Workshop>,
+    /// What it starts with.
+    first: Arc<Generation>,
     gateway: Arc<Gateway>,
-    clients: Vec<Arc<PluginClient>>,
-    shared: Shared,
     /// Of the data and the admin port.
     tls: Option<tls::Server>,
-    certificates: tls::Watch,
+    /// Where the configuration is read again; none: it isn't.
+    source: Option<Source>,
 }
 
 /// Why a gateway ended otherwise than by a signal.
@@ -79,15 +74,15 @@ impl App {
         path: &Path,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
-        let loaded = config::load(path, environment())?;
-        let telemetry = telemetry(&loaded.config)
-            .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))?;
-        Ok((App::build(loaded, telemetry.clone())?, telemetry))
+        let source = Source::file(path);
+        let (loaded, telemetry) = source.load(telemetry)?;
+        let app = App::build(loaded, telemetry.clone())?;
+        Ok((App { source: Some(source), ..app }, telemetry))
     }
 
     /// What it was put together from.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.first.config
     }
 
     /// Puts a gateway together; nothing is bound or dialled yet.
@@ -96,39 +91,18 @@ impl App {
     /// Every mistake of the configuration that its parts find, with the lines.
     pub fn build(loaded: Loaded, telemetry: Telemetry) -> Result<Self, Problems> {
         let config = &loaded.config;
-        let mut problems = Vec::new();
-        let auth = keep(Authenticator::new(&config.auth), &mut problems, |violations| {
-            violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
-        });
-        let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let resolve = |config: &_| resolve_references(config, environment());
+        let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let certificates = tls::Watch::default();
         let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
             .following(certificates.clone());
-        let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &certificates)).transpose();
-        let tls = keep(tls, &mut problems, |wrong| vec![Problem::new("/server/tls", wrong)]);
-        let clients = keep(clients(config, &shared), &mut problems, |found| found);
-        let no_manifests = vec![None; config.plugins.len()];
-        let table =
-            keep(RouteTable::build(config, &no_manifests, FILE_REVISION), &mut problems, |found| found);
-        let (Some(auth), Some(clients), Some(table), Some(tls)) = (auth, clients, table, tls) else {
-            return Err(loaded.render(&problems));
-        };
-        let observed = Arc::new(telemetry.clone());
-        let (replies, abort) = (reply_limits(config), CancellationToken::new());
-        let routes = Routes { table, clients: clients.clone(), replies, observed, abort: abort.clone() };
-        let gateway = Gateway {
-            auth,
-            invoker: Invoker::new(routes, config.limits.budget.0),
-            admission: Admission::new(config.limits.in_flight, bytes(config.limits.bytes_in_flight)),
-            limits: Limits { request: bytes(config.limits.request), detail: config.answer.detail },
-            statuses: block_statuses(config),
-            telemetry,
-            abort,
-        };
-        let gateway = Arc::new(gateway);
-        gauges::register(&gateway, &clients, &certificates);
-        Ok(App { config: loaded.config, gateway, clients, shared, tls, certificates })
+        let abort = CancellationToken::new();
+        let workshop = Workshop { shared, telemetry, certificates, abort };
+        let (first, tls) = workshop.build(loaded, None)?;
+        let gateway = Arc::new(publisher::gateway(&workshop, &first));
+        gauges::register(&gateway, &workshop.certificates);
+        let (workshop, first) = (Arc::new(workshop), Arc::new(first));
+        Ok(App { workshop, first, gateway, tls, source: None })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
@@ -137,19 +111,23 @@ impl App {
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self) -> Result<(), RunError> {
-        let longest = drain::longest(&self.config.drain);
-        let (clients, signals) = (self.clients.clone(), drain::Signals::listen(longest));
+        let (first, longest) = (Arc::clone(&self.first), drain::longest(&self.config().drain));
+        let signals = drain::Signals::listen(longest);
+        let hangups = source::hangups();
         let bound = self.bind().await?;
         let started = tokio::select! {
             started = bound.start() => started.map(Some),
             () = signals.next() => Ok(None),
         };
         match started {
-            Ok(Some(running)) => running.until(|| signals.next()).await,
+            Ok(Some(running)) => {
+                running.listen(hangups);
+                running.until(|| signals.next()).await;
+            }
             // Nothing was served yet, but plugins may have been initialised.
-            Ok(None) => drain::let_go(&clients).await,
+            Ok(None) => drain::let_go(&first).await,
             Err(error) => {
-                drain::let_go(&clients).await;
+                drain::let_go(&first).await;
                 return Err(error);
             }
         }
@@ -161,9 +139,10 @@ impl App {
     /// # Errors
     /// When an address is taken.
     pub async fn bind(self) -> Result<Bound, RunError> {
-        let data = listen(self.config.server.data_addr, "server.data_addr").await?;
-        let ops = listen(self.config.server.ops_addr, "server.ops_addr").await?;
-        let admin = match self.config.admin_addr() {
+        let server = &self.config().server;
+        let data = listen(server.data_addr, "server.data_addr").await?;
+        let ops = listen(server.ops_addr, "server.ops_addr").await?;
+        let admin = match self.config().admin_addr() {
             Some(address) => Some(listen(address, "server.admin_addr").await?),
             None => None,
         };
@@ -187,19 +166,15 @@ impl App {
         let admin_addr = admin_addr.map(tracing::field::display);
         tracing::info!(%data_addr, %ops_addr, admin_addr, "listening");
 
-        for client in &self.clients {
-            client.start(lifecycle.ended.clone());
-        }
-        let (gateway, ended) = (Arc::clone(&self.gateway), lifecycle.ended.clone());
-        tokio::spawn(async move { gateway.auth.refresh(ended).await });
-        let (certificates, ended) = (self.certificates.clone(), lifecycle.ended.clone());
+        self.first.clients().for_each(|client| client.log_registered());
+        self.first.start(None, &lifecycle.ended);
+        let (certificates, ended) = (self.workshop.certificates.clone(), lifecycle.ended.clone());
         tokio::spawn(async move { certificates.follow(ended).await });
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
     fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, drain: server::Drain) {
-        let plugins = Registered::all(&self.config, &self.clients);
-        let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness), plugins);
+        let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness));
         let edge = AdminEdge(Arc::new(admin));
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
@@ -221,42 +196,61 @@ impl Bound {
     /// # Errors
     /// When a required plugin is missing.
     pub async fn start(self) -> Result<Running, RunError> {
-        let app = &self.app;
-        start::wait(&app.config, &app.clients, app.shared.changes()).await?;
-        let publisher = Publisher::new(app.config.clone(), Arc::clone(&app.gateway), app.clients.clone());
+        let App { workshop, first, gateway, .. } = &self.app;
+        start::wait(first, workshop.shared.changes()).await?;
+        let (workshop, gateway, first) = (Arc::clone(workshop), Arc::clone(gateway), Arc::clone(first));
+        let mut publisher = Publisher::new(workshop, gateway, first);
         publisher.refresh();
         self.readiness.started();
         self.health.set_service_status("", ServingStatus::Serving).await;
         tracing::info!("started");
-        Ok(Running { bound: self, publisher })
+        let Bound { mut app, data_addr, ops_addr, lifecycle, health, .. } = self;
+        let source = app.source.take();
+        let (workshop, ended) = (Arc::clone(&app.workshop), lifecycle.ended.clone());
+        let reload = Reload::new(workshop, Arc::clone(&app.gateway), publisher, source, ended);
+        Ok(Running { app, data_addr, ops_addr, lifecycle, health, reload })
     }
 }
 
-/// A gateway that serves; [`Running::until`] keeps its routes up to date and ends it.
+/// A gateway that serves; [`Running::until`] keeps what is in force up to date and ends it.
 pub struct Running {
-    bound: Bound,
-    publisher: Publisher,
+    app: App,
+    data_addr: SocketAddr,
+    ops_addr: SocketAddr,
+    lifecycle: Lifecycle,
+    health: HealthReporter,
+    reload: Reload,
 }
 
 impl Running {
     /// Where agents call it.
     pub fn data_addr(&self) -> SocketAddr {
-        self.bound.data_addr
+        self.data_addr
     }
 
     /// Where operators look.
     pub fn ops_addr(&self) -> SocketAddr {
-        self.bound.ops_addr
+        self.ops_addr
+    }
+
+    /// Has the configuration read again when it is asked for by `hangups`, or its file changed.
+    fn listen(&self, hangups: io::Result<Signal>) {
+        match hangups {
+            Ok(hangups) => self.reload.listen(hangups),
+            Err(error) => tracing::error!(%error, "SIGHUP can't be listened for: the file is not read again"),
+        }
     }
 
     /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let Running { bound: Bound { app, lifecycle, health, .. }, publisher } = self;
+        let Running { app, lifecycle, health, mut reload, .. } = self;
         tokio::select! {
-            () = publisher.follow(app.shared.changes()) => {}
+            () = reload.run(app.workshop.shared.changes()) => {}
             () = stop() => {}
         }
-        let drained = drain::run(&app.config, &app.gateway, &app.clients, &lifecycle, &health);
+        reload.give_up();
+        let drain = &app.config().drain;
+        let drained = drain::run(drain, &app.gateway, reload.publisher(), &lifecycle, &health);
         tokio::select! {
             () = drained => {}
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
@@ -292,45 +286,6 @@ impl Lifecycle {
     fn to_the_end(&self) -> server::Drain {
         server::Drain { goaway: self.ended.clone(), ..server::Drain::default() }
     }
-}
-
-/// The value, or its problems added to `problems`.
-fn keep<T, E>(
-    result: Result<T, E>,
-    problems: &mut Vec<Problem>,
-    into: impl FnOnce(E) -> Vec<Problem>,
-) -> Option<T> {
-    result.map_err(|error| problems.extend(into(error))).ok()
-}
-
-fn clients(config: &Config, shared: &Shared) -> Result<Vec<Arc<PluginClient>>, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut clients = Vec::with_capacity(config.plugins.len());
-    for (index, plugin) in config.plugins.iter().enumerate() {
-        let builtin = plugin.builtin.as_deref().and_then(builtin::service);
-        let client = PluginClient::new(plugin, shared, builtin);
-        let at_plugin = |message| vec![Problem::new(format!("/plugins/{index}"), message)];
-        clients.extend(keep(client, &mut problems, at_plugin));
-    }
-    if problems.is_empty() { Ok(clients) } else { Err(problems) }
-}
-
-fn reply_limits(config: &Config) -> ReplyLimits {
-    ReplyLimits {
-        request: bytes(config.limits.request),
-        notices: config.limits.notices,
-        notice_bytes: bytes(config.limits.notice_bytes),
-        details_bytes: bytes(config.limits.details_bytes),
-    }
-}
-
-fn block_statuses(config: &Config) -> BlockStatuses {
-    let of_plugin = config.plugins.iter().map(|plugin| (plugin.name.clone(), plugin.block_status.clone()));
-    BlockStatuses { of_all: config.block_status.clone(), of_plugin: of_plugin.collect() }
-}
-
-fn bytes(size: config::Size) -> usize {
-    usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
 async fn listen(address: SocketAddr, key: &'static str) -> Result<TcpListener, RunError> {

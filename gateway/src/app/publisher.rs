@@ -1,77 +1,143 @@
-//! Publishes a routing table whenever the plugins' accepted manifests change.
+//! Puts configurations in force, and a new routing table of the same configuration whenever the plugins' accepted
+//! manifests change.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::watch;
-
-use super::{FILE_REVISION, reply_limits};
-use crate::{
-    config::Config,
-    ingress::call::Gateway,
-    invoke::Routes,
-    routing::{Manifest, RouteTable},
-    upstream::PluginClient,
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
 };
 
-type Manifests = Vec<Option<Arc<Manifest>>>;
+use super::{
+    Retiring,
+    generation::{Generation, Manifests, Workshop},
+};
+use crate::{
+    config::Problem,
+    ingress::call::{Gateway, InForce},
+    routing::RouteTable,
+};
 
-/// Builds tables from the configuration and the manifests.
+/// Of the configuration that a process starts with.
+const FIRST_REVISION: u64 = 1;
+
+/// A gateway by `first`, whose table has no manifests yet.
+pub(super) fn gateway(workshop: &Workshop, first: &Generation) -> Gateway {
+    let no_manifests = vec![None; first.clients().count()];
+    let table = RouteTable::build(&first.config, &no_manifests, FIRST_REVISION);
+    let table = table.expect("a generation's table was built before");
+    workshop.telemetry.configured(&first.config);
+    Gateway::new(workshop.in_force(first, table), workshop.telemetry.clone(), workshop.abort.clone())
+}
+
+/// The one who publishes.
 pub(super) struct Publisher {
-    config: Config,
+    workshop: Arc<Workshop>,
     gateway: Arc<Gateway>,
-    clients: Vec<Arc<PluginClient>>,
+    current: Arc<Generation>,
     /// Those of the table in force.
-    published: Mutex<Manifests>,
+    manifests: Manifests,
+    revision: u64,
+    /// What was in force before, and may still be gone by.
+    past: Vec<Weak<InForce>>,
+    retiring: Retiring,
 }
 
 impl Publisher {
-    /// A publisher whose table in force was built without manifests.
-    pub(super) fn new(config: Config, gateway: Arc<Gateway>, clients: Vec<Arc<PluginClient>>) -> Self {
-        let published = Mutex::new(vec![None; clients.len()]);
-        Publisher { config, gateway, clients, published }
+    /// A publisher for `gateway`, which is [`gateway`] of `first`.
+    pub(super) fn new(workshop: Arc<Workshop>, gateway: Arc<Gateway>, first: Arc<Generation>) -> Self {
+        let manifests = vec![None; first.clients().count()];
+        let (revision, past, retiring) = (FIRST_REVISION, Vec::new(), Retiring::default());
+        Publisher { workshop, gateway, current: first, manifests, revision, past, retiring }
+    }
+
+    /// What is in force.
+    pub(super) fn current(&self) -> &Arc<Generation> {
+        &self.current
+    }
+
+    /// The clients that were replaced.
+    pub(super) fn retiring(&self) -> &Retiring {
+        &self.retiring
     }
 
     /// Puts a table with the manifests of this moment in force, unless it is already.
-    pub(super) fn refresh(&self) {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let now: Manifests = self.clients.iter().map(|client| client.status().manifest.clone()).collect();
-        if same(&published, &now) {
+    pub(super) fn refresh(&mut self) {
+        let now = self.current.manifests();
+        if same(&self.manifests, &now) {
             return;
         }
-        match RouteTable::build(&self.config, &now, FILE_REVISION) {
-            Ok(table) => {
-                for problem in table.config_problems() {
-                    let (pointer, message) = (&problem.pointer, &problem.message);
-                    tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
-                }
-                let replies = reply_limits(&self.config);
-                let observed = Arc::new(self.gateway.telemetry.clone());
-                let (clients, abort) = (self.clients.clone(), self.gateway.abort.clone());
-                self.gateway.invoker.publish(Routes { table, clients, replies, observed, abort });
-                tracing::info!(
-                    event = "table.published",
-                    revision = FILE_REVISION,
-                    "the routing table is in force"
-                );
-            }
-            Err(problems) => {
-                for problem in problems {
-                    let (pointer, message) = (&problem.pointer, &problem.message);
-                    tracing::error!(event = "table.refused", pointer, "{message}");
-                }
-            }
+        let current = Arc::clone(&self.current);
+        if let Err(problems) = self.publish(&current, now.clone(), self.revision) {
+            refused(&problems);
         }
-        *published = now;
+        // Not tried again with the same manifests.
+        self.manifests = now;
     }
 
-    /// Refreshes at every change, for ever.
-    pub(super) async fn follow(&self, mut changes: watch::Receiver<u64>) {
-        loop {
-            self.refresh();
-            if changes.changed().await.is_err() {
-                return;
-            }
+    /// Puts `next` in force under a new revision, and lets go of the plugins that it has no more.
+    ///
+    /// # Errors
+    /// The table can't be built; everything stays as it is.
+    pub(super) fn adopt(&mut self, next: Arc<Generation>) -> Result<(), Vec<Problem>> {
+        self.workshop.telemetry.configured(&next.config);
+        self.publish(&next, next.manifests(), self.revision + 1)?;
+        let before = std::mem::replace(&mut self.current, next);
+        for (plugin, fresh) in self.current.fresh(Some(&before)) {
+            let name = &*plugin.name;
+            let Some(old) = before.client(name) else {
+                fresh.log_registered();
+                continue;
+            };
+            fresh.succeeds(old);
+            let was_enabled = before.config.plugins.iter().any(|old| old.name == *name && old.enabled);
+            let (event, message) = match (was_enabled, plugin.enabled) {
+                (true, false) => ("plugin.disabled", "switched off: it is dialled no more"),
+                (false, true) => ("plugin.enabled", "switched on"),
+                _ => ("plugin.config_changed", "its entry in the configuration is another"),
+            };
+            tracing::info!(event, plugin = name, "{message}");
         }
+        let kept = self.current.endpoints();
+        for (plugin, old) in before.fresh(Some(&self.current)) {
+            if self.current.client(&plugin.name).is_none() {
+                tracing::info!(event = "plugin.removed", plugin = plugin.name, "left the configuration");
+            }
+            self.retiring.add(Arc::clone(old), self.past.clone(), kept.clone());
+        }
+        Ok(())
+    }
+
+    /// Lets go of the plugins of `candidate`, which is never put in force.
+    pub(super) fn abandon(&self, candidate: &Generation) {
+        let kept: BTreeSet<String> = self.current.endpoints();
+        for (_, client) in candidate.fresh(Some(&self.current)) {
+            self.retiring.add(Arc::clone(client), Vec::new(), kept.clone());
+        }
+    }
+
+    fn publish(
+        &mut self,
+        generation: &Generation,
+        manifests: Manifests,
+        revision: u64,
+    ) -> Result<(), Vec<Problem>> {
+        let table = RouteTable::build(&generation.config, &manifests, revision)?;
+        for problem in table.config_problems() {
+            let (pointer, message) = (&problem.pointer, &problem.message);
+            tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
+        }
+        let old = self.gateway.publish(self.workshop.in_force(generation, table));
+        self.past.retain(|past| past.strong_count() > 0);
+        self.past.push(Arc::downgrade(&old));
+        (self.manifests, self.revision) = (manifests, revision);
+        tracing::info!(event = "table.published", revision, "the routing table is in force");
+        Ok(())
+    }
+}
+
+fn refused(problems: &[Problem]) {
+    for problem in problems {
+        let (pointer, message) = (&problem.pointer, &problem.message);
+        tracing::error!(event = "table.refused", pointer, "{message}");
     }
 }
 

@@ -1,13 +1,9 @@
 //! What a start waits for: the plugins without which it must not serve (docs/protocol.md, section 2, `required`).
 
-use std::sync::Arc;
-
 use tokio::{sync::watch, time::timeout};
 
-use crate::{
-    config::Config,
-    upstream::{PluginClient, State},
-};
+use super::Generation;
+use crate::upstream::{PluginClient, State};
 
 /// A required plugin that isn't there. Exit code 4.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +20,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    fn new(client: &PluginClient) -> Self {
+    pub(super) fn new(client: &PluginClient) -> Self {
         let status = client.status();
         Missing {
             plugin: client.name().to_owned(),
@@ -37,13 +33,10 @@ impl Missing {
 
 /// Waits until every required plugin is ready: one that is refused ends the wait at once, one that can't be reached
 /// after `startup.wait`.
-pub(super) async fn wait(
-    config: &Config,
-    clients: &[Arc<PluginClient>],
-    mut changes: watch::Receiver<u64>,
-) -> Result<(), Missing> {
+pub(super) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), Missing> {
+    let config = &first.config;
     let required: Vec<_> =
-        config.plugins.iter().zip(clients).filter(|(plugin, _)| config.requires(plugin)).collect();
+        config.plugins.iter().zip(first.clients()).filter(|(plugin, _)| config.requires(plugin)).collect();
     let all_ready = async {
         loop {
             changes.mark_unchanged();

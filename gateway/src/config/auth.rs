@@ -4,13 +4,13 @@
 use std::{borrow::Cow, path::PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::{model::span, units::Span};
 
 /// Whose tokens are accepted: tenant and operator of a call come from its token alone.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
     /// At least one, each `issuer` once.
@@ -19,7 +19,7 @@ pub struct Auth {
 }
 
 /// One issuer of tokens.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
     /// Equals the token's `iss`; unique.
@@ -145,8 +145,19 @@ pub struct Key {
     pub jwk_file: Option<PathBuf>,
 }
 
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |key: &Self| {
+            // Taken apart, so that a new field can't be forgotten.
+            let Key { kid, alg, secret, pem_file, jwk_file } = key.clone();
+            (kid, alg, secret.map(|secret| secret.expose_secret().to_owned()), pem_file, jwk_file)
+        };
+        parts(self) == parts(other)
+    }
+}
+
 /// Names of claims: literal, or JSON pointers when they start with `/`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
     /// The tenant.

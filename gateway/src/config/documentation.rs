@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     load::from_text,
+    restart::is_at_restart,
     schema::{Schema, types, words},
 };
 
@@ -47,7 +48,7 @@ fn reference() -> String {
     for key in keys {
         let property = &root["properties"][key];
         let _ = write!(page, "\n### {key}\n\n{}\n\n", text(property));
-        page.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+        page.push_str("| key | type | default | meaning | change |\n|---|---|---|---|---|\n");
         rows(&schema, key, property, is_required(root, key), &mut page);
     }
     page
@@ -70,7 +71,9 @@ fn rows(schema: &Schema, path: &str, property: &Value, required: bool, page: &mu
     };
     // The mapping of a section says what its heading says.
     if path.contains(['.', '[']) || inner.get("properties").is_none() {
-        let _ = writeln!(page, "| `{path}` | {} | {default} | {} |", kind(schema, place), text(property));
+        let change = if is_at_restart(&path) { "restart" } else { "at once" };
+        let (kind, text) = (kind(schema, place), text(property));
+        let _ = writeln!(page, "| `{path}` | {kind} | {default} | {text} | {change} |");
     }
     for (key, member) in inner["properties"].as_object().into_iter().flatten() {
         rows(schema, &format!("{path}.{key}"), member, is_required(inner, key), page);

@@ -22,6 +22,7 @@ mod model;
 mod plugin;
 mod problem;
 mod reference;
+mod restart;
 mod schema;
 mod tree;
 mod units;

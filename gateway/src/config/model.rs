@@ -22,7 +22,7 @@ pub(super) const fn span(millis: u64) -> Span {
 }
 
 /// `hookgate.yaml`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where the gateway listens.
@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 /// Where the gateway listens.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Agents: HTTP and gRPC on one port.
@@ -84,7 +84,7 @@ pub struct Server {
 }
 
 /// Certificate of a listener, and whom it lets in. Changed files are taken into use within 10 s.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTls {
     /// The certificate in PEM, with those between it and the CA after it.
@@ -107,7 +107,7 @@ impl Default for Server {
 }
 
 /// The tenants.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tenants {
     /// What happens to a tenant that is not listed.
@@ -128,7 +128,7 @@ pub enum UnknownTenant {
 }
 
 /// One tenant.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
     /// Opaque, 1 to 256 bytes, no control characters, never `*`; unique.
@@ -154,7 +154,7 @@ pub struct Tenant {
 }
 
 /// Limits of one tenant.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantLimits {
     /// Most calls under way; absent: `limits.tenant_in_flight`.
@@ -165,7 +165,7 @@ pub struct TenantLimits {
 }
 
 /// What an answer tells one tenant.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantAnswer {
     /// Absent: as `answer.detail` says.
@@ -173,7 +173,7 @@ pub struct TenantAnswer {
 }
 
 /// Sizes, times and numbers of calls of the gateway process.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Largest request, 1B to 16MiB.
@@ -216,7 +216,7 @@ impl Default for Limits {
 }
 
 /// What happens between SIGTERM and exit.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {
     /// Readiness is off but calls are still taken; 0s to 1h.
@@ -232,7 +232,7 @@ impl Default for Drain {
 }
 
 /// The queue of each plugin that observes; the oldest entry gives way.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Observers {
     /// Most entries.
@@ -249,7 +249,7 @@ impl Default for Observers {
 }
 
 /// What a start waits for.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Startup {
     /// How long an unreachable required plugin is waited for; 0s to 1h.
@@ -263,7 +263,7 @@ impl Default for Startup {
 }
 
 /// What an answer tells.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Answer {
     /// How much.
@@ -282,7 +282,7 @@ pub enum Detail {
 }
 
 /// What operators see beside the log and `/metrics`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
     /// Collector that gets metrics, traces and log lines over OTLP, such as `http://127.0.0.1:4317`; absent: none.
@@ -318,7 +318,7 @@ pub enum OtlpProtocol {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// Absent: pretty on a terminal, json elsewhere.

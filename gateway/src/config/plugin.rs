@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plugin {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; equals the name in the plugin's manifest.
@@ -95,7 +95,7 @@ impl Plugin {
 }
 
 /// Both ends' certificates towards a plugin. Changed files are taken into use within 10 s, by new connections.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTls {
     /// CAs in PEM that may vouch for the plugin; absent: the machine's.
@@ -141,7 +141,7 @@ impl Capability {
 }
 
 /// Times and numbers of calls of one plugin.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginLimits {
     /// Time-out of a step, queue and connect included; 10ms to 60s.
@@ -177,7 +177,7 @@ impl Default for PluginLimits {
 }
 
 /// When an endpoint gets no calls because calls to it failed.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {
     /// Failures in a row that open it.
@@ -196,7 +196,7 @@ impl Default for Breaker {
 }
 
 /// How an endpoint is asked whether it is well. One without the health service is judged by its calls alone.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Health {
     /// Time between two checks, 10ms to 1h.
@@ -218,7 +218,7 @@ impl Default for Health {
 }
 
 /// One binding: for whom, where and how a plugin runs. Exactly one of `tenant`, `selector`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`, unique; absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.

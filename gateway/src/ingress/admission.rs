@@ -21,7 +21,7 @@ use crate::{
 const COME_BACK: Duration = Duration::from_secs(1);
 
 /// A number that may not pass its limit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Gauge {
     taken: AtomicUsize,
 }
@@ -34,10 +34,6 @@ struct Taken {
 }
 
 impl Gauge {
-    fn new() -> Arc<Self> {
-        Arc::new(Gauge { taken: AtomicUsize::new(0) })
-    }
-
     fn take(self: &Arc<Self>, amount: usize, limit: usize) -> Option<Taken> {
         let more = |taken: usize| taken.checked_add(amount).filter(|sum| *sum <= limit);
         self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
@@ -59,11 +55,10 @@ struct Tenant {
 }
 
 /// The gates that every call passes.
+#[derive(Default)]
 pub struct Admission {
     calls: Arc<Gauge>,
-    most_calls: usize,
     bytes: Arc<Gauge>,
-    most_bytes: usize,
     // A tenant gets here with a verified token only, so there are as many as there are customers.
     tenants: papaya::HashMap<Arc<str>, Arc<Tenant>>,
 }
@@ -94,20 +89,9 @@ impl Room {
 }
 
 impl Admission {
-    /// Gates for so many calls and so many payload bytes under way.
-    pub fn new(most_calls: usize, most_bytes: usize) -> Self {
-        Admission {
-            calls: Gauge::new(),
-            most_calls,
-            bytes: Gauge::new(),
-            most_bytes,
-            tenants: papaya::HashMap::new(),
-        }
-    }
-
-    /// A place among all calls, or OVERLOADED.
-    pub fn enter(&self) -> Result<Place, Error> {
-        self.calls.take(1, self.most_calls).map(|taken| Place { _taken: taken }).ok_or_else(|| {
+    /// A place among all calls, of which there are at most `most`, or OVERLOADED.
+    pub fn enter(&self, most: usize) -> Result<Place, Error> {
+        self.calls.take(1, most).map(|taken| Place { _taken: taken }).ok_or_else(|| {
             Error::new(Code::Overloaded, "The gateway has too many calls under way").retry_after(COME_BACK)
         })
     }
@@ -134,9 +118,9 @@ impl Admission {
         Ok(Place { _taken: taken })
     }
 
-    /// Room for payload bytes, none of it taken yet.
-    pub fn room(&self) -> Room {
-        Room { taken: Taken { gauge: Arc::clone(&self.bytes), amount: 0 }, most: self.most_bytes }
+    /// Room for payload bytes, of which all calls have at most `most`; none of it taken yet.
+    pub fn room(&self, most: usize) -> Room {
+        Room { taken: Taken { gauge: Arc::clone(&self.bytes), amount: 0 }, most }
     }
 
     fn tenant(&self, tenant: &Arc<str>, rate: Option<Rate>) -> Arc<Tenant> {
@@ -154,7 +138,7 @@ impl Admission {
         Arc::clone(tenants.update_or_insert_with(
             Arc::clone(tenant),
             |old| fresh(Arc::clone(&old.gauge)),
-            || fresh(Gauge::new()),
+            || fresh(Arc::default()),
         ))
     }
 }

@@ -87,7 +87,7 @@ fn fixed_status(code: &str) -> Option<u16> {
 }
 
 /// The HTTP answer to a call.
-pub fn http<P: ExtensionPoint>(finished: Finished<P>, statuses: &BlockStatuses) -> Response<Body>
+pub fn http<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body>
 where
     P::Response: Answer,
 {
@@ -101,7 +101,7 @@ where
             decided("continue", StatusCode::OK, "application/json", json)
         }
         Ok(Decision { block: Some(block), ended }) => {
-            let status = statuses.status(&block);
+            let status = finished.statuses.status(&block);
             let response =
                 P::response(parts(ended, Some(block_message(&block, detail)), detail, request_id.clone()));
             let problem = Problem {

@@ -35,7 +35,13 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         plan_digest: "0".into(),
         revision: 1,
     };
-    Finished { arrival: Arrival::now(), result: Ok(ended), detail: Detail::Full, held: Held::default() }
+    Finished {
+        arrival: Arrival::now(),
+        result: Ok(ended),
+        detail: Detail::Full,
+        statuses: Arc::default(),
+        held: Held::default(),
+    }
 }
 
 fn block(code: &str, retry_after_ms: Option<u64>) -> Block {
@@ -76,7 +82,8 @@ proptest! {
         retry in proptest::option::of(any::<u64>()),
     ) {
         let block = block(&code, retry);
-        let answer = http(ended(Ok(Decided::Block(block.clone()))), &statuses);
+        let blocked = ended(Ok(Decided::Block(block.clone())));
+        let answer = http(Finished { statuses: Arc::new(statuses), ..blocked });
         prop_assert_eq!(decision(&answer), Some("block"));
         prop_assert!(answer.status().is_client_error());
         prop_assert_eq!(answer.headers().contains_key(header::RETRY_AFTER), retry.is_some());
@@ -100,8 +107,8 @@ proptest! {
     ) {
         let error = || Error { retry_after: retry.map(Duration::from_millis), ..error(code) };
         let mut finished = ended(Err(error()));
-        finished.detail = detail;
-        let answer = http(finished, &statuses);
+        (finished.detail, finished.statuses) = (detail, Arc::new(statuses));
+        let answer = http(finished);
         prop_assert_eq!(decision(&answer), None);
         prop_assert_eq!(answer.status().as_u16(), code.http());
         let seconds = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());

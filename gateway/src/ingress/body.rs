@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test]
     async fn framing_counts_neither_towards_the_limit_nor_in_what_the_caller_is_told() {
-        let mut room = Admission::new(1, 100).room();
+        let mut room = Admission::default().room(100);
         let body = |length: usize| Full::new(Bytes::from(vec![0; length]));
         assert!(receive(body(15), 10, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
         let refused = receive(body(16), 10, 5, &mut room).await.expect_err("one byte too many");

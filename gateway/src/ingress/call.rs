@@ -3,6 +3,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures::FutureExt;
 use hookgate_proto::gateway::v1::RequestContext;
@@ -14,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     admission::{Admission, Place, Room},
     answer::BlockStatuses,
+    applied::Applied,
     arrival::{Arrival, Said},
     body,
 };
 use crate::{
     auth::{Authenticator, Refusal},
-    config::Detail,
+    config::{Config, Detail},
     context::{CallContext, Identity},
     error::{Code, Error, Violation},
     invoke::{Ended, ExtensionPoint, Invoker},
@@ -29,20 +31,29 @@ use crate::{
 
 /// What every call needs; one per process.
 pub struct Gateway {
-    /// Who may call.
-    pub auth: Authenticator,
-    /// Runs the chains.
-    pub invoker: Invoker,
+    in_force: ArcSwap<InForce>,
+    applied: ArcSwap<Applied>,
     /// Counts the calls under way.
     pub admission: Admission,
     /// Records what became of them.
     pub telemetry: Telemetry,
+    /// Cancelled when the calls still under way are given up at the end of a drain.
+    pub abort: CancellationToken,
+}
+
+/// Everything that a configuration says about a call. It is replaced as a whole, and a call takes it once and keeps it:
+/// no call is made by parts of two configurations.
+pub struct InForce {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Who may call.
+    pub auth: Arc<Authenticator>,
+    /// Runs the chains.
+    pub invoker: Invoker,
     /// Limits at the edge.
     pub limits: Limits,
     /// Statuses of block codes.
-    pub statuses: BlockStatuses,
-    /// Cancelled when the calls still under way are given up at the end of a drain.
-    pub abort: CancellationToken,
+    pub statuses: Arc<BlockStatuses>,
 }
 
 /// Limits at the edge.
@@ -50,6 +61,10 @@ pub struct Gateway {
 pub struct Limits {
     /// Largest request, in bytes.
     pub request: usize,
+    /// Most calls under way.
+    pub in_flight: usize,
+    /// Most payload bytes of all calls under way.
+    pub bytes_in_flight: usize,
     /// What answers tell a caller whose tenant is not known yet.
     pub detail: Detail,
 }
@@ -70,6 +85,8 @@ pub struct Finished<P: ExtensionPoint> {
     pub result: Result<Ended<P>, Error>,
     /// How much the answer tells.
     pub detail: Detail,
+    /// Statuses of block codes, as they were when it arrived.
+    pub statuses: Arc<BlockStatuses>,
     /// Its places and its room, kept until the answer is written.
     pub held: Held,
 }
@@ -82,6 +99,33 @@ pub struct Held {
 }
 
 impl Gateway {
+    /// A gateway that serves by `in_force`.
+    pub fn new(in_force: InForce, telemetry: Telemetry, abort: CancellationToken) -> Self {
+        let (in_force, applied) =
+            (ArcSwap::from_pointee(in_force), ArcSwap::from_pointee(Applied::now(Vec::new())));
+        Gateway { in_force, applied, admission: Admission::default(), telemetry, abort }
+    }
+
+    /// What holds at this moment.
+    pub fn in_force(&self) -> Arc<InForce> {
+        self.in_force.load_full()
+    }
+
+    /// Puts another configuration in force for the calls that come; gives back the one before.
+    pub fn publish(&self, in_force: InForce) -> Arc<InForce> {
+        self.in_force.swap(Arc::new(in_force))
+    }
+
+    /// How the configuration file stands to what holds.
+    pub fn applied(&self) -> Arc<Applied> {
+        self.applied.load_full()
+    }
+
+    /// Says how it stands from now on.
+    pub fn set_applied(&self, applied: Applied) {
+        self.applied.store(Arc::new(applied));
+    }
+
     /// Runs one call to its end.
     pub async fn serve<P, B>(&self, headers: &HeaderMap, body: B, codec: Codec<P::Request>) -> Finished<P>
     where
@@ -90,11 +134,13 @@ impl Gateway {
         B::Error: std::fmt::Display,
     {
         let arrival = Arrival::now();
-        let (mut detail, mut held) = (self.limits.detail, Held::default());
+        let in_force = self.in_force();
+        let (mut detail, mut held) = (in_force.limits.detail, Held::default());
         let mut invocation = self.telemetry.invocation(P::POINT, arrival.request_id, arrival.received);
         let result = {
             let facts = &mut invocation.facts;
-            let run = self.run::<P, B>(&arrival, headers, body, codec, &mut detail, &mut held, facts);
+            let run =
+                self.run::<P, B>(&in_force, &arrival, headers, body, codec, &mut detail, &mut held, facts);
             let run = AssertUnwindSafe(run).catch_unwind();
             tokio::select! {
                 biased;
@@ -103,13 +149,15 @@ impl Gateway {
                 result = run => result.unwrap_or_else(|_| Err(Error::new(Code::Internal, Code::Internal.meaning()))),
             }
         };
-        invocation.ended(&result, |block| self.statuses.status(block).as_u16());
-        Finished { arrival, result, detail, held }
+        let statuses = Arc::clone(&in_force.statuses);
+        invocation.ended(&result, |block| statuses.status(block).as_u16());
+        Finished { arrival, result, detail, statuses, held }
     }
 
     #[expect(clippy::too_many_arguments, reason = "three of them are what it leaves behind, however it ends")]
     async fn run<P, B>(
         &self,
+        in_force: &InForce,
         arrival: &Arrival,
         headers: &HeaderMap,
         body: B,
@@ -125,32 +173,32 @@ impl Gateway {
     {
         let said = arrival.read(headers)?;
         facts.correlation_id.clone_from(&said.correlation_id);
-        let verified = self.auth.authenticate(headers).await.map_err(|refusal| refused(facts, refusal))?;
+        let InForce { auth, invoker, limits, .. } = in_force;
+        let verified = auth.authenticate(headers).await.map_err(|refusal| refused(facts, refusal))?;
         let identity = verified.invoker().map_err(|refusal| refused(facts, refusal))?;
         facts.identity = Some(Arc::clone(identity));
-        held.places.push(self.admission.enter()?);
-        // Taken once: a reload never changes a call under way.
-        let routes = self.invoker.routes();
-        let tenant = tenant(&routes.table, identity)?;
+        held.places.push(self.admission.enter(limits.in_flight)?);
+        let table = &invoker.routes().table;
+        let tenant = tenant(table, identity)?;
         *detail = tenant.detail;
         held.places.push(self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?);
 
-        let room = held.room.insert(self.admission.room());
-        let until = self.invoker.budget(arrival.received, said.deadline).end();
-        let received = timeout_at(until, body::receive(body, self.limits.request, codec.framing, room));
+        let room = held.room.insert(self.admission.room(limits.bytes_in_flight));
+        let until = invoker.budget(arrival.received, said.deadline).end();
+        let received = timeout_at(until, body::receive(body, limits.request, codec.framing, room));
         let late =
             |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
         let message = received.await.map_err(late)??;
-        let parts = P::request_parts((codec.decode)(message, self.limits.request)?);
+        let parts = P::request_parts((codec.decode)(message, limits.request)?);
         let payload = parts.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
         let subject = P::subject(&payload);
         facts.tool = subject.tool.map(str::to_owned);
         facts.call_id = subject.call_id.map(str::to_owned);
-        facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), routes.table.revision()));
+        facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), table.revision()));
         let Facts { ctx, broken_off, .. } = facts;
         let ctx = ctx.insert(context(arrival, said, identity, parts.context)?);
         let expected = parts.expect_plan_digest;
-        self.invoker.run::<P>(&routes, tenant, ctx, payload, expected.as_deref(), broken_off).await
+        invoker.run::<P>(tenant, ctx, payload, expected.as_deref(), broken_off).await
     }
 }
 

@@ -81,7 +81,7 @@ impl GrpcEdge {
     }
 
     fn refuse(&self, error: &Error) -> Response<Body> {
-        answer::grpc_refusal(&Arrival::now(), error, self.gateway.limits.detail)
+        answer::grpc_refusal(&Arrival::now(), error, self.gateway.in_force().limits.detail)
     }
 }
 

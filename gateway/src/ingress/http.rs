@@ -47,7 +47,7 @@ where
     }
     let codec = Codec { framing: 0, decode: decode::<P> };
     let finished = gateway.serve::<P, Body>(&head.headers, body, codec).await;
-    answer::http(finished, &gateway.statuses)
+    answer::http(finished)
 }
 
 fn decode<P: ExtensionPoint>(body: Bytes, _limit: usize) -> Result<P::Request, Error>
@@ -84,5 +84,5 @@ async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 fn refuse(gateway: &Gateway, error: &Error) -> Response {
-    answer::http_refusal(&Arrival::now(), error, gateway.limits.detail)
+    answer::http_refusal(&Arrival::now(), error, gateway.in_force().limits.detail)
 }

@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod admission;
 pub mod answer;
+pub mod applied;
 pub mod arrival;
 mod body;
 pub mod call;

@@ -45,7 +45,7 @@ impl Readiness {
             Some("draining")
         } else if !self.started.load(Ordering::Acquire) {
             Some("the start is not finished")
-        } else if !self.gateway.auth.ready() {
+        } else if !self.gateway.in_force().auth.ready() {
             Some("an issuer has no keys")
         } else {
             None

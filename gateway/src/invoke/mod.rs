@@ -6,7 +6,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +39,7 @@ pub use observe::{Observed, ObserverSink};
 pub use outcome::{Block, Decided, Ended, Remark, StepReport};
 pub use reply::ReplyLimits;
 
-/// A routing table with the plugins that its steps name by index; published together.
+/// A routing table with the plugins that its steps name by index.
 pub struct Routes {
     /// Who is served, with which steps.
     pub table: RouteTable,
@@ -54,26 +53,21 @@ pub struct Routes {
     pub abort: CancellationToken,
 }
 
-/// Runs chains over the routes that are in force.
+/// Runs chains over its routes.
 pub struct Invoker {
-    routes: ArcSwap<Routes>,
+    routes: Routes,
     budget: Duration,
 }
 
 impl Invoker {
     /// An invoker whose invocations take at most `budget`.
     pub fn new(routes: Routes, budget: Duration) -> Self {
-        Invoker { routes: ArcSwap::from_pointee(routes), budget }
+        Invoker { routes, budget }
     }
 
-    /// The routes in force; a call takes them once and keeps them.
-    pub fn routes(&self) -> Arc<Routes> {
-        self.routes.load_full()
-    }
-
-    /// Puts other routes in force for the calls that come.
-    pub fn publish(&self, routes: Routes) {
-        self.routes.store(Arc::new(routes));
+    /// Whom it serves, and with which plugins.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// The time of a call received at `received` whose caller waits until `deadline`.
@@ -89,7 +83,6 @@ impl Invoker {
     /// steps to report, and its error is inside [`Ended`].
     pub async fn run<P: ExtensionPoint>(
         &self,
-        routes: &Routes,
         tenant: &TenantPlans,
         ctx: &CallContext,
         payload: P::Payload,
@@ -103,7 +96,7 @@ impl Invoker {
                 "The chain is not the one of `expect_plan_digest` any more",
             ));
         }
-        let budget = self.budget(ctx.received, ctx.deadline);
+        let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);
         let chain = Chain::<P, _>::new(ctx, plan, routes, &routes.replies, budget, payload, broken_off);
         Ok(chain.run(routes.table.revision()).await)
     }

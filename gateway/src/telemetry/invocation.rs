@@ -168,7 +168,7 @@ impl Invocation {
             trace_id: trace::id(&self.context),
             facts: &self.facts,
             end,
-            is_slow: end.took > self.inner.slow,
+            is_slow: end.took > self.inner.known.load().slow,
         });
     }
 
@@ -231,7 +231,7 @@ impl Measured<'_> {
             instruments.overhead.record(own.as_secs_f64(), &self.attributes([point.clone()]));
         }
         if let Some(block) = end.block {
-            let known = self.inner.codes.get(block.code.as_str()).cloned();
+            let known = self.inner.known.load().codes.get(block.code.as_str()).cloned();
             let code = known.map_or(KeyValue::new(CODE, OTHER), |code| KeyValue::new(CODE, code));
             let plugin = KeyValue::new(PLUGIN, Arc::clone(&block.plugin));
             instruments.blocks.add(1, &self.attributes([plugin, point.clone(), code]));
@@ -274,7 +274,7 @@ impl Measured<'_> {
         reason: Option<Reason>,
         took: Duration,
     ) {
-        self.inner.tallies.add(plugin, self.point, outcome, took);
+        self.inner.known.load().tallies.add(plugin, self.point, outcome, took);
         let instruments = &self.inner.instruments;
         let plugin = KeyValue::new(PLUGIN, Arc::clone(plugin));
         let point = KeyValue::new(POINT, self.point.as_str());

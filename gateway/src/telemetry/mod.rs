@@ -11,6 +11,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use opentelemetry::{
     KeyValue,
     metrics::{Meter, MeterProvider as _},
@@ -65,6 +66,11 @@ struct Inner {
     instruments: Instruments,
     /// Of URLs on the data port.
     scheme: &'static str,
+    known: ArcSwap<Known>,
+}
+
+/// What the configuration says about what is recorded; replaced when it is applied again.
+struct Known {
     /// Tenants with series of their own.
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
@@ -72,6 +78,24 @@ struct Inner {
     tallies: Tallies,
     /// Above it an invocation is slow.
     slow: Duration,
+}
+
+impl Known {
+    /// Nothing but the protocol's.
+    fn nothing() -> Self {
+        let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
+        Known { tenants: BTreeSet::new(), codes, tallies: Tallies::default(), slow: Duration::MAX }
+    }
+
+    fn of(config: &Config, before: &Self) -> Self {
+        let mut known = Known::nothing();
+        let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
+        let configured = config.block_status.keys().chain(of_plugins);
+        known.codes.extend(configured.map(|code| Arc::from(code.as_str())));
+        known.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
+        let (tallies, slow) = (Tallies::of(config, &before.tallies), config.telemetry.slow_invocation.0);
+        Known { tallies, slow, ..known }
+    }
 }
 
 impl Telemetry {
@@ -83,8 +107,8 @@ impl Telemetry {
         let instance = Uuid::now_v7().to_string();
         let providers = Providers::new(&config.telemetry, &instance)?;
         log::start(&config.log, providers.logger.as_ref());
-        let slow = config.telemetry.slow_invocation.0;
-        Ok(Telemetry(Arc::new(Inner::new(instance, providers, slow).of(config))))
+        let scheme = if config.server.tls.is_some() { "https" } else { "http" };
+        Ok(Telemetry(Arc::new(Inner::new(instance, providers, scheme))))
     }
 
     /// Telemetry that nobody sees, of a configuration that [`Telemetry::start`] could start. Nothing is logged.
@@ -93,13 +117,20 @@ impl Telemetry {
     /// As [`Telemetry::start`].
     pub fn rehearse(config: &Config) -> Result<Self, String> {
         let providers = Providers::rehearse(&config.telemetry)?;
-        Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, Duration::MAX))))
+        Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, "http"))))
     }
 
     /// Telemetry that nobody sees: for the demo, which prints what happens itself, and for tests.
     pub fn unseen() -> Self {
         let instance = Uuid::now_v7().to_string();
-        Telemetry(Arc::new(Inner::new(instance, Providers::none(), Duration::MAX)))
+        Telemetry(Arc::new(Inner::new(instance, Providers::none(), "http")))
+    }
+
+    /// Records by `config` from now on: its plugins, its block codes, its tenants. What was counted of a plugin that is
+    /// still in it stays.
+    pub fn configured(&self, config: &Config) {
+        let fresh = Known::of(config, &self.0.known.load());
+        self.0.known.store(Arc::new(fresh));
     }
 
     /// Names this process: to plugins, in every signal.
@@ -125,7 +156,7 @@ impl Telemetry {
 
     /// What the steps of `plugin` at `point` came to since the start.
     pub fn totals(&self, plugin: &str, point: Point) -> Totals {
-        self.0.tallies.totals(plugin, point)
+        self.0.known.load().tallies.totals(plugin, point)
     }
 
     /// Sends what is left, and ends. Returns after `limit` at the latest.
@@ -135,31 +166,18 @@ impl Telemetry {
 }
 
 impl Inner {
-    fn new(instance: String, providers: Providers, slow: Duration) -> Self {
+    fn new(instance: String, providers: Providers, scheme: &'static str) -> Self {
         let meter = providers.meter.meter(SCOPE);
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
-        let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
-        let (tenants, tallies, scheme) = (BTreeSet::new(), Tallies::none(), "http");
-        Inner { instance, providers, tracer, meter, instruments, scheme, tenants, codes, tallies, slow }
-    }
-
-    /// With the names that the configuration allows.
-    fn of(mut self, config: &Config) -> Self {
-        self.tallies = Tallies::of(config);
-        if config.server.tls.is_some() {
-            self.scheme = "https";
-        }
-        self.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
-        let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
-        let configured = config.block_status.keys().chain(of_plugins);
-        self.codes.extend(configured.map(|code| Arc::from(code.as_str())));
-        self
+        let known = ArcSwap::from_pointee(Known::nothing());
+        Inner { instance, providers, tracer, meter, instruments, scheme, known }
     }
 
     /// The tenant as an attribute of metrics, where it may be one.
     fn tenant_label(&self, tenant: Option<&Arc<str>>) -> Option<KeyValue> {
-        let tenant = tenant.filter(|tenant| self.tenants.contains(&***tenant))?;
+        let known = self.known.load();
+        let tenant = tenant.filter(|tenant| known.tenants.contains(&***tenant))?;
         Some(KeyValue::new(TENANT, Arc::clone(tenant)))
     }
 }

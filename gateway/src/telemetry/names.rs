@@ -209,6 +209,11 @@ pub const BREAKER_OPEN: Metric = gauge("hookgate.breaker.open", "{endpoint}", &[
 );
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
     .says("Revision of the routing table in force.", "replicas that differ for more than a minute");
+pub const TABLE_REFUSED: Metric = gauge("hookgate.table.refused", "{table}", &[]).says(
+    "1 while the configuration file says something that is not in force, because it is wrong or a required plugin is \
+     not there; else 0.",
+    "1 for more than a minute: `hookgate config check`, and the event `table.refused`",
+);
 pub const BUDGET_EXHAUSTED: Metric =
     counter("hookgate.budget_exhausted", "{invocation}", &[POINT]).by_tenant().says(
         "Invocations whose time ran out before the chain's end: a step failed or was skipped for it, or the body \
@@ -244,6 +249,7 @@ pub const METRICS: &[&Metric] = &[
     &BREAKER_OPEN,
     &OBSERVER_DROPPED,
     &TABLE_REVISION,
+    &TABLE_REFUSED,
     &JWKS_AGE,
     &CERTIFICATE_EXPIRY,
     &HTTP_SERVER,

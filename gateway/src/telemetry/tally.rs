@@ -10,13 +10,18 @@ use std::{
     time::Duration,
 };
 
-use crate::{config::Config, point::Point, step::StepOutcome};
+use crate::{
+    config::{Config, Plugin},
+    point::Point,
+    step::StepOutcome,
+};
 
 /// A tally per configured plugin and point.
-pub(super) struct Tallies(HashMap<Arc<str>, [Tally; 4]>);
+#[derive(Default)]
+pub(super) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
 
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     successes: AtomicU64,
     failures: AtomicU64,
     /// Of both.
@@ -36,14 +41,11 @@ pub struct Totals {
 }
 
 impl Tallies {
-    /// Without any: nobody asks.
-    pub(super) fn none() -> Self {
-        Tallies(HashMap::new())
-    }
-
-    pub(super) fn of(config: &Config) -> Self {
+    /// For the plugins of `config`; those that were counted before go on from there.
+    pub(super) fn of(config: &Config, before: &Self) -> Self {
+        let counted = |plugin: &Plugin| before.0.get(&*plugin.name).cloned().unwrap_or_default();
         let plugins = config.plugins.iter();
-        Tallies(plugins.map(|plugin| (plugin.name.as_str().into(), Default::default())).collect())
+        Tallies(plugins.map(|plugin| (plugin.name.as_str().into(), counted(plugin))).collect())
     }
 
     /// Counts a step that ended so. One whose plugin was not asked, or whose caller didn't wait, says nothing about the
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_outcome_is_a_success_a_failure_or_nothing() {
-        let tallies = Tallies([("p".into(), Default::default())].into());
+        let tallies = Tallies([("p".into(), Arc::default())].into());
         for outcome in StepOutcome::ALL {
             tallies.add("p", Point::BeforeToolCall, *outcome, Duration::from_millis(2));
             tallies.add("unknown", Point::BeforeToolCall, *outcome, Duration::from_millis(2));

@@ -1,6 +1,6 @@
 //! One plugin as the invoker sees it: a call with its time limit, the observers' queue, the status.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1 as plugin;
 use http::HeaderValue;
@@ -85,6 +85,12 @@ impl Shared {
     #[must_use]
     pub fn following(self, certificates: tls::Watch) -> Self {
         Shared { certificates, ..self }
+    }
+
+    /// The same process by other settings.
+    #[must_use]
+    pub fn by(&self, limits: config::Limits, observers: config::Observers) -> Self {
+        Shared { limits, observers, ..self.clone() }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -176,10 +182,19 @@ impl PluginClient {
         self.pool.registration.initialised_at()
     }
 
+    /// Says in the log that it is one of the gateway's plugins, and whether it is switched off.
+    pub fn log_registered(&self) {
+        self.pool.registration.log_registered();
+    }
+
+    /// Takes the place of `old`, which is let go of: goes on with its count of what observers did not see.
+    pub fn succeeds(&self, old: &Self) {
+        self.observers.add_dropped(old.observers_dropped());
+    }
+
     /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
     /// delivery, until [`PluginClient::drain`].
     pub fn start(self: &Arc<Self>, cancel: CancellationToken) {
-        self.pool.registration.log_start();
         self.observers.start(Arc::clone(self), self.limits.in_flight);
         self.pool.start(cancel);
     }
@@ -252,7 +267,14 @@ impl PluginClient {
     /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's
     /// `limits.shutdown`. What goes wrong is logged.
     pub async fn shutdown(&self, limit: Duration) {
-        self.pool.shut_down(limit).await;
+        self.pool.shut_down(limit, |_| true).await;
+    }
+
+    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that nobody has in
+    /// `kept`, as they are written. The others still serve this gateway, which the message would name.
+    pub async fn retire(&self, kept: &BTreeSet<String>) {
+        let limit = self.limits.shutdown.0;
+        self.pool.shut_down(limit, |endpoint| !kept.contains(endpoint)).await;
     }
 
     /// Whether breakers alone are in the way of a call.

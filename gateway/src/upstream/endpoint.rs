@@ -430,12 +430,17 @@ impl Endpoint {
         self.registration.connection_ended();
     }
 
+    /// Lets go of the connections, and says nothing. Calls under way go on.
+    pub(super) fn let_go(&self) -> Arc<Vec<Arc<Live>>> {
+        self.status.set(Why::ShuttingDown, "");
+        self.leave();
+        self.lives.swap(Arc::default())
+    }
+
     /// Lets go of the plugin: no further calls, and Shutdown if it was ever initialised and can be reached.
     pub(super) async fn shut_down(&self, limit: Duration) {
         let Registration { plugin, shared, .. } = &*self.registration;
-        self.status.set(Why::ShuttingDown, "");
-        self.leave();
-        let lives = self.lives.swap(Arc::default());
+        let lives = self.let_go();
         let told = |live: &&Arc<Live>| live.is_initialised() && !live.connection.is_closed();
         let Some(live) = lives.iter().find(told) else { return };
         let limit = limit.min(plugin.limits.shutdown.0);

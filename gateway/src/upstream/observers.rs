@@ -90,6 +90,10 @@ impl Observers {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    pub(super) fn add_dropped(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -307,11 +307,17 @@ impl Pool {
         self.members.load().iter().map(|member| member.endpoint.report()).collect()
     }
 
-    /// Lets go of all of them, at the same time.
-    pub(super) async fn shut_down(&self, limit: Duration) {
+    /// Lets go of all of them, at the same time. `is_told`: whether an endpoint, as it is written, hears of it.
+    pub(super) async fn shut_down(&self, limit: Duration, is_told: impl Fn(&str) -> bool) {
         self.closing.cancel();
         let members = self.members.load_full();
-        join_all(members.iter().map(|member| member.endpoint.shut_down(limit))).await;
+        let all = members.iter().map(|Member { endpoint, origin }| {
+            let written =
+                origin.map_or(endpoint.address(), |(source, _)| &self.sources[source].names.address);
+            let is_told = is_told(written);
+            async move { if is_told { endpoint.shut_down(limit).await } else { drop(endpoint.let_go()) } }
+        });
+        join_all(all).await;
     }
 }
 

@@ -28,8 +28,8 @@ impl Registration {
         }
     }
 
-    /// Says in the log that the plugin is one of the gateway's, and whether it is switched off.
-    pub(super) fn log_start(&self) {
+    /// See [`super::PluginClient::log_registered`].
+    pub(super) fn log_registered(&self) {
         let config::Plugin { name, builtin, enabled, .. } = &self.plugin;
         let builtin = builtin.iter().map(|builtin| format!("builtin:{builtin}"));
         let endpoints =

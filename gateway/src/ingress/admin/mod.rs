@@ -18,8 +18,14 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio::time::Instant;
 
-pub use self::plugin::Registered;
-use super::{answer, arrival::Arrival, call::Gateway, ops::Readiness};
+use self::plugin::Registered;
+use super::{
+    answer,
+    applied::Applied,
+    arrival::Arrival,
+    call::{Gateway, InForce},
+    ops::Readiness,
+};
 use crate::{
     auth::{Port, Refusal, is_tenant_id},
     config::Detail,
@@ -40,23 +46,21 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 pub struct Admin {
     gateway: Arc<Gateway>,
     readiness: Arc<Readiness>,
-    plugins: Vec<Registered>,
     started: Instant,
 }
 
 /// What a path stands for.
-enum Shown<'a> {
+enum Shown {
     Status,
     Plugins,
-    Plugin(&'a Registered),
+    Plugin(Registered),
     Plan(String),
 }
 
 impl Admin {
-    /// The port of `gateway`, whose plugins are `plugins` in the order of the configuration. It counts from now how long
-    /// it is up.
-    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>, plugins: Vec<Registered>) -> Self {
-        Admin { gateway, readiness, plugins, started: Instant::now() }
+    /// The port of `gateway`. It counts from now how long it is up.
+    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>) -> Self {
+        Admin { gateway, readiness, started: Instant::now() }
     }
 
     /// Answers one request.
@@ -83,25 +87,28 @@ impl Admin {
             self.gateway.telemetry.turned_away(arrival.request_id, &refusal);
             Error::from(refusal)
         };
-        let verified = self.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
+        let in_force = self.gateway.in_force();
+        let verified = in_force.auth.authenticate_at(Port::Admin, &head.headers).await;
         let verified = verified.map_err(turned_away)?;
         let reader = verified.reader().map_err(turned_away)?;
-        let shown = self.find(head.uri.path(), reader.map(|tenant| &**tenant)).ok_or_else(nothing)?;
+        let reader = reader.map(|tenant| &**tenant);
+        let shown = find(&in_force, head.uri.path(), reader).ok_or_else(nothing)?;
         if head.method != Method::GET {
             return Err(Error::new(Code::MethodNotAllowed, "This path takes GET"));
         }
         match shown {
-            Shown::Status => Ok(json(&self.status())),
+            Shown::Status => Ok(json(&self.status(&in_force))),
             Shown::Plugins => {
-                let plugins: Vec<_> = self.plugins.iter().map(|plugin| self.plugin(plugin)).collect();
+                let plugins = Registered::all(&in_force);
+                let plugins: Vec<_> = plugins.iter().map(|plugin| self.plugin(plugin)).collect();
                 Ok(json(&Plugins { plugins }))
             }
-            Shown::Plugin(plugin) => Ok(json(&self.plugin(plugin))),
+            Shown::Plugin(plugin) => Ok(json(&self.plugin(&plugin))),
             Shown::Plan(tenant) => {
-                let routes = self.gateway.invoker.routes();
-                match routes.table.tenant(&tenant) {
+                let table = &in_force.invoker.routes().table;
+                match table.tenant(&tenant) {
                     TenantRoute::Known(plans) => {
-                        Ok(json(&plan::view(&tenant, routes.table.revision(), plans, point(&head.uri)?)))
+                        Ok(json(&plan::view(&tenant, table.revision(), plans, point(&head.uri)?)))
                     }
                     TenantRoute::Disabled => {
                         Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
@@ -112,34 +119,16 @@ impl Admin {
         }
     }
 
-    /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
-    fn find(&self, path: &str, reader: Option<&str>) -> Option<Shown<'_>> {
-        let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
-        let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
-        let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
-        match (parts.as_slice(), reader) {
-            (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
-            (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
-            (_, Some(_)) => None,
-            (["status"], None) => Some(Shown::Status),
-            (["plugins"], None) => Some(Shown::Plugins),
-            (["plugins", name], None) => {
-                self.plugins.iter().find(|plugin| plugin.name() == *name).map(Shown::Plugin)
-            }
-            _ => None,
-        }
-    }
-
     fn plugin(&self, plugin: &Registered) -> plugin::View {
         plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
     }
 
-    fn status(&self) -> Status<'_> {
-        let routes = self.gateway.invoker.routes();
+    fn status(&self, in_force: &InForce) -> Status<'_> {
+        let routes = in_force.invoker.routes();
         let (listed, switched_off) = routes.table.listed();
         let mut states: BTreeMap<_, usize> = State::ALL.iter().map(|state| (state.as_str(), 0)).collect();
-        for plugin in &self.plugins {
-            *states.entry(plugin.state().as_str()).or_default() += 1;
+        for client in &routes.clients {
+            *states.entry(client.status().state.as_str()).or_default() += 1;
         }
         let waits_for = self.readiness.waits_for();
         Status {
@@ -151,7 +140,27 @@ impl Admin {
             revision: routes.table.revision(),
             tenants: Tenants { listed, switched_off, others: routes.table.serves_others() },
             plugins: states,
+            configuration: Configuration::of(&self.gateway.applied()),
         }
+    }
+}
+
+/// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
+fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
+    let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
+    let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
+    let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
+    match (parts.as_slice(), reader) {
+        (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
+        (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
+        (_, Some(_)) => None,
+        (["status"], None) => Some(Shown::Status),
+        (["plugins"], None) => Some(Shown::Plugins),
+        (["plugins", name], None) => {
+            let mut plugins = Registered::all(in_force).into_iter();
+            plugins.find(|plugin| plugin.name() == *name).map(Shown::Plugin)
+        }
+        _ => None,
     }
 }
 
@@ -173,6 +182,41 @@ struct Status<'a> {
     tenants: Tenants,
     /// By state.
     plugins: BTreeMap<&'static str, usize>,
+    configuration: Configuration,
+}
+
+/// How the configuration file stands to what is in force.
+#[derive(Serialize)]
+struct Configuration {
+    /// Since when what is in force is.
+    age_s: u64,
+    /// Null: it is what the file says.
+    refused: Option<Refused>,
+    /// Keys that wait for the process to be started again.
+    at_restart: Vec<&'static str>,
+}
+
+/// Why the file is not in force.
+#[derive(Serialize)]
+struct Refused {
+    /// Since when it is known.
+    age_s: u64,
+    /// As `hookgate config check` says them.
+    problems: Vec<String>,
+}
+
+impl Configuration {
+    fn of(applied: &Applied) -> Self {
+        let refused = applied.refused.as_ref().map(|refused| Refused {
+            age_s: refused.at.elapsed().as_secs(),
+            problems: refused.problems.clone(),
+        });
+        Configuration {
+            age_s: applied.at.elapsed().as_secs(),
+            refused,
+            at_restart: applied.at_restart.clone(),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
+use super::super::call::InForce;
 use crate::{
-    config::Config,
     point::Point,
     routing::{Access, Manifest, SideEffects},
     telemetry::Totals,
-    upstream::{EndpointStatus, PluginClient, State},
+    upstream::{EndpointStatus, PluginClient},
 };
 
 /// A plugin of the configuration.
-pub struct Registered {
+pub(super) struct Registered {
     client: Arc<PluginClient>,
     required: bool,
     places: usize,
@@ -22,8 +22,9 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// The plugins of `config`, whose clients stand in its order.
-    pub fn all(config: &Config, clients: &[Arc<PluginClient>]) -> Vec<Self> {
+    /// The plugins in force, in the order of the configuration.
+    pub(super) fn all(in_force: &InForce) -> Vec<Self> {
+        let (config, clients) = (&in_force.config, &in_force.invoker.routes().clients);
         let of_plugin = |(plugin, client): (&crate::config::Plugin, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
@@ -39,10 +40,6 @@ impl Registered {
 
     pub(super) fn name(&self) -> &str {
         self.client.name()
-    }
-
-    pub(super) fn state(&self) -> State {
-        self.client.status().state
     }
 
     /// `totals` says what its steps at a point came to.

@@ -1,0 +1,273 @@
+//! What is made from one configuration: who may call, the plugins' clients, the table. Another configuration makes
+//! another generation, which takes over whatever it leaves as it was: connections, keys, what a plugin is counted by.
+
+use std::{collections::BTreeSet, fs, sync::Arc};
+
+use sha2::{Digest, Sha256};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::environment;
+use crate::{
+    auth::Authenticator,
+    builtin,
+    config::{self, Config, Loaded, Problem, Problems, resolve_references},
+    digest::digest,
+    ingress::{
+        answer::BlockStatuses,
+        call::{InForce, Limits},
+    },
+    invoke::{Invoker, ReplyLimits, Routes},
+    routing::{Manifest, RouteTable},
+    telemetry::Telemetry,
+    tls,
+    upstream::{PluginClient, Shared},
+};
+
+/// The manifests accepted at one moment, by index in `Config.plugins`.
+pub(super) type Manifests = Vec<Option<Arc<Manifest>>>;
+
+/// What the generations of one process have in common.
+pub(super) struct Workshop {
+    pub(super) shared: Shared,
+    pub(super) telemetry: Telemetry,
+    pub(super) certificates: tls::Watch,
+    /// Cancelled when the calls still under way are given up.
+    pub(super) abort: CancellationToken,
+}
+
+pub(super) struct Generation {
+    pub(super) config: Arc<Config>,
+    keys: Keys,
+    /// In the order of `Config.plugins`.
+    plugins: Vec<Made>,
+    statuses: Arc<BlockStatuses>,
+}
+
+/// Who may call.
+#[derive(Clone)]
+struct Keys {
+    auth: Arc<Authenticator>,
+    /// Of the files with keys.
+    contents: [u8; 32],
+    /// Ends the fetching of published keys: cancelled when the last generation is gone that has them.
+    stop: CancellationToken,
+    _stops: Arc<DropGuard>,
+}
+
+/// A plugin's client, and what it was made from: it stays as long as that does.
+#[derive(Clone)]
+struct Made {
+    client: Arc<PluginClient>,
+    from: Arc<From>,
+}
+
+#[derive(PartialEq)]
+struct From {
+    plugin: config::Plugin,
+    /// Of its `config` with the references resolved as they were then, or why they can't be.
+    resolved: Result<String, String>,
+    observers: config::Observers,
+    request: config::Size,
+    notices: (usize, config::Size, config::Size),
+}
+
+impl Workshop {
+    /// What `loaded` makes after `before`, and TLS for the listeners of a process that starts with it. Nothing is dialled
+    /// or fetched before [`Generation::start`].
+    ///
+    /// # Errors
+    /// Every mistake that the parts find, with the lines.
+    pub(super) fn build(
+        &self,
+        loaded: Loaded,
+        before: Option<&Generation>,
+    ) -> Result<(Generation, Option<tls::Server>), Problems> {
+        let config = &loaded.config;
+        let mut problems = Vec::new();
+        let keys = keep(keys(config, before), &mut problems);
+        let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
+        let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
+        let plugins = keep(self.plugins(config, before), &mut problems);
+        let table = keep(RouteTable::build(config, &[], 0), &mut problems);
+        let (Some(keys), Some(plugins), Some(_), Some(tls)) = (keys, plugins, table, tls) else {
+            return Err(loaded.render(&problems));
+        };
+        let statuses = Arc::new(block_statuses(config));
+        Ok((Generation { config: Arc::new(loaded.config), keys, plugins, statuses }, tls))
+    }
+
+    fn plugins(&self, config: &Config, before: Option<&Generation>) -> Result<Vec<Made>, Vec<Problem>> {
+        let shared = self.shared.by(config.limits.clone(), config.observers.clone());
+        let mut problems = Vec::new();
+        let mut made = Vec::with_capacity(config.plugins.len());
+        for (index, plugin) in config.plugins.iter().enumerate() {
+            let from = From::of(plugin, config);
+            if let Some(same) =
+                before.and_then(|before| before.made(&plugin.name)).filter(|old| *old.from == from)
+            {
+                made.push(same.clone());
+                continue;
+            }
+            let builtin = plugin.builtin.as_deref().and_then(builtin::service);
+            match PluginClient::new(plugin, &shared, builtin) {
+                Ok(client) => made.push(Made { client, from: Arc::new(from) }),
+                Err(message) => problems.push(Problem::new(format!("/plugins/{index}"), message)),
+            }
+        }
+        if problems.is_empty() { Ok(made) } else { Err(problems) }
+    }
+
+    /// What calls go by when `generation` is in force with `table`.
+    pub(super) fn in_force(&self, generation: &Generation, table: RouteTable) -> InForce {
+        let Generation { config, keys, statuses, .. } = generation;
+        let routes = Routes {
+            table,
+            clients: generation.clients().cloned().collect(),
+            replies: reply_limits(config),
+            observed: Arc::new(self.telemetry.clone()),
+            abort: self.abort.clone(),
+        };
+        InForce {
+            config: Arc::clone(config),
+            auth: Arc::clone(&keys.auth),
+            invoker: Invoker::new(routes, config.limits.budget.0),
+            limits: Limits {
+                request: bytes(config.limits.request),
+                in_flight: config.limits.in_flight,
+                bytes_in_flight: bytes(config.limits.bytes_in_flight),
+                detail: config.answer.detail,
+            },
+            statuses: Arc::clone(statuses),
+        }
+    }
+}
+
+impl Generation {
+    /// In the order of the configuration.
+    pub(super) fn clients(&self) -> impl Iterator<Item = &Arc<PluginClient>> {
+        self.plugins.iter().map(|made| &made.client)
+    }
+
+    /// The plugins whose clients are not those of `before`.
+    pub(super) fn fresh<'a>(
+        &'a self,
+        before: Option<&'a Generation>,
+    ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
+        let is_fresh = move |made: &&Made| {
+            let old = before.and_then(|before| before.made(made.client.name()));
+            old.is_none_or(|old| !Arc::ptr_eq(&old.client, &made.client))
+        };
+        self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
+    }
+
+    /// Its client of the plugin `name`.
+    pub(super) fn client(&self, name: &str) -> Option<&Arc<PluginClient>> {
+        self.made(name).map(|made| &made.client)
+    }
+
+    fn made(&self, name: &str) -> Option<&Made> {
+        self.plugins.iter().find(|made| made.client.name() == name)
+    }
+
+    /// Whether nothing at all differs from `other`.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.config == other.config && self.has_keys_of(other) && self.fresh(Some(other)).next().is_none()
+    }
+
+    fn has_keys_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.keys.auth, &other.keys.auth)
+    }
+
+    /// Whether every issuer has keys.
+    pub(super) fn has_keys(&self) -> bool {
+        self.keys.auth.ready()
+    }
+
+    /// Endpoints of the plugins in use, as they are written.
+    pub(super) fn endpoints(&self) -> BTreeSet<String> {
+        let enabled = self.config.plugins.iter().filter(|plugin| plugin.enabled);
+        enabled.flat_map(config::Plugin::addresses).map(str::to_owned).collect()
+    }
+
+    /// Dials and fetches what `before` didn't, until `ended`.
+    pub(super) fn start(&self, before: Option<&Generation>, ended: &CancellationToken) {
+        for (_, client) in self.fresh(before) {
+            client.start(ended.clone());
+        }
+        if before.is_none_or(|before| !self.has_keys_of(before)) {
+            let Keys { auth, stop, .. } = self.keys.clone();
+            let ended = ended.clone();
+            tokio::spawn(async move { ended.run_until_cancelled(auth.refresh(stop)).await });
+        }
+    }
+
+    /// The manifests of this moment.
+    pub(super) fn manifests(&self) -> Manifests {
+        self.clients().map(|client| client.status().manifest).collect()
+    }
+}
+
+impl From {
+    fn of(plugin: &config::Plugin, config: &Config) -> Self {
+        let limits = &config.limits;
+        let resolved = resolve_references(&plugin.config, environment());
+        From {
+            plugin: plugin.clone(),
+            resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
+            observers: config.observers.clone(),
+            request: limits.request,
+            notices: (limits.notices, limits.notice_bytes, limits.details_bytes),
+        }
+    }
+}
+
+/// Those of `before` where neither the configuration nor a file says anything else.
+fn keys(config: &Config, before: Option<&Generation>) -> Result<Keys, Vec<Problem>> {
+    let contents = contents(&config.auth);
+    if let Some(before) = before
+        && before.config.auth == config.auth
+        && before.keys.contents == contents
+    {
+        return Ok(before.keys.clone());
+    }
+    let problems = |violations: Vec<crate::error::Violation>| {
+        violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect::<Vec<_>>()
+    };
+    let auth = Arc::new(Authenticator::new(&config.auth).map_err(problems)?);
+    let stop = CancellationToken::new();
+    Ok(Keys { auth, contents, stop: stop.clone(), _stops: Arc::new(stop.drop_guard()) })
+}
+
+/// The value, or its problems added to `problems`.
+fn keep<T>(result: Result<T, Vec<Problem>>, problems: &mut Vec<Problem>) -> Option<T> {
+    result.map_err(|found| problems.extend(found)).ok()
+}
+
+/// Tells apart what the files with keys hold. One that can't be read is the authenticator's to report.
+fn contents(auth: &config::Auth) -> [u8; 32] {
+    let keys = auth.issuers.iter().flat_map(|issuer| &issuer.keys);
+    let files = keys.flat_map(|key| key.pem_file.iter().chain(&key.jwk_file));
+    let mut all = Sha256::new();
+    for file in files {
+        all.update(Sha256::digest(fs::read(file).unwrap_or_default()));
+    }
+    all.finalize().into()
+}
+
+fn reply_limits(config: &Config) -> ReplyLimits {
+    ReplyLimits {
+        request: bytes(config.limits.request),
+        notices: config.limits.notices,
+        notice_bytes: bytes(config.limits.notice_bytes),
+        details_bytes: bytes(config.limits.details_bytes),
+    }
+}
+
+fn block_statuses(config: &Config) -> BlockStatuses {
+    let of_plugin = config.plugins.iter().map(|plugin| (plugin.name.clone(), plugin.block_status.clone()));
+    BlockStatuses { of_all: config.block_status.clone(), of_plugin: of_plugin.collect() }
+}
+
+fn bytes(size: config::Size) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}

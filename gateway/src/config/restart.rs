@@ -1,0 +1,35 @@
+//! Which keys hold until the process ends; every other takes effect when the file is read again. docs/configuration.md
+//! says it of each.
+
+use super::model::Config;
+
+/// Whether two configurations agree in one key.
+type Agree = fn(&Config, &Config) -> bool;
+
+/// With what each stands for.
+const AT_RESTART: &[(&str, Agree)] = &[
+    ("server.data_addr", |a, b| a.server.data_addr == b.server.data_addr),
+    ("server.ops_addr", |a, b| a.server.ops_addr == b.server.ops_addr),
+    // Opened and closed by whether an issuer grants tokens for it.
+    ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
+    ("server.tls", |a, b| a.server.tls == b.server.tls),
+    ("drain", |a, b| a.drain == b.drain),
+    ("log", |a, b| a.log == b.log),
+    ("telemetry.otlp_endpoint", |a, b| a.telemetry.otlp_endpoint == b.telemetry.otlp_endpoint),
+    ("telemetry.otlp_protocol", |a, b| a.telemetry.otlp_protocol == b.telemetry.otlp_protocol),
+];
+
+impl Config {
+    /// The keys in which a process that was started with this one would have to be started again for `other`.
+    pub fn waits_for_restart(&self, other: &Config) -> Vec<&'static str> {
+        AT_RESTART.iter().filter(|(_, agree)| !agree(self, other)).map(|(key, _)| *key).collect()
+    }
+}
+
+/// Whether `key`, written as in docs/configuration.md, takes effect at a restart alone.
+#[cfg(test)]
+pub(super) fn is_at_restart(key: &str) -> bool {
+    let within =
+        |at: &&str| key.strip_prefix(*at).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    AT_RESTART.iter().any(|(at, _)| within(&at))
+}

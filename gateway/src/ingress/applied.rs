@@ -1,0 +1,42 @@
+//! What became of the configuration file when it was read last: for operators, who may have written a mistake.
+
+use tokio::time::Instant;
+
+/// How the file stands to what is in force.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    /// When what is in force was taken.
+    pub at: Instant,
+    /// Why what the file says now is not in force; none: it is.
+    pub refused: Option<Refused>,
+    /// Keys whose values in it are not in use before the process is started again.
+    pub at_restart: Vec<&'static str>,
+}
+
+/// A file that is not taken. What was in force before it stays.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// When it was found wrong.
+    pub at: Instant,
+    /// What is wrong with it, each as `hookgate config check` says it; at least one.
+    pub problems: Vec<String>,
+}
+
+impl Applied {
+    /// Everything is as the file says.
+    pub fn now(at_restart: Vec<&'static str>) -> Self {
+        Applied { at: Instant::now(), refused: None, at_restart }
+    }
+
+    /// The same, with a file that is refused.
+    #[must_use]
+    pub fn but(&self, problems: Vec<String>) -> Self {
+        Applied { refused: Some(Refused { at: Instant::now(), problems }), ..self.clone() }
+    }
+
+    /// The same with a file that is in force.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Applied { refused: None, ..self.clone() }
+    }
+}
