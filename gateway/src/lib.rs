@@ -11,7 +11,7 @@
 //!                       ▲                     │ admission, body, json, payload
 //!                       └── ingress::answer ◄─┘ Result<Ended, Error>
 //!
-//!   config ──► routing::RouteTable ──► invoke::Routes (published as a whole, taken once per call)
+//!   config ──► routing::RouteTable ──► ingress::call::InForce (published as a whole, taken once per call)
 //! ```
 //!
 //! Arrows point one way: `ingress` -> `invoke` -> {`routing`, `upstream`} -> the contract. [`app`] wires it all.

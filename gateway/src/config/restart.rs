@@ -31,5 +31,5 @@ impl Config {
 pub(super) fn is_at_restart(key: &str) -> bool {
     let within =
         |at: &&str| key.strip_prefix(*at).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    AT_RESTART.iter().any(|(at, _)| within(&at))
+    AT_RESTART.iter().any(|(at, _)| within(at))
 }

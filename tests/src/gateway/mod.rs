@@ -5,8 +5,9 @@ mod log;
 mod process;
 mod setup;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use self::process::Process;
@@ -28,7 +29,7 @@ pub struct Gateway {
     data: SocketAddr,
     ops: SocketAddr,
     admin: Option<SocketAddr>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Gateway {
@@ -45,7 +46,7 @@ impl Gateway {
             Some(text.parse().unwrap_or_else(|error| panic!("`{name}` of {line:?}: {error}")))
         };
         let (data, ops) = address("data_addr").zip(address("ops_addr")).expect("two ports are always open");
-        Gateway { data, ops, admin: address("admin_addr"), process, _directory: directory }
+        Gateway { data, ops, admin: address("admin_addr"), process, directory }
     }
 
     /// Where agents call it.
@@ -116,6 +117,31 @@ impl Gateway {
         };
         let in_time = tokio::time::timeout(PATIENCE, ready).await;
         assert!(in_time.is_ok(), "not ready within {PATIENCE:?}:\n{}", self.log());
+    }
+
+    /// Its configuration file.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join(setup::FILE)
+    }
+
+    /// Writes another configuration into its file, in place, and sends SIGHUP.
+    pub fn reload(&self, setup: &Setup) {
+        fs::write(self.file(), setup.text()).expect("the directory is ours to write");
+        self.hang_up();
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        self.process.signal("HUP");
+    }
+
+    /// Waits until its routing table of this revision is in force.
+    pub async fn wait_for_revision(&self, revision: u64) {
+        let is_it = |line: &Line| {
+            line.field("event").is_some_and(|event| event == "table.published")
+                && line.field("revision").and_then(Value::as_u64) == Some(revision)
+        };
+        self.log().wait_for(is_it).await;
     }
 
     /// Sends SIGTERM and leaves it to itself.

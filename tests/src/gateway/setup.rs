@@ -11,6 +11,9 @@ use crate::{
     token::{ADMIN_AUDIENCE, AUDIENCE, ISSUER, SECRET},
 };
 
+/// Name of the configuration file.
+pub(super) const FILE: &str = "hookgate.yaml";
+
 /// A gateway that has yet to start. It takes the tokens of [`crate::token`] for every tenant, listens on free ports,
 /// logs JSON, and stops without a grace period; tenants, plugins and bindings are added.
 #[derive(Debug, Clone)]
@@ -162,7 +165,7 @@ impl Setup {
 
     async fn run(self) -> (Process, TempDir) {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        let file = directory.path().join("hookgate.yaml");
+        let file = directory.path().join(FILE);
         fs::write(&file, self.text()).expect("the directory is ours to write");
         let run = move || Process::spawn(command(file, self.environment, &self.launcher));
         let process = tokio::task::spawn_blocking(run).await;
@@ -170,7 +173,7 @@ impl Setup {
     }
 
     /// The file: every JSON document is a YAML document.
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         match &self.config {
             Config::Built(config) => {
                 let mut config = config.clone();
