@@ -135,6 +135,7 @@ async fn the_gateways_own_status_counts_tenants_and_plugins() {
         "plugins": {
             "disabled": 1, "pending": 0, "connecting": 0, "ready": 1, "unhealthy": 0, "refused": 0, "draining": 0,
         },
+        "configuration": { "age_s": status["configuration"]["age_s"], "refused": null, "at_restart": [] },
     });
     assert_eq!(status, expected);
     assert_eq!(status["instance"].as_str(), Some(ready.initialized()[0].gateway_instance_id.as_str()));
