@@ -56,7 +56,7 @@ impl Source {
 
     /// Notifies `again` whenever it is to be read again, until `stop`.
     pub(super) async fn follow(&self, mut hangups: Signal, again: Arc<Notify>, stop: CancellationToken) {
-        let (mut read, mut seen) = (self.read, self.read);
+        let mut looks = Looks { read: self.read, seen: self.read };
         let look = async {
             loop {
                 let asked = tokio::select! {
@@ -65,14 +65,32 @@ impl Source {
                 };
                 let path = self.path.clone();
                 let now = tokio::task::spawn_blocking(move || fingerprint(&path)).await.unwrap_or_default();
-                let is_stable = now == std::mem::replace(&mut seen, now);
-                if asked || (is_stable && now != read) {
-                    read = now;
+                if looks.wants(now, asked) {
                     again.notify_one();
                 }
             }
         };
         stop.run_until_cancelled(look).await;
+    }
+}
+
+/// What was seen of the file.
+struct Looks {
+    /// When it was read last.
+    read: Fingerprint,
+    /// At the last look.
+    seen: Fingerprint,
+}
+
+impl Looks {
+    /// Whether it is to be read, now that this is seen.
+    fn wants(&mut self, now: Fingerprint, asked: bool) -> bool {
+        let is_stable = now == std::mem::replace(&mut self.seen, now);
+        let wants = asked || (is_stable && now != self.read);
+        if wants {
+            self.read = now;
+        }
+        wants
     }
 }
 
@@ -83,4 +101,34 @@ pub(super) fn hangups() -> io::Result<Signal> {
 
 fn fingerprint(path: &Path) -> Fingerprint {
     fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_when_it_stands_still_with_another_content_or_somebody_asks() {
+        let [first, half, second, none] = [Some([1; 32]), Some([2; 32]), Some([3; 32]), None];
+        let mut looks = Looks { read: first, seen: first };
+        let seen = [
+            (first, false, false),
+            (half, false, false),   // being written
+            (second, false, false), // still
+            (second, false, true),
+            (second, false, false), // read already
+            (none, false, false),   // being replaced
+            (second, false, false),
+            (second, false, false),
+            (half, true, true), // asked: as it is
+            (half, false, false),
+            (none, false, false),
+            (none, false, true), // gone
+            (none, false, false),
+            (none, true, true),
+        ];
+        for (at, (now, asked, wanted)) in seen.into_iter().enumerate() {
+            assert_eq!(looks.wants(now, asked), wanted, "look {at}");
+        }
+    }
 }
