@@ -42,7 +42,7 @@ const FILE_REVISION: u64 = 1;
 
 /// A gateway, put together and not started.
 pub struct App {
-    config: Config,
+    config: Arc<Config>,
     gateway: Arc<Gateway>,
     clients: Vec<Arc<PluginClient>>,
     shared: Shared,
@@ -116,19 +116,22 @@ impl App {
         };
         let observed = Arc::new(telemetry.clone());
         let (replies, abort) = (reply_limits(config), CancellationToken::new());
-        let routes = Routes { table, clients: clients.clone(), replies, observed, abort: abort.clone() };
+        let config = Arc::new(loaded.config);
+        let (of_table, plugins) = (Arc::clone(&config), clients.clone());
+        let routes =
+            Routes { table, config: of_table, clients: plugins, replies, observed, abort: abort.clone() };
         let gateway = Gateway {
             auth,
             invoker: Invoker::new(routes, config.limits.budget.0),
             admission: Admission::new(config.limits.in_flight, bytes(config.limits.bytes_in_flight)),
             limits: Limits { request: bytes(config.limits.request), detail: config.answer.detail },
-            statuses: block_statuses(config),
+            statuses: block_statuses(&config),
             telemetry,
             abort,
         };
         let gateway = Arc::new(gateway);
         gauges::register(&gateway, &clients, &certificates);
-        Ok(App { config: loaded.config, gateway, clients, shared, tls, certificates })
+        Ok(App { config, gateway, clients, shared, tls, certificates })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this

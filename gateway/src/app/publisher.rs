@@ -17,7 +17,7 @@ type Manifests = Vec<Option<Arc<Manifest>>>;
 
 /// Builds tables from the configuration and the manifests.
 pub(super) struct Publisher {
-    config: Config,
+    config: Arc<Config>,
     gateway: Arc<Gateway>,
     clients: Vec<Arc<PluginClient>>,
     /// Those of the table in force.
@@ -26,7 +26,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// A publisher whose table in force was built without manifests.
-    pub(super) fn new(config: Config, gateway: Arc<Gateway>, clients: Vec<Arc<PluginClient>>) -> Self {
+    pub(super) fn new(config: Arc<Config>, gateway: Arc<Gateway>, clients: Vec<Arc<PluginClient>>) -> Self {
         let published = Mutex::new(vec![None; clients.len()]);
         Publisher { config, gateway, clients, published }
     }
@@ -47,7 +47,8 @@ impl Publisher {
                 let replies = reply_limits(&self.config);
                 let observed = Arc::new(self.gateway.telemetry.clone());
                 let (clients, abort) = (self.clients.clone(), self.gateway.abort.clone());
-                self.gateway.invoker.publish(Routes { table, clients, replies, observed, abort });
+                let config = Arc::clone(&self.config);
+                self.gateway.invoker.publish(Routes { table, config, clients, replies, observed, abort });
                 tracing::info!(
                     event = "table.published",
                     revision = FILE_REVISION,

@@ -12,17 +12,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    config::Config,
     context::CallContext,
     error::{Code, Error},
     routing::{RouteTable, Step, TenantPlans},
     upstream::{CallMeta, Failure, PluginClient, Replied},
 };
 
+mod before;
 pub mod budget;
 pub mod chain;
 #[cfg(test)]
 mod chain_tests;
 pub mod decide;
+pub mod explain;
 mod extension;
 mod observe;
 mod outcome;
@@ -44,6 +47,8 @@ pub use reply::ReplyLimits;
 pub struct Routes {
     /// Who is served, with which steps.
     pub table: RouteTable,
+    /// What the table was built from.
+    pub config: Arc<Config>,
     /// The plugins, in the order of the configuration.
     pub clients: Vec<Arc<PluginClient>>,
     /// Sizes of replies.

@@ -6,6 +6,7 @@
 //! and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of it: somebody
 //! may have written a secret into it.
 
+mod explain;
 mod plan;
 mod plugin;
 
@@ -24,6 +25,7 @@ use crate::{
     auth::{Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
+    invoke,
     point::Point,
     routing::TenantRoute,
     upstream::State,
@@ -50,6 +52,7 @@ enum Shown<'a> {
     Plugins,
     Plugin(&'a Registered),
     Plan(String),
+    Explain(String),
 }
 
 impl Admin {
@@ -109,6 +112,12 @@ impl Admin {
                     TenantRoute::Unknown => Err(nothing()),
                 }
             }
+            Shown::Explain(tenant) => {
+                let routes = self.gateway.invoker.routes();
+                let question = explain::question(&head.uri, &tenant)?;
+                let said = invoke::explain::explain(&routes.config, &routes.table, true, &question);
+                Ok(json(&if reader.is_some() { explain::for_tenant(said) } else { said }))
+            }
         }
     }
 
@@ -120,6 +129,8 @@ impl Admin {
         match (parts.as_slice(), reader) {
             (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
             (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
+            (["tenants", id, "explain"], None) if is_tenant_id(id) => Some(Shown::Explain((*id).to_owned())),
+            (["tenants", id, "explain"], Some(own)) if *id == own => Some(Shown::Explain((*id).to_owned())),
             (_, Some(_)) => None,
             (["status"], None) => Some(Shown::Status),
             (["plugins"], None) => Some(Shown::Plugins),
