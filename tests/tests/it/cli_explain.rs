@@ -20,7 +20,8 @@ const SENTINEL: &str = "config-value-of-somebody";
 
 /// Two plugins that are there and one that isn't, bindings of every kind, and an admin port.
 async fn plugins() -> (Vec<FakePlugin>, Value) {
-    let guard = FakePlugin::named("guard").manifest(|manifest| manifest.version = "1.2.3".into()).start().await;
+    let guard =
+        FakePlugin::named("guard").manifest(|manifest| manifest.version = "1.2.3".into()).start().await;
     let words = FakePlugin::named("words").start().await;
     let mut away = FakePlugin::named("away").start().await;
     away.stop().await;
@@ -56,9 +57,13 @@ fn admin(gateway: &Gateway) -> String {
 
 /// Asks a gateway, with a proxy in the environment that nobody answers at.
 async fn ask(folder: &Folder, url: &str, token: &str, more: &[&str]) -> Ran {
-    let args = [&["explain", "--addr", url, "--tenant", "acme", "--point", "before_tool_call"], more].concat();
-    let env =
-        [("HOOKGATE_TOKEN", token), ("http_proxy", "http://127.0.0.1:1"), ("ALL_PROXY", "http://127.0.0.1:1")];
+    let args =
+        [&["explain", "--addr", url, "--tenant", "acme", "--point", "before_tool_call"], more].concat();
+    let env = [
+        ("HOOKGATE_TOKEN", token),
+        ("http_proxy", "http://127.0.0.1:1"),
+        ("ALL_PROXY", "http://127.0.0.1:1"),
+    ];
     folder.run_with(&args, &env, "").await
 }
 
@@ -77,7 +82,8 @@ async fn a_file_and_a_gateway_say_the_same_but_for_manifests() {
     let operator = Token::for_operators().mint();
     for call in CALLS {
         let args =
-            [&["explain", "--config", "f.yaml", "--tenant", "acme", "--point", "before_tool_call"], *call].concat();
+            [&["explain", "--config", "f.yaml", "--tenant", "acme", "--point", "before_tool_call"], *call]
+                .concat();
         let mut offline = folder.run(&[&args[..], &["--output", "json"]].concat()).await.json();
         let asked = ask(&folder, &admin(&gateway), &operator, &[*call, &["--output", "json"]].concat()).await;
         assert_eq!(asked.code, Some(0), "{asked:?}");
@@ -112,14 +118,20 @@ async fn a_call_does_what_is_explained_of_it() {
     ];
     let mut outcomes = Vec::new();
     for (args, context, tool) in calls {
-        let said = ask(&folder, &admin(&gateway), &operator, &[args, &["--output", "json"]].concat()).await.json();
+        let said =
+            ask(&folder, &admin(&gateway), &operator, &[args, &["--output", "json"]].concat()).await.json();
         let body = json!({ "context": context, "payload": { "tool_name": tool, "args": {} } });
         let answer = gateway.http(&token("acme")).post(POINT, &body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(said["plan_digest"], answer.body["plan_digest"]);
         let explained = said["steps"].as_array().unwrap().iter().map(|step| {
-            let outcome = if step["outcome"] == "asked" { json!("continued") } else { step["outcome"].clone() };
-            json!([step["binding"], outcome, if outcome == "observed" { Value::Null } else { step["reason"].clone() }])
+            let outcome =
+                if step["outcome"] == "asked" { json!("continued") } else { step["outcome"].clone() };
+            json!([
+                step["binding"],
+                outcome,
+                if outcome == "observed" { Value::Null } else { step["reason"].clone() }
+            ])
         });
         let steps = answer.body["steps"].as_array().unwrap().iter();
         let real: Vec<_> =
@@ -150,7 +162,7 @@ async fn people_are_told_what_runs_what_does_not_and_why() {
         "     floor: for tenants with plan=pro; time-out is the plugin's",
         "     not_ready: it has not finished its handshake yet",
         "     this tenant's own; time-out is the binding's",
-        "  big      words  the tenant lacks plan=big",
+        "  big      words  is for tenants with plan=big",
         "  beta     words  the tenant's `disable` switches it off",
         "  off      words  the binding has `enabled: false`",
         "  answers  words  stands at before_response alone",
@@ -189,8 +201,7 @@ async fn a_tenant_that_is_refused_is_explained_too() {
         let answer = operator.get(&path).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
         for said in [&said, &answer.body] {
-            let expected =
-                json!({ "id": tenant, "standing": standing, "unknown": "refuse", "code": code, "hint": hint });
+            let expected = json!({ "id": tenant, "standing": standing, "unknown": "refuse", "code": code, "hint": hint });
             assert_eq!(said["tenant"], expected);
             assert_eq!((&said["plan_digest"], &said["steps"]), (&Value::Null, &json!([])));
         }
@@ -208,7 +219,8 @@ async fn a_token_that_names_a_tenant_is_told_what_concerns_it_alone() {
     let own = of("acme").get(path).await.unwrap();
     assert_eq!(own.status, 200, "{own:?}");
     assert_eq!(own.header("cache-control"), Some("no-store"));
-    let absent: Vec<_> = own.body["absent"].as_array().unwrap().iter().map(|absent| &absent["binding"]).collect();
+    let absent: Vec<_> =
+        own.body["absent"].as_array().unwrap().iter().map(|absent| &absent["binding"]).collect();
     assert_eq!(absent, ["beta", "answers"], "not those of other tenants' selectors");
     assert!(!own.text.contains("\"big\"") && !own.text.contains(SENTINEL), "{}", own.text);
     assert_http_error(&of("acmee").get(path).await.unwrap(), Code::NotFound);
@@ -271,7 +283,12 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
     let late = Token::for_operators().expiring_in(-300).mint();
     assert_refused(&ask(&folder, &url, &late, &[]).await, 1, &["expired", "hookgate token inspect"], &late);
     let stranger = Token::for_operators().claim("tenant_id", "other").mint();
-    assert_refused(&ask(&folder, &url, &stranger, &[]).await, 1, &["NOT_FOUND", "that tenant alone"], &stranger);
+    assert_refused(
+        &ask(&folder, &url, &stranger, &[]).await,
+        1,
+        &["NOT_FOUND", "that tenant alone"],
+        &stranger,
+    );
 
     let ops = format!("http://{}", gateway.ops_addr());
     assert_refused(&ask(&folder, &ops, &good, &[]).await, 1, &["answers 404", "server.admin_addr"], &good);

@@ -152,7 +152,7 @@ fn absent(absent: &Absent) -> [String; 3] {
         AbsentWhy::BindingOff => "the binding has `enabled: false`".to_owned(),
         AbsentWhy::PluginOff => "its plugin has `enabled: false`".to_owned(),
         AbsentWhy::Selector => {
-            format!("the tenant lacks {}", absent.selector.as_ref().map(labels).unwrap_or_default())
+            format!("is for tenants with {}", absent.selector.as_ref().map(labels).unwrap_or_default())
         }
         AbsentWhy::Disabled => "the tenant's `disable` switches it off".to_owned(),
         AbsentWhy::Points => {
