@@ -35,23 +35,19 @@ mod table;
 /// Longest wait for a gateway's answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// What `--addr` is.
-const REMEDY: &str =
-    "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`";
+const REMEDY: &str = "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, and \
+                      https where `server.tls` is set";
 
 /// Whom to ask, and about which call.
 #[derive(Debug, Args)]
 pub(super) struct Asked {
-    /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
-    #[arg(long, value_name = "FILE", required_unless_present = "addr", conflicts_with = "addr")]
-    config: Option<PathBuf>,
-    /// The admin port of a running gateway, in place of a file; the token is in HOOKGATE_TOKEN.
-    #[arg(long, value_name = "URL")]
-    addr: Option<String>,
+    #[command(flatten)]
+    source: Source,
     /// A file with the token, in place of HOOKGATE_TOKEN.
-    #[arg(long, value_name = "FILE", requires = "addr")]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
     token_file: Option<PathBuf>,
     /// A file with the CAs in PEM that vouch for the gateway, in place of the machine's.
-    #[arg(long, value_name = "FILE", requires = "addr")]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
     ca: Option<PathBuf>,
     /// Whose call it is.
     #[arg(long)]
@@ -82,6 +78,18 @@ pub(super) struct Asked {
     output: Output,
 }
 
+/// Who explains.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Source {
+    /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The admin port of a running gateway, in place of a file; the token is in HOOKGATE_TOKEN.
+    #[arg(long, value_name = "URL")]
+    addr: Option<String>,
+}
+
 fn points() -> impl TypedValueParser<Value = Point> {
     let named = |name: String| Point::ALL.into_iter().find(|point| point.as_str() == name);
     PossibleValuesParser::new(Point::ALL.map(Point::as_str))
@@ -100,19 +108,17 @@ pub(super) async fn run(asked: Asked) -> Exit {
         Ok(question) => question,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let said = match (&asked.config, &asked.addr) {
-        (Some(file), _) => of_file(file, &question),
-        (None, Some(address)) => of_gateway(address, &asked, &question).await,
-        (None, None) => Err(Exit::usage("name a configuration with --config, or a gateway with --addr")),
-    };
-    match said {
-        Ok(said) => {
-            let source = asked.config.as_deref().map(|file| file.display().to_string());
-            let source = source.or(asked.addr).unwrap_or_default();
-            output::data(asked.output, &said, || table::of(&said, &source), Exit::ok())
+    let (said, source) = match (&asked.source.config, &asked.source.addr) {
+        (Some(file), _) => (of_file(file, &question), file.display().to_string()),
+        (None, address) => {
+            let address = address.as_deref().unwrap_or_default();
+            (of_gateway(address, &asked, &question).await, address.to_owned())
         }
-        Err(exit) => exit,
-    }
+    };
+    said.map_or_else(
+        |exit| exit,
+        |said| output::data(asked.output, &said, || table::of(&said, &source), Exit::ok()),
+    )
 }
 
 fn question(asked: &Asked) -> Result<Question, String> {
@@ -187,11 +193,13 @@ fn refused(base: &str, status: StatusCode, body: &[u8]) -> String {
         return format!("{base} answers {} and is no admin port of this version; {REMEDY}", status.as_u16());
     };
     let (code, detail) = (printable(&code), printable(&detail));
-    let remedy = match status {
+    let remedy: String = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             "`hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one".into()
         }
-        StatusCode::NOT_FOUND => "a token that names a tenant sees that tenant alone".to_owned(),
+        StatusCode::NOT_FOUND => {
+            "a token that names a tenant sees that tenant alone, and --addr is the gateway's `server.admin_addr`".into()
+        }
         _ => format!("see `hookgate errors {code}`"),
     };
     format!("{base} refuses: {detail} ({code}); {remedy}")

@@ -52,7 +52,8 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
         ["call".to_owned(), call.join(", ")],
     ];
     rows.extend(said.plan_digest.iter().map(|digest| ["plan".to_owned(), digest.clone()]));
-    if !said.manifests_known && said.plan_digest.is_some() {
+    rows.extend(said.tenant.hint.iter().map(|hint| ["hint".to_owned(), hint.clone()]));
+    if !said.manifests_known && !said.steps.is_empty() {
         let open = "no plugin was asked for its version and points: the digest differs from a gateway's";
         rows.push(["open".to_owned(), open.to_owned()]);
     }
@@ -71,8 +72,7 @@ fn tenant(tenant: &Tenant) -> String {
         Standing::SwitchedOff => format!("switched off, its calls are refused: {code}"),
         Standing::Refused => format!("not listed, its calls are refused: {code} ({others})"),
     };
-    let hint = tenant.hint.as_ref().map(|hint| format!("; {hint}"));
-    format!("{}: {standing}{}", tenant.id, hint.unwrap_or_default())
+    format!("{}: {standing}", tenant.id)
 }
 
 fn steps(said: &Explanation) -> String {
