@@ -2,9 +2,9 @@
 //! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
-//! A token that names a tenant sees that tenant's plan and nothing else, as if the rest did not exist: other tenants
-//! and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of it: somebody
-//! may have written a secret into it.
+//! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
+//! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
+//! it and names of its keys: somebody may have written a secret into it.
 
 mod explain;
 mod plan;
