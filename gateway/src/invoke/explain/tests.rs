@@ -210,7 +210,7 @@ fn maybe<T: Clone + std::fmt::Debug + 'static>(values: &'static [T]) -> impl Str
 
 fn conditions() -> impl Strategy<Value = Value> {
     let list = |patterns: &'static [&'static str]| {
-        prop::option::weighted(0.3, prop::collection::vec(select(patterns), 1..3))
+        prop::option::weighted(0.2, prop::collection::vec(select(patterns), 1..3))
     };
     let tools = list(&["fs.*", "fs.read", "shell?", "*"]);
     let agents = list(&["coder", "c*", "other"]);
@@ -231,7 +231,7 @@ type Drawn = (usize, Value, Value, Option<Vec<Point>>, Option<u64>, bool, bool, 
 
 fn bindings() -> impl Strategy<Value = Vec<Value>> {
     let whom = prop_oneof![
-        3 => Just(json!({ "tenant": "*" })),
+        5 => Just(json!({ "tenant": "*" })),
         2 => select(&["x", "y"][..]).prop_map(|plan| json!({ "selector": { "plan": plan } })),
         1 => (0..TENANTS).prop_map(|n| json!({ "tenant": format!("t{n}") })),
     ];
@@ -246,7 +246,7 @@ fn bindings() -> impl Strategy<Value = Vec<Value>> {
     let timeout = prop::option::weighted(0.5, 5_u64..15_000);
     let enabled = prop::bool::weighted(0.9);
     let binding = (0..PLUGINS, whom, how, points, timeout, enabled, any::<bool>(), conditions(), -9_i64..9);
-    prop::collection::vec(binding, 0..9).prop_map(|list| {
+    prop::collection::vec(binding, 0..12).prop_map(|list| {
         let one = |(at, drawn): (usize, Drawn)| {
             let (plugin, whom, how, points, timeout, enabled, overridable, conditions, place) = drawn;
             let mut binding = json!({
