@@ -8,6 +8,8 @@ use clap_complete::Shell;
 mod config;
 mod demo;
 mod errors;
+mod explain;
+mod http;
 mod output;
 mod plugin;
 mod probe;
@@ -67,6 +69,17 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
+    /// Says why a call of a tenant runs what it runs: steps, conditions, time.
+    ///
+    /// Out of a configuration, or out of a running gateway, which knows its plugins. Nobody is called, and no value of a
+    /// configuration is shown. What isn't said of the call it doesn't carry, and conditions on it count as met.
+    #[command(
+        after_help = "Example: hookgate explain --config hookgate.yaml --tenant acme --point before_tool_call \
+                            --tool fs.read\n\n\
+                            Exit codes: 0 explained, 1 the gateway is out of reach or refuses, 2 the configuration or \
+                            the usage is wrong."
+    )]
+    Explain(Box<explain::Asked>),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand)]
     Token(token::Command),
@@ -108,6 +121,7 @@ impl Cli {
             Command::Demo { keep } => demo::run(keep).await,
             Command::Config(command) => config::run(command),
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
+            Command::Explain(asked) => explain::run(*asked).await,
             Command::Token(command) => token::run(command).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Completions { shell } => shell::completions(shell),

@@ -35,13 +35,7 @@ pub enum Allowance {
 impl Budget {
     /// The budget of a call received at `received` whose caller waits until `deadline`, if it said so.
     pub fn new(limit: Duration, received: Instant, deadline: Option<Instant>) -> Self {
-        let total = match deadline {
-            None => limit,
-            Some(deadline) => {
-                let remaining = deadline.saturating_duration_since(received);
-                limit.min(remaining - ANSWER_MARGIN.min(remaining / 10))
-            }
-        };
+        let total = total(limit, deadline.map(|deadline| deadline.saturating_duration_since(received)));
         Budget { total, end: received + total }
     }
 
@@ -57,22 +51,41 @@ impl Budget {
 
     /// How long `step` may take now.
     pub fn allowance(&self, step: &Step) -> Allowance {
-        let left = self.left();
-        let usable = match step.on_error {
-            OnError::Fail => left,
-            // Steps that may be skipped leave later steps that must succeed their time.
-            OnError::Skip => left.saturating_sub(step.reserve.min(self.total / 2)),
-        };
-        let least = match step.on_error {
-            OnError::Fail => Duration::from_nanos(1),
-            OnError::Skip => WORTH_STARTING,
-        };
-        if usable < least {
-            Allowance::Short
-        } else if usable < step.timeout {
-            Allowance::Cut(usable)
-        } else {
-            Allowance::Whole(step.timeout)
-        }
+        allowance(self.total, self.left(), step)
+    }
+}
+
+/// The time of an invocation of which the configuration allows `limit`, and whose caller waits for `caller`.
+pub(super) fn total(limit: Duration, caller: Option<Duration>) -> Duration {
+    caller.map_or(limit, |caller| limit.min(caller - margin(caller)))
+}
+
+/// What is kept back of the caller's time.
+pub(super) fn margin(caller: Duration) -> Duration {
+    ANSWER_MARGIN.min(caller / 10)
+}
+
+/// What `step` leaves of an invocation's time to steps behind it: one that may be skipped leaves those that must
+/// succeed theirs, at most half of all.
+pub(super) fn kept(total: Duration, step: &Step) -> Duration {
+    match step.on_error {
+        OnError::Fail => Duration::ZERO,
+        OnError::Skip => step.reserve.min(total / 2),
+    }
+}
+
+/// How long `step` may take with `left` of an invocation's time.
+pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> Allowance {
+    let usable = left.saturating_sub(kept(total, step));
+    let least = match step.on_error {
+        OnError::Fail => Duration::from_nanos(1),
+        OnError::Skip => WORTH_STARTING,
+    };
+    if usable < least {
+        Allowance::Short
+    } else if usable < step.timeout {
+        Allowance::Cut(usable)
+    } else {
+        Allowance::Whole(step.timeout)
     }
 }

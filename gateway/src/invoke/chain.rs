@@ -15,15 +15,16 @@ use tokio::time::Instant;
 
 use super::{
     Block, Decided, Ended, ExtensionPoint, Remark, StepReport,
-    budget::{Allowance, Budget},
+    before::{Before, before, handed_over},
+    budget::Budget,
     decide::{Event, Next, Ruling, decide},
-    reply::{self, Grant, ReplyLimits, Said},
+    reply::{self, ReplyLimits, Said},
 };
 use crate::{
     context::CallContext,
     error::{Code, Error},
     routing::{Plan, Step, Subject},
-    step::{Mode, OnError, Reason},
+    step::{Mode, Reason},
     upstream::{Failure, Replied},
 };
 
@@ -187,23 +188,9 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     /// Asks the plugin of `step`.
     async fn ask(&self, step: &Step) -> Went<P> {
-        if !self.is_met(step) {
-            return Went::uncalled(Event::ConditionFalse);
-        }
-        let grant = match grant(step) {
-            Ok(grant) => grant,
-            Err(failure) => return Went::failed(failure),
-        };
-        let (limit, cut) = match (self.budget.allowance(step), step.on_error) {
-            (Allowance::Whole(limit), _) => (limit, false),
-            (Allowance::Cut(limit), _) => (limit, true),
-            (Allowance::Short, OnError::Skip) => return Went::uncalled(Event::BudgetShort),
-            (Allowance::Short, OnError::Fail) => {
-                return Went::failed(Failure::new(
-                    Reason::Budget,
-                    "none of the invocation's time was left for it",
-                ));
-            }
+        let (grant, limit, cut) = match before(step, self.is_met(step), || self.budget.allowance(step)) {
+            Before::Ask { grant, limit, cut } => (grant, limit, cut),
+            Before::Leave(event, failure) => return Went { failure, ..Went::uncalled(event) },
         };
         let started = Instant::now();
         let call = self.call(step, None);
@@ -229,11 +216,11 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     /// Remembers what an observer is to see; it is sent when the chain is over.
     fn hand_over(&mut self, step: &'a Step) -> Went<P> {
-        if !self.is_met(step) {
-            return Went::uncalled(Event::ConditionFalse);
+        let event = handed_over(self.is_met(step));
+        if event == Event::HandedOver {
+            self.observers.push((step, Arc::clone(&self.payload)));
         }
-        self.observers.push((step, Arc::clone(&self.payload)));
-        Went::uncalled(Event::HandedOver)
+        Went::uncalled(event)
     }
 
     fn is_met(&self, step: &Step) -> bool {
@@ -334,21 +321,6 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
             let call = self.call(step, Some(end.clone()));
             self.plugins.observe::<P>(step, call, payload, self.ctx.depth + 1);
         }
-    }
-}
-
-/// What the plugin of `step` may do, or why it can't be called.
-pub(super) fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
-    if step.not_offered {
-        let detail = "its binding names this point, but the plugin does not offer it";
-        return Err(Failure::new(Reason::PointNotOffered, detail));
-    }
-    if let Some(refused) = &step.config_refused {
-        return Err(Failure::new(Reason::NotReady, refused.to_string()));
-    }
-    match step.offer {
-        Some(offer) => Ok(Grant { access: offer.access, writable: step.writable.as_deref() }),
-        None => Err(Failure::new(Reason::NotReady, "it has not finished its handshake yet")),
     }
 }
 

@@ -17,11 +17,13 @@ use crate::{
     upstream::{CallMeta, Failure, PluginClient, Replied},
 };
 
+mod before;
 pub mod budget;
 pub mod chain;
 #[cfg(test)]
 mod chain_tests;
 pub mod decide;
+pub mod explain;
 mod extension;
 mod observe;
 mod outcome;

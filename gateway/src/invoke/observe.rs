@@ -6,7 +6,7 @@ use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
 
 use super::{
-    ExtensionPoint, Routes, chain,
+    ExtensionPoint, Routes, before,
     decide::{Event, decide},
     reply::{self, ReplyLimits},
 };
@@ -77,7 +77,7 @@ pub(super) fn enqueue<P: ExtensionPoint>(
         });
     };
     // As in a chain: the plugin never sees a config that its schema refuses, or that was not checked yet.
-    if let Err(failure) = chain::grant(step) {
+    if let Err(failure) = before::grant(step) {
         return done(Err(failure));
     }
     let meta = CallMeta { depth, whole: true };

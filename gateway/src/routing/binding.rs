@@ -1,12 +1,9 @@
 //! Bindings as routing needs them: names and plugins looked up, settings with their defaults, conditions
 //! compiled, and whom each stands for. Every mistake that would leave a binding without effect is a problem.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use super::conditions::Conditions;
+use super::{conditions::Conditions, standing};
 use crate::{
     config::{self, Config, Problem},
     point::Point,
@@ -17,8 +14,8 @@ use crate::{
 pub(super) enum Scope<'c> {
     /// `*`: every tenant. Part of the floor.
     All,
-    /// Tenants with these labels, at least one. Part of the floor.
-    Labels(&'c BTreeMap<String, String>),
+    /// Tenants with the labels of its selector, at least one. Part of the floor.
+    Labels,
     /// One tenant.
     Tenant(&'c str),
 }
@@ -39,14 +36,9 @@ pub(super) struct Binding<'c> {
 }
 
 impl Binding<'_> {
-    /// Whether it stands at `point`, by what is written or else by what the plugin offers; at all four as
-    /// long as that is not known (unresolved is never skipped).
+    /// Whether it stands at `point`.
     pub(super) fn stands_at(&self, point: Point, manifest: Option<&super::Manifest>) -> bool {
-        match (&self.written.points, manifest) {
-            (Some(points), _) => points.contains(&point),
-            (None, Some(manifest)) => manifest.offers(point).is_some(),
-            (None, None) => true,
-        }
+        standing::at(self.written, point, manifest).is_ok()
     }
 }
 
@@ -88,7 +80,7 @@ pub(super) fn compile<'c>(config: &'c Config, problems: &mut Vec<Problem>) -> Ve
             return None;
         }
         let (plugin, scope, conditions) = (plugin?, scope?, conditions?);
-        let enabled = written.enabled && config.plugins[plugin].enabled;
+        let enabled = standing::enabled(written, &config.plugins[plugin]).is_ok();
         let name = (&*names[index]).into();
         Some(Binding { index, written, name, plugin, scope, conditions, enabled })
     };
@@ -116,7 +108,7 @@ fn scope<'c>(
             "/selector",
             "an empty selector selects nothing; name a label, or write `tenant: \"*\"`".into(),
         )),
-        (None, Some(labels)) => Ok(Scope::Labels(labels)),
+        (None, Some(_)) => Ok(Scope::Labels),
     }
 }
 

@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use regex::{Regex, RegexSet};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{Match, Problem, TextMatch},
@@ -43,6 +44,35 @@ struct Compiled {
     models: Option<RegexSet>,
     labels: Vec<(String, RegexSet)>,
     text: Option<RegexSet>,
+}
+
+/// One of a binding's conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition<'a> {
+    /// `agents`.
+    Agents,
+    /// `models`.
+    Models,
+    /// An entry of `labels`, by its key.
+    Label(&'a str),
+    /// `tools`.
+    Tools,
+    /// `text`.
+    Text,
+}
+
+/// What a condition comes to for a call. Only [`Checked::NotMet`] leaves a step out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checked {
+    /// A pattern matches.
+    Met,
+    /// The call has the value and no pattern matches it.
+    NotMet,
+    /// The call doesn't carry the value, or an empty one: counts as met.
+    NotCarried,
+    /// The point has no such value: counts as met.
+    NotApplied,
 }
 
 impl Conditions {
@@ -84,32 +114,49 @@ impl Conditions {
 
     /// Whether the step runs for `subject`: false only when a condition is known to be false.
     pub fn met(&self, subject: &Subject<'_>) -> bool {
-        let Some(compiled) = &self.0 else { return true };
-        let tool = subject.tool.filter(|_| subject.point.names_a_tool());
-        let text = subject.text.filter(|_| !subject.point.names_a_tool());
-        one(compiled.agents.as_ref(), subject.agent)
-            && one(compiled.models.as_ref(), subject.model)
-            && compiled.labels.iter().all(|(key, globs)| {
-                one(Some(globs), subject.labels.get(key).map(String::as_str))
-            })
-            && either(compiled.tools.as_ref(), tool)
-            // Last: the only one whose cost grows with the payload.
-            && either(compiled.text.as_ref(), text)
+        self.each(*subject).all(|(_, checked)| checked != Checked::NotMet)
+    }
+
+    /// What each condition comes to for `subject`, looked at one after the other as they are asked for.
+    pub fn each<'s>(&'s self, subject: Subject<'s>) -> impl Iterator<Item = (Condition<'s>, Checked)> {
+        let at_tool = subject.point.names_a_tool();
+        self.0.iter().flat_map(move |compiled| {
+            let agents = compiled.agents.iter().map(move |set| (Condition::Agents, one(set, subject.agent)));
+            let models = compiled.models.iter().map(move |set| (Condition::Models, one(set, subject.model)));
+            let labels = compiled.labels.iter().map(move |(key, set)| {
+                (Condition::Label(key), one(set, subject.labels.get(key).map(String::as_str)))
+            });
+            let tools = compiled.tools.iter().map(move |set| {
+                (Condition::Tools, if at_tool { either(set, subject.tool) } else { Checked::NotApplied })
+            });
+            let text = compiled.text.iter().map(move |set| {
+                (Condition::Text, if at_tool { Checked::NotApplied } else { either(set, subject.text) })
+            });
+            // Text last: the only one whose cost grows with the payload.
+            agents.chain(models).chain(labels).chain(tools).chain(text)
+        })
     }
 }
 
-fn one(condition: Option<&RegexSet>, value: Option<&str>) -> bool {
-    match (condition, value) {
-        (Some(set), Some(value)) => value.is_empty() || set.is_match(value),
-        (None, _) | (_, None) => true,
+fn one(set: &RegexSet, value: Option<&str>) -> Checked {
+    match value {
+        None | Some("") => Checked::NotCarried,
+        Some(value) => known(set.is_match(value)),
     }
 }
 
 /// Original or current value: what an earlier plugin writes can bring a step in, never take it out.
-fn either(condition: Option<&RegexSet>, value: Option<[&str; 2]>) -> bool {
-    let (Some(set), Some([original, current])) = (condition, value) else { return true };
-    // Unchanged values are shared, so the usual case looks once.
-    one(condition, Some(original)) || (!std::ptr::eq(original, current) && set.is_match(current))
+fn either(set: &RegexSet, value: Option<[&str; 2]>) -> Checked {
+    let Some([original, current]) = value else { return Checked::NotCarried };
+    match one(set, Some(original)) {
+        // Unchanged values are shared, so the usual case looks once.
+        Checked::NotMet if !std::ptr::eq(original, current) => known(set.is_match(current)),
+        checked => checked,
+    }
+}
+
+fn known(met: bool) -> Checked {
+    if met { Checked::Met } else { Checked::NotMet }
 }
 
 /// The expressions of `list`, each by its own pointer.

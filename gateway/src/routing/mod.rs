@@ -9,14 +9,16 @@ mod binding;
 mod conditions;
 pub mod manifest;
 mod plan;
+mod standing;
 mod table;
 mod tenant;
 #[cfg(test)]
 mod tests;
 
-pub use conditions::{Conditions, Subject};
+pub use conditions::{Checked, Condition, Conditions, Subject};
 pub use manifest::{Access, Manifest, Offer, SideEffects};
 pub use plan::{Plan, Step, Written};
+pub use standing::{Absent, absent};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
 /// `key` as one part of a JSON pointer.

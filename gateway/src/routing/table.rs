@@ -26,6 +26,7 @@ pub struct RouteTable {
     /// For tenants that are not listed; none: they are refused.
     others: Option<TenantPlans>,
     config_problems: Vec<Problem>,
+    manifests: Vec<Option<Arc<Manifest>>>,
 }
 
 /// What the table says of a tenant.
@@ -89,7 +90,7 @@ impl RouteTable {
         }
         let others = (config.tenants.unknown == UnknownTenant::Accept).then(|| builder.tenant(None));
         let config_problems = builder.into_problems();
-        Ok(RouteTable { revision, tenants, others, config_problems })
+        Ok(RouteTable { revision, tenants, others, config_problems, manifests: manifests.to_vec() })
     }
 
     /// The configuration's revision.
@@ -114,6 +115,11 @@ impl RouteTable {
     /// Whether tenants that are not listed are served.
     pub fn serves_others(&self) -> bool {
         self.others.is_some()
+    }
+
+    /// The accepted manifest of a plugin, by its index in the configuration, when the table was built.
+    pub fn manifest(&self, plugin: usize) -> Option<&Manifest> {
+        self.manifests.get(plugin).and_then(Option::as_deref)
     }
 
     /// The tenant-level configs that their plugin's schema refuses, where a tenant in service is concerned.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     binding::{Binding, Scope},
-    escape,
+    escape, standing,
 };
 use crate::config::{Config, Problem, Tenant, UnknownTenant};
 
@@ -24,7 +24,7 @@ impl<'b, 'c> Chains<'b, 'c> {
         let mut chains = Chains { floor: Vec::new(), own: HashMap::new() };
         for binding in bindings.iter().filter(|binding| binding.enabled) {
             match binding.scope {
-                Scope::All | Scope::Labels(_) => chains.floor.push(binding),
+                Scope::All | Scope::Labels => chains.floor.push(binding),
                 Scope::Tenant(id) => chains.own.entry(id).or_default().push(binding),
             }
         }
@@ -34,24 +34,13 @@ impl<'b, 'c> Chains<'b, 'c> {
     /// The bindings in effect for `tenant` in the order in which they run, equal priorities in the order of the
     /// configuration. None: a tenant that is not listed, which has no labels and no bindings of its own.
     pub(super) fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b Binding<'c>> {
-        let selected = |binding: &Binding<'_>| match (binding.scope, tenant) {
-            (Scope::Labels(wanted), Some(tenant)) => {
-                wanted.iter().all(|(key, value)| tenant.labels.get(key) == Some(value))
-            }
-            (Scope::Labels(_), None) => false,
-            (Scope::All | Scope::Tenant(_), _) => true,
-        };
-        let disabled = |binding: &Binding<'_>| {
-            binding.written.overridable
-                && tenant.is_some_and(|tenant| tenant.disable.iter().any(|name| **name == *binding.name))
-        };
         let own = tenant.and_then(|tenant| self.own.get(tenant.id.as_str()));
         let mut chain: Vec<_> = self
             .floor
             .iter()
             .chain(own.into_iter().flatten())
             .copied()
-            .filter(|binding| selected(binding) && !disabled(binding))
+            .filter(|binding| standing::of(binding.written, &binding.name, tenant).is_ok())
             .collect();
         chain.sort_by_key(|binding| (binding.written.priority, binding.index));
         chain

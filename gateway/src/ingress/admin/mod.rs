@@ -2,10 +2,11 @@
 //! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
-//! A token that names a tenant sees that tenant's plan and nothing else, as if the rest did not exist: other tenants
-//! and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of it: somebody
-//! may have written a secret into it.
+//! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
+//! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
+//! it and names of its keys: somebody may have written a secret into it.
 
+mod explain;
 mod plan;
 mod plugin;
 
@@ -30,6 +31,7 @@ use crate::{
     auth::{Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
+    invoke,
     point::Point,
     routing::TenantRoute,
     upstream::State,
@@ -55,6 +57,7 @@ enum Shown {
     Plugins,
     Plugin(Registered),
     Plan(String),
+    Explain(String),
 }
 
 impl Admin {
@@ -116,6 +119,12 @@ impl Admin {
                     TenantRoute::Unknown => Err(nothing()),
                 }
             }
+            Shown::Explain(tenant) => {
+                let question = explain::question(&head.uri, &tenant)?;
+                let InForce { config, invoker, .. } = &*in_force;
+                let said = invoke::explain::explain(config, &invoker.routes().table, true, &question);
+                Ok(json(&if reader.is_some() { explain::for_tenant(said) } else { said }))
+            }
         }
     }
 
@@ -153,6 +162,8 @@ fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
     match (parts.as_slice(), reader) {
         (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
         (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
+        (["tenants", id, "explain"], None) if is_tenant_id(id) => Some(Shown::Explain((*id).to_owned())),
+        (["tenants", id, "explain"], Some(own)) if *id == own => Some(Shown::Explain((*id).to_owned())),
         (_, Some(_)) => None,
         (["status"], None) => Some(Shown::Status),
         (["plugins"], None) => Some(Shown::Plugins),

@@ -1,0 +1,226 @@
+//! Why a call of a tenant at a point runs what it runs: a plan and the facts of a call, said in full, for operators.
+//!
+//! Pure, and without rules of its own: which bindings stand is [`crate::routing`]'s to say, whether a condition holds
+//! [`crate::routing::Conditions`]', what a step comes to [`super::before`]'s and [`super::decide`]'s, how much time it has
+//! [`super::budget`]'s. It tells names, times and patterns, and never a value of a configuration.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde_json::Value;
+
+use super::budget;
+use crate::{
+    config::{self, Config},
+    error::Code,
+    routing::{self, Condition, Plan, RouteTable, Step, Subject, TenantRoute},
+};
+
+mod said;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod warnings;
+
+pub use said::{
+    Absent, AbsentWhy, Budget, Call, Comes, Explanation, Fate, From, Millis, Question, Standing,
+    StepExplained, Tenant, TimeoutFrom, Tried, Worst,
+};
+use walk::{Takes, Walked, walk};
+
+/// Explains what `question` asks of `table`, which was built from `config`. Without `manifests_known` nobody has asked the
+/// plugins who they are: they are taken to offer whatever their bindings name.
+pub fn explain(
+    config: &Config,
+    table: &RouteTable,
+    manifests_known: bool,
+    question: &Question,
+) -> Explanation {
+    let tenant = tenant(config, table, &question.tenant);
+    let caller = question.call.timeout_ms.map(Duration::from_millis);
+    let limit = config.limits.budget.0;
+    let total = budget::total(limit, caller);
+    let mut said = Explanation {
+        tenant,
+        point: question.point,
+        call: question.call.clone(),
+        revision: table.revision(),
+        manifests_known,
+        plan_digest: None,
+        steps: Vec::new(),
+        absent: Vec::new(),
+        budget: Budget {
+            limit_ms: Millis(limit),
+            caller_ms: caller.map(Millis),
+            margin_ms: caller.map(|caller| Millis(budget::margin(caller))),
+            total_ms: Millis(total),
+            most_kept_ms: Millis(total / 2),
+        },
+        warnings: Vec::new(),
+    };
+    let TenantRoute::Known(plans) = table.tenant(&question.tenant) else { return said };
+    let plan = plans.plan(question.point);
+    said.plan_digest = Some(plan.digest.to_string());
+    said.steps = steps(config, plan, manifests_known, total, question);
+    said.absent = absent(config, table, question);
+    said.warnings = warnings::of(&said.steps, &said.budget);
+    said
+}
+
+fn tenant(config: &Config, table: &RouteTable, id: &str) -> Tenant {
+    let list = &config.tenants.list;
+    let listed = list.iter().any(|tenant| tenant.id == id);
+    let standing = match (table.tenant(id), listed) {
+        (TenantRoute::Known(_), true) => Standing::Listed,
+        (TenantRoute::Known(_), false) => Standing::NotListed,
+        (TenantRoute::Disabled, _) => Standing::SwitchedOff,
+        (TenantRoute::Unknown, _) => Standing::Refused,
+    };
+    let code = match standing {
+        Standing::Listed | Standing::NotListed => None,
+        Standing::SwitchedOff => Some(Code::TenantDisabled),
+        Standing::Refused => Some(Code::TenantUnknown),
+    };
+    let ids = list.iter().map(|tenant| tenant.id.as_str());
+    Tenant {
+        id: id.to_owned(),
+        standing,
+        unknown: config.tenants.unknown,
+        code: code.map(|code| code.as_str().to_owned()),
+        hint: if listed { None } else { config::did_you_mean(id, ids) },
+    }
+}
+
+fn steps(
+    config: &Config,
+    plan: &Plan,
+    manifests_known: bool,
+    total: Duration,
+    question: &Question,
+) -> Vec<StepExplained> {
+    let of_plan: Vec<_> = plan.steps.iter().map(|step| assumed(step, manifests_known)).collect();
+    let subject = subject(question);
+    let met: Vec<_> = of_plan.iter().map(|step| step.conditions.met(&subject)).collect();
+    let at_once = walk(&of_plan, &met, total, Takes::Nothing);
+    let in_the_worst_case = walk(&of_plan, &met, total, Takes::AllItGets);
+    let bindings: HashMap<_, _> =
+        config.bindings.iter().map(|binding| (binding.effective_name(), binding)).collect();
+    let walked = at_once.into_iter().zip(in_the_worst_case);
+    let steps = of_plan.iter().zip(walked).filter_map(|(step, (went, worst))| {
+        let binding = bindings.get(&*step.binding)?;
+        Some(said_of(config, binding, step, total, question, went, worst))
+    });
+    steps.collect()
+}
+
+/// `step`, as if its plugin offered what the binding names where that isn't known.
+fn assumed(step: &Step, manifests_known: bool) -> Step {
+    let mut step = step.clone();
+    if !manifests_known {
+        step.offer = Some(routing::Offer {
+            access: routing::Access::Modify,
+            side_effects: routing::SideEffects::None,
+        });
+    }
+    step
+}
+
+/// What conditions look at: the call's values before and after are the same, since no plugin was asked.
+fn subject(question: &Question) -> Subject<'_> {
+    let Question { call, text, .. } = question;
+    Subject {
+        point: question.point,
+        tool: call.tool.as_deref().map(|tool| [tool, tool]),
+        text: text.as_deref().map(|text| [text, text]),
+        model: call.model.as_deref(),
+        agent: call.agent.as_deref(),
+        labels: &call.labels,
+    }
+}
+
+fn said_of(
+    config: &Config,
+    binding: &config::Binding,
+    step: &Step,
+    total: Duration,
+    question: &Question,
+    went: Walked,
+    worst: Walked,
+) -> StepExplained {
+    let written = &*step.written;
+    let tenant = config.tenants.list.iter().find(|tenant| tenant.id == question.tenant);
+    let own = tenant.and_then(|tenant| tenant.config.get(&*step.plugin_name));
+    StepExplained {
+        binding: step.binding.to_string(),
+        plugin: step.plugin_name.to_string(),
+        version: written.version.clone(),
+        priority: written.priority,
+        mode: step.mode,
+        on_error: step.on_error,
+        timeout_ms: Millis(step.timeout),
+        timeout_from: if binding.timeout.is_some() { TimeoutFrom::Binding } else { TimeoutFrom::Plugin },
+        from: if written.is_floor { From::Floor } else { From::Own },
+        selector: binding.selector.clone(),
+        overrides: own.into_iter().flat_map(|own| own.keys().cloned()).collect(),
+        conditions: tried(step, question),
+        comes: went.comes,
+        worst: worst.limit.map_or_else(
+            || Worst { comes: worst.comes.clone(), gets_ms: None, kept_ms: None, cut: false },
+            |limit| Worst {
+                comes: worst.comes.clone(),
+                gets_ms: Some(Millis(limit)),
+                kept_ms: Some(Millis(budget::kept(total, step))),
+                cut: worst.cut,
+            },
+        ),
+    }
+}
+
+/// The conditions of `step` in the order in which they are looked at.
+fn tried(step: &Step, question: &Question) -> Vec<Tried> {
+    let call = &question.call;
+    let one = |(condition, result)| {
+        let value = match condition {
+            Condition::Agents => call.agent.clone(),
+            Condition::Models => call.model.clone(),
+            Condition::Label(key) => call.labels.get(key).cloned(),
+            Condition::Tools => call.tool.clone(),
+            // Its text is the caller's matter, and may be long.
+            Condition::Text => None,
+        };
+        let (on, written) = match condition {
+            Condition::Agents => ("agents".to_owned(), &step.written.conditions["agents"]),
+            Condition::Models => ("models".to_owned(), &step.written.conditions["models"]),
+            Condition::Label(key) => (format!("labels.{key}"), &step.written.conditions["labels"][key]),
+            Condition::Tools => ("tools".to_owned(), &step.written.conditions["tools"]),
+            Condition::Text => ("text".to_owned(), &step.written.conditions["text"]),
+        };
+        Tried { on, patterns: patterns(written), value: value.filter(|value| !value.is_empty()), result }
+    };
+    step.conditions.each(subject(question)).map(one).collect()
+}
+
+/// A condition's patterns as written: a list, or for `text` the lists of its members.
+fn patterns(written: &Value) -> Vec<String> {
+    match written {
+        Value::Array(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::Object(members) => {
+            let of_member = |(name, list): (&String, &Value)| {
+                patterns(list).into_iter().map(move |pattern| format!("{name} {pattern}")).collect::<Vec<_>>()
+            };
+            members.iter().flat_map(of_member).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn absent(config: &Config, table: &RouteTable, question: &Question) -> Vec<Absent> {
+    let absent = routing::absent(config, |at| table.manifest(at), &question.tenant, question.point);
+    let one = |(binding, why): (&config::Binding, routing::Absent)| Absent {
+        binding: binding.effective_name().into_owned(),
+        plugin: binding.plugin.clone(),
+        why: why.into(),
+        selector: binding.selector.clone().filter(|_| why == routing::Absent::NotSelected),
+        points: binding.points.clone().filter(|_| why == routing::Absent::PointNotListed),
+    };
+    absent.into_iter().map(one).collect()
+}

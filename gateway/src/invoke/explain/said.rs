@@ -1,0 +1,318 @@
+//! An explanation as data: what the admin port answers and the command line shows.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{
+    config::{Span, UnknownTenant},
+    point::Point,
+    routing::{self, Checked},
+    step::{Mode, OnError},
+};
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Whose call it is.
+    pub tenant: String,
+    /// Where.
+    pub point: Point,
+    /// What else decides about its steps.
+    pub call: Call,
+    /// `text` or `content`; never said again.
+    pub text: Option<String>,
+}
+
+impl Question {
+    /// A call that carries nothing.
+    pub fn new(tenant: impl Into<String>, point: Point) -> Self {
+        Question { tenant: tenant.into(), point, call: Call::default(), text: None }
+    }
+}
+
+/// What a call carries that decides about its steps. What is absent it doesn't carry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// The tool's name.
+    pub tool: Option<String>,
+    /// The context's `agent_id`.
+    pub agent: Option<String>,
+    /// The payload's or the context's `model`.
+    pub model: Option<String>,
+    /// The request's labels and `claim.*`.
+    pub labels: BTreeMap<String, String>,
+    /// How long the caller waits, in milliseconds; absent: it doesn't say.
+    pub timeout_ms: Option<u64>,
+}
+
+/// Why a call runs what it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Whose call it is.
+    pub tenant: Tenant,
+    /// Where.
+    pub point: Point,
+    /// What it was said to carry.
+    pub call: Call,
+    /// The configuration's.
+    pub revision: u64,
+    /// Whether manifests are known: a file alone doesn't tell what plugins offer.
+    pub manifests_known: bool,
+    /// The plan's digest, with versions as far as they are known; none for a tenant without a plan.
+    pub plan_digest: Option<String>,
+    /// In the order in which they run.
+    pub steps: Vec<StepExplained>,
+    /// Bindings that might stand here and don't.
+    pub absent: Vec<Absent>,
+    /// The invocation's time.
+    pub budget: Budget,
+    /// Sentences on what will surprise.
+    pub warnings: Vec<String>,
+}
+
+/// The tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: String,
+    /// What the table says of it.
+    pub standing: Standing,
+    /// `tenants.unknown`.
+    pub unknown: UnknownTenant,
+    /// The error that its calls are answered with; none where it is served.
+    pub code: Option<String>,
+    /// Names a listed tenant whose id is nearly the same.
+    pub hint: Option<String>,
+}
+
+/// What the table says of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Listed and served.
+    Listed,
+    /// Not listed and served with the bindings for all.
+    NotListed,
+    /// Listed and switched off.
+    SwitchedOff,
+    /// Neither listed nor served.
+    Refused,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepExplained {
+    /// The binding's name.
+    pub binding: String,
+    /// The plugin's.
+    pub plugin: String,
+    /// The accepted manifest's; none before there is one.
+    pub version: Option<String>,
+    /// Its place.
+    pub priority: i64,
+    /// What the plugin may do.
+    pub mode: Mode,
+    /// What a failure does.
+    pub on_error: OnError,
+    /// The step's time-out, in milliseconds.
+    pub timeout_ms: Millis,
+    /// Who says so.
+    pub timeout_from: TimeoutFrom,
+    /// For whom the binding stands.
+    pub from: From,
+    /// The labels that the tenant has in common with the binding's selector: all of it; none without one.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// Names of the top-level keys of the plugin's tenant-level configuration that are this tenant's.
+    pub overrides: Vec<String>,
+    /// In the order in which they are looked at.
+    pub conditions: Vec<Tried>,
+    /// What it comes to where every plugin continues at once.
+    #[serde(flatten)]
+    pub comes: Comes,
+    /// What it comes to where every plugin takes all the time it gets, and continues then.
+    pub worst: Worst,
+}
+
+/// Whose time-out a step has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeoutFrom {
+    /// The binding's `timeout`.
+    Binding,
+    /// The plugin's `limits.timeout`, or its default.
+    Plugin,
+}
+
+/// For whom a binding stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum From {
+    /// For all tenants, or those of its selector.
+    Floor,
+    /// For this one.
+    Own,
+}
+
+/// A condition, and what it comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// `tools`, `agents`, `models`, `text`, or `labels.` and the key.
+    pub on: String,
+    /// As written; for `text` with `contains` or `regex` before them.
+    pub patterns: Vec<String>,
+    /// What the call carries; none for nothing, and for `text`, whose value is never said again.
+    pub value: Option<String>,
+    /// Whether it holds.
+    pub result: Checked,
+}
+
+/// What becomes of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comes {
+    /// In a word.
+    pub outcome: Fate,
+    /// The reason of a failure, as in answers.
+    pub reason: Option<String>,
+    /// A sentence on it.
+    pub detail: Option<String>,
+}
+
+/// A step's outcome as far as it is known before anybody is asked; the names are those of answers, but for `asked` and
+/// `not_reached`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// Its plugin is asked.
+    Asked,
+    /// Its plugin sees the call after the answer.
+    Observed,
+    /// A condition is known to be false.
+    SkippedCondition,
+    /// Too little time for a step that may be skipped.
+    SkippedBudget,
+    /// It fails without being asked, and the chain ends.
+    Failed,
+    /// It fails without being asked, and the chain goes on.
+    FailedOpen,
+    /// The chain has ended before it.
+    NotReached,
+}
+
+impl Fate {
+    /// The name in answers and explanations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Fate::Asked => "asked",
+            Fate::Observed => "observed",
+            Fate::SkippedCondition => "skipped_condition",
+            Fate::SkippedBudget => "skipped_budget",
+            Fate::Failed => "failed",
+            Fate::FailedOpen => "failed_open",
+            Fate::NotReached => "not_reached",
+        }
+    }
+}
+
+/// A step where every plugin takes all the time it gets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Worst {
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub comes: Comes,
+    /// The most it can get, in milliseconds; none where it isn't asked.
+    pub gets_ms: Option<Millis>,
+    /// What it leaves for later steps that must not fail, in milliseconds; none where the time isn't looked at.
+    pub kept_ms: Option<Millis>,
+    /// Whether it gets less than its own time-out.
+    pub cut: bool,
+}
+
+/// A binding that might stand here and doesn't.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Its name.
+    pub binding: String,
+    /// Its plugin's.
+    pub plugin: String,
+    /// Why.
+    pub why: AbsentWhy,
+    /// The selector that the tenant doesn't fit.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// The points that leave this one out.
+    pub points: Option<Vec<Point>>,
+}
+
+/// Why a binding isn't in a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbsentWhy {
+    /// The binding has `enabled: false`.
+    BindingOff,
+    /// Its plugin has.
+    PluginOff,
+    /// The tenant lacks a label of its selector.
+    Selector,
+    /// The tenant's `disable` names it.
+    Disabled,
+    /// Its `points` leave this one out.
+    Points,
+    /// It has no `points`, and its plugin doesn't offer this one.
+    NotOffered,
+}
+
+impl std::convert::From<routing::Absent> for AbsentWhy {
+    fn from(absent: routing::Absent) -> Self {
+        match absent {
+            routing::Absent::BindingOff => AbsentWhy::BindingOff,
+            routing::Absent::PluginOff => AbsentWhy::PluginOff,
+            routing::Absent::NotSelected => AbsentWhy::Selector,
+            routing::Absent::SwitchedOff => AbsentWhy::Disabled,
+            routing::Absent::PointNotListed => AbsentWhy::Points,
+            routing::Absent::PointNotOffered => AbsentWhy::NotOffered,
+        }
+    }
+}
+
+/// The invocation's time, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// `limits.budget`.
+    pub limit_ms: Millis,
+    /// What the caller says.
+    pub caller_ms: Option<Millis>,
+    /// What is kept back of that, so that the answer reaches it.
+    pub margin_ms: Option<Millis>,
+    /// The smaller of the limit, and the caller's time less the margin.
+    pub total_ms: Millis,
+    /// The most that a step which may be skipped leaves for later ones: half of it.
+    pub most_kept_ms: Millis,
+}
+
+/// A time in milliseconds, to the microsecond; whole ones are integers in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millis(pub Duration);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.subsec_micros() % 1_000;
+        if micros == 0 { Span(self.0).fmt(f) } else { write!(f, "{}.{micros:03}ms", self.0.as_millis()) }
+    }
+}
+
+impl Serialize for Millis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.subsec_micros().is_multiple_of(1_000) {
+            serializer.serialize_u64(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX))
+        } else {
+            serializer.serialize_f64(self.0.as_secs_f64() * 1e3)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(deserializer)? / 1e3;
+        Duration::try_from_secs_f64(seconds).map(Millis).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,90 @@
+//! A plan from its first step to its last without asking anybody, as [`super::super::chain`] would walk it.
+
+use std::time::Duration;
+
+use super::{Comes, Fate};
+use crate::{
+    invoke::{
+        before::{Before, before, grant, handed_over},
+        budget::allowance,
+        decide::{Event, Next, decide},
+    },
+    routing::Step,
+    step::{Mode, Reason, StepOutcome},
+    upstream::Failure,
+};
+
+/// How long plugins take before they continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Nothing,
+    AllItGets,
+}
+
+/// How a step goes.
+#[derive(Debug)]
+pub(super) struct Walked {
+    pub(super) comes: Comes,
+    /// The most it can take; zero where it would get too little; none where time is not looked at.
+    pub(super) limit: Option<Duration>,
+    /// Whether that is less than its own time-out.
+    pub(super) cut: bool,
+}
+
+/// Walks `steps`, of whose conditions `met` tells what they come to, with `total` time.
+pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<Walked> {
+    let (mut left, mut ended) = (total, false);
+    let mut one = |(step, met): (&Step, &bool)| {
+        if ended && step.mode != Mode::Observe {
+            let comes = Comes { outcome: Fate::NotReached, reason: None, detail: None };
+            return Walked { comes, limit: None, cut: false };
+        }
+        let mut limit = None;
+        let (event, failure, cut) = match step.mode {
+            // What the plugin says or why it can't is heard after the answer, and the step stays `observed`.
+            Mode::Observe => (handed_over(*met), grant(step).err().filter(|_| *met), false),
+            Mode::Enforce | Mode::Advise => {
+                let allowance = || {
+                    limit = Some(Duration::ZERO);
+                    allowance(total, left, step)
+                };
+                match before(step, *met, allowance) {
+                    Before::Ask { limit: gets, cut, .. } => {
+                        limit = Some(gets);
+                        if takes == Takes::AllItGets {
+                            left = left.saturating_sub(gets);
+                        }
+                        (Event::Continued { patched: false }, None, cut)
+                    }
+                    Before::Leave(event, failure) => (event, failure, limit.is_some()),
+                }
+            }
+        };
+        let ruling = decide(step.mode, step.on_error, event);
+        ended |= ruling.next == Next::Stop;
+        Walked { comes: comes(ruling.outcome, event, failure), limit, cut }
+    };
+    steps.iter().zip(met).map(&mut one).collect()
+}
+
+fn comes(outcome: StepOutcome, event: Event, failure: Option<Failure>) -> Comes {
+    let reason = match event {
+        Event::BudgetShort => Some(Reason::Budget),
+        _ => failure.as_ref().map(|failure| failure.reason),
+    };
+    let outcome = match outcome {
+        StepOutcome::Observed => Fate::Observed,
+        StepOutcome::SkippedCondition => Fate::SkippedCondition,
+        StepOutcome::SkippedBudget => Fate::SkippedBudget,
+        StepOutcome::Failed => Fate::Failed,
+        StepOutcome::FailedOpen => Fate::FailedOpen,
+        // What it says then is the plugin's.
+        StepOutcome::Continued
+        | StepOutcome::Modified
+        | StepOutcome::Cancelled
+        | StepOutcome::WouldBlock
+        | StepOutcome::CancelledByCaller => Fate::Asked,
+    };
+    let detail = failure.map(|failure| failure.detail);
+    Comes { outcome, reason: reason.map(|reason| reason.as_str().to_owned()), detail }
+}

@@ -1,0 +1,79 @@
+//! Whether a binding stands in a tenant's chain at a point, rule by rule (docs/protocol.md, sections 3 and 7). Plans are
+//! made by these rules, and what isn't in a plan is explained by them.
+
+use super::Manifest;
+use crate::{
+    config::{Binding, Config, Plugin, Tenant},
+    point::Point,
+};
+
+/// Why a binding doesn't stand where it might.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// The binding has `enabled: false`.
+    BindingOff,
+    /// Its plugin has.
+    PluginOff,
+    /// The tenant lacks a label of its selector.
+    NotSelected,
+    /// The tenant's `disable` names it, and it is overridable.
+    SwitchedOff,
+    /// Its `points` leave this one out.
+    PointNotListed,
+    /// It has no `points`, and the accepted manifest doesn't offer this one.
+    PointNotOffered,
+}
+
+/// Whether `binding` of `plugin` stands in any plan.
+pub(super) fn enabled(binding: &Binding, plugin: &Plugin) -> Result<(), Absent> {
+    match (binding.enabled, plugin.enabled) {
+        (false, _) => Err(Absent::BindingOff),
+        (true, false) => Err(Absent::PluginOff),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Whether `binding`, called `name`, stands for `tenant` (none: one that is not listed, which has no labels). Those of
+/// another tenant are not asked about.
+pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Result<(), Absent> {
+    let labelled = |(key, value)| tenant.is_some_and(|tenant| tenant.labels.get(key) == Some(value));
+    if !binding.selector.iter().flatten().all(labelled) {
+        return Err(Absent::NotSelected);
+    }
+    let named = || tenant.is_some_and(|tenant| tenant.disable.iter().any(|disabled| disabled == name));
+    if binding.overridable && named() {
+        return Err(Absent::SwitchedOff);
+    }
+    Ok(())
+}
+
+/// Whether `binding` stands at `point`, by what is written or else by what the plugin offers; at all four as long as
+/// that is not known (unresolved is never skipped).
+pub(super) fn at(binding: &Binding, point: Point, manifest: Option<&Manifest>) -> Result<(), Absent> {
+    match (&binding.points, manifest) {
+        (Some(points), _) if !points.contains(&point) => Err(Absent::PointNotListed),
+        (None, Some(manifest)) if manifest.offers(point).is_none() => Err(Absent::PointNotOffered),
+        _ => Ok(()),
+    }
+}
+
+/// The bindings of `config` that are for the tenant `id` or for several, and yet don't stand in its chain at `point`,
+/// each with the first reason. `manifest` is a plugin's by its index in the configuration.
+pub fn absent<'c, 'm>(
+    config: &'c Config,
+    manifest: impl Fn(usize) -> Option<&'m Manifest>,
+    id: &str,
+    point: Point,
+) -> Vec<(&'c Binding, Absent)> {
+    let tenant = config.tenants.list.iter().find(|tenant| tenant.id == id);
+    let why = |binding: &Binding| {
+        let plugin = config.plugins.iter().position(|plugin| plugin.name == binding.plugin)?;
+        enabled(binding, &config.plugins[plugin])
+            .and_then(|()| of(binding, &binding.effective_name(), tenant))
+            .and_then(|()| at(binding, point, manifest(plugin)))
+            .err()
+    };
+    let concerned = |binding: &&Binding| binding.is_floor() || binding.tenant.as_deref() == Some(id);
+    let bindings = config.bindings.iter().filter(concerned);
+    bindings.filter_map(|binding| Some((binding, why(binding)?))).collect()
+}
