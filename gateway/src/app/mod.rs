@@ -79,7 +79,17 @@ impl App {
         path: &Path,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
-        let loaded = config::load(path, environment())?;
+        App::start(config::load(path, environment())?, telemetry)
+    }
+
+    /// The same with what was read before.
+    ///
+    /// # Errors
+    /// As [`App::load`].
+    pub fn start(
+        loaded: Loaded,
+        telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
+    ) -> Result<(Self, Telemetry), Problems> {
         let telemetry = telemetry(&loaded.config)
             .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))?;
         Ok((App::build(loaded, telemetry.clone())?, telemetry))
@@ -132,11 +142,11 @@ impl App {
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
-    /// doesn't return.
+    /// doesn't return. `ready` is called once it serves.
     ///
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
-    pub async fn run(self) -> Result<(), RunError> {
+    pub async fn run(self, ready: impl FnOnce(&Running)) -> Result<(), RunError> {
         let longest = drain::longest(&self.config.drain);
         let (clients, signals) = (self.clients.clone(), drain::Signals::listen(longest));
         let bound = self.bind().await?;
@@ -145,7 +155,10 @@ impl App {
             () = signals.next() => Ok(None),
         };
         match started {
-            Ok(Some(running)) => running.until(|| signals.next()).await,
+            Ok(Some(running)) => {
+                ready(&running);
+                running.until(|| signals.next()).await;
+            }
             // Nothing was served yet, but plugins may have been initialised.
             Ok(None) => drain::let_go(&clients).await,
             Err(error) => {

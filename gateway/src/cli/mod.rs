@@ -2,15 +2,19 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
 
 mod config;
 mod demo;
+mod dev;
 mod errors;
+mod init;
+mod invoked;
 mod output;
 mod plugin;
 mod probe;
+mod secret;
 mod serve;
 mod shell;
 mod token;
@@ -32,11 +36,28 @@ enum Command {
     /// Runs the gateway until SIGTERM or Ctrl-C.
     ///
     /// A second Ctrl-C ends it at once.
-    #[command(after_help = "Example: hookgate serve --config hookgate.yaml")]
+    #[command(group(ArgGroup::new("what").args(["config", "dev"]).required(true).multiple(true)))]
+    #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
+                            Exit codes: 0 ended by a signal, 1 it can't listen, 2 bad configuration or usage, 4 a \
+                            required plugin is missing.")]
     Serve {
-        /// The configuration, see docs/configuration.md.
+        /// The configuration, see docs/configuration.md; with --dev a small one is built in.
         #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        config: Option<PathBuf>,
+        /// For development: makes a key that ends with it, accepts every tenant, listens on loopback only, and prints a
+        /// token and a call to paste.
+        #[arg(long)]
+        dev: bool,
+    },
+    /// Writes a folder to start from: a commented configuration, a key for development, .gitignore.
+    ///
+    /// Prints the next commands. Nothing that is there is overwritten: then nothing is written at all.
+    #[command(after_help = "Example: hookgate init gateway\n\n\
+                            Exit codes: 0 written, 1 a file is there already or the folder can't be written.")]
+    Init {
+        /// The folder, which is made if need be.
+        #[arg(value_name = "DIR", default_value = ".")]
+        folder: PathBuf,
     },
     /// Runs a reference plugin.
     #[command(subcommand)]
@@ -103,7 +124,8 @@ impl Cli {
     /// Does what is asked.
     pub async fn run(self) -> Exit {
         match self.command {
-            Command::Serve { config } => serve::run(&config).await,
+            Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
+            Command::Init { folder } => init::run(&folder),
             Command::Plugin(command) => plugin::run(command).await,
             Command::Demo { keep } => demo::run(keep).await,
             Command::Config(command) => config::run(command),

@@ -2,22 +2,50 @@
 
 use std::path::Path;
 
-use super::Exit;
+use super::{
+    Exit,
+    dev::{self, Dev},
+    output,
+};
 use crate::{
-    app::{self, App, RunError},
+    app::{self, App, RunError, Running},
+    config::{Config, Problems},
     telemetry::Telemetry,
 };
 
-pub(super) async fn run(path: &Path) -> Exit {
-    let (app, telemetry) = match App::load(path, Telemetry::start) {
+/// Without `file` it is for development.
+pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
+    let dev = match development.then(Dev::new).transpose() {
+        Ok(dev) => dev,
+        Err(wrong) => return Exit::failure(wrong),
+    };
+    let (app, telemetry) = match load(file, dev.as_ref()) {
         Ok(started) => started,
         Err(problems) => return Exit::usage(problems.to_string()),
     };
-    let ended = app.run().await;
+    let config = dev.map(|_| app.config().clone());
+    let ended = app.run(|running| config.iter().for_each(|config| invite(config, running))).await;
     telemetry.shutdown(app::TELEMETRY).await;
     match ended {
         Ok(()) => Exit::ok(),
         Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
         Err(error @ RunError::Listen { .. }) => Exit::failure(error.to_string()),
+    }
+}
+
+fn load(file: Option<&Path>, dev: Option<&Dev>) -> Result<(App, Telemetry), Problems> {
+    match (dev, file) {
+        (Some(dev), file) => App::start(dev.load(file)?, Telemetry::start),
+        (None, file) => App::load(file.unwrap_or(Path::new("hookgate.yaml")), Telemetry::start),
+    }
+}
+
+/// Says how to call it, once it serves.
+fn invite(config: &Config, running: &Running) {
+    tracing::warn!("for development: every tenant is accepted, with a token that was printed");
+    match dev::banner(config, running.data_addr(), running.ops_addr()) {
+        // It serves whether or not anybody reads that.
+        Ok(banner) => drop(output::print(&banner, Exit::ok())),
+        Err(wrong) => tracing::error!("{wrong}"),
     }
 }

@@ -10,6 +10,7 @@
 
 mod auth;
 mod check;
+mod development;
 #[cfg(test)]
 mod documentation;
 mod draft;
@@ -28,8 +29,9 @@ mod units;
 mod validate;
 
 pub use auth::*;
+pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
-pub use load::{Loaded, load};
+pub use load::{Loaded, from_text, load};
 pub use model::*;
 pub use plugin::*;
 pub(crate) use problem::did_you_mean;

@@ -91,6 +91,11 @@ const MISTAKES: &[&[&str]] = &[
     &["config", "check", "good.yaml", "--output", "yml"],
     &["config", "show", "good.yaml"],
     &["config", "show", "--config", "broken.yaml"],
+    &["serve"],
+    &["serve", "--dev", "--config", "missing.yaml"],
+    &["serve", "--dev", "--config", "reachable.yaml"],
+    &["init"],
+    &["init", "good.yaml"],
     &["errors", "PLUGIN_TIMOUT"],
     &["errors", "SOMETHING_ELSE"],
     &["errors", "plugin_timeout"],
@@ -130,6 +135,10 @@ fn files(folder: &Folder) {
     issuer["jwks_url"] = json!("https://id.example.com/jwks.json");
     issuer.as_object_mut().unwrap().remove("keys");
     folder.write("public.yaml", &public.to_string());
+    let mut reachable = good.clone();
+    reachable["server"]["data_addr"] = json!("0.0.0.0:8080");
+    folder.write("reachable.yaml", &reachable.to_string());
+    folder.write("hookgate.yaml", "");
     let mut several = good;
     let issuers = several["auth"]["issuers"].as_array_mut().unwrap();
     issuers[0]["tenants"] = json!(["acme"]);
