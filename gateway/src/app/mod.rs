@@ -26,12 +26,14 @@ use crate::{
     upstream::{PluginClient, Shared},
 };
 
+mod connect;
 mod drain;
 mod edges;
 mod gauges;
 mod publisher;
 mod start;
 
+pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
 use publisher::Publisher;

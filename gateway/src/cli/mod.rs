@@ -19,6 +19,7 @@ mod serve;
 mod shell;
 mod token;
 
+use crate::config::Problems;
 use output::Output;
 
 /// Plugin gateway for AI agents.
@@ -128,7 +129,7 @@ impl Cli {
             Command::Init { folder } => init::run(&folder),
             Command::Plugin(command) => plugin::run(command).await,
             Command::Demo { keep } => demo::run(keep).await,
-            Command::Config(command) => config::run(command),
+            Command::Config(command) => config::run(command).await,
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Token(command) => token::run(command).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
@@ -142,6 +143,7 @@ impl Cli {
 #[derive(Debug)]
 pub struct Exit {
     code: u8,
+    /// As it is printed.
     message: Option<String>,
 }
 
@@ -153,12 +155,17 @@ impl Exit {
 
     /// 1: it could not be done.
     pub fn failure(message: impl Into<String>) -> Self {
-        Exit { code: 1, message: Some(message.into()) }
+        Exit::said(1, message.into())
     }
 
     /// 2: the configuration or the arguments are wrong.
     pub fn usage(message: impl Into<String>) -> Self {
-        Exit { code: 2, message: Some(message.into()) }
+        Exit::said(2, message.into())
+    }
+
+    /// 2: what is wrong with the configuration, each mistake behind its place in the file.
+    pub fn problems(problems: &Problems) -> Self {
+        Exit::listed(2, problems.to_string())
     }
 
     /// `code`, and nothing to say: standard output has it all.
@@ -166,16 +173,26 @@ impl Exit {
         Exit { code, message: None }
     }
 
+    /// Several things that are wrong, each with where it is: the name before the first alone would set that apart.
+    fn listed(code: u8, list: String) -> Self {
+        Exit { code, message: Some(list) }
+    }
+
     /// 4: a required plugin is missing.
     pub fn plugin_missing(message: impl Into<String>) -> Self {
-        Exit { code: 4, message: Some(message.into()) }
+        Exit::said(4, message.into())
+    }
+
+    /// A sentence, behind the name of who says it.
+    fn said(code: u8, message: String) -> Self {
+        Exit { code, message: Some(format!("hookgate: {message}")) }
     }
 
     /// Prints what went wrong, and gives back the exit code.
     #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("hookgate: {message}");
+            eprintln!("{message}");
         }
         ExitCode::from(self.code)
     }

@@ -21,7 +21,7 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     };
     let (app, telemetry) = match load(file, dev.as_ref()) {
         Ok(started) => started,
-        Err(problems) => return Exit::usage(problems.to_string()),
+        Err(problems) => return Exit::problems(&problems),
     };
     let config = dev.map(|_| app.config().clone());
     let ended = app.run(|running| config.iter().for_each(|config| invite(config, running))).await;

@@ -25,6 +25,7 @@ use super::{
 const MAX_FILE: u64 = 16 << 20;
 
 /// A configuration, and what is needed to show further problems against its file.
+#[derive(Clone)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,

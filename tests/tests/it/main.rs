@@ -15,6 +15,7 @@ mod chain_observers;
 mod chain_poison;
 mod chain_start;
 mod cli_config;
+mod cli_connect;
 mod cli_dev;
 mod cli_help;
 mod cli_init;
