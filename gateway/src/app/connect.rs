@@ -148,10 +148,8 @@ fn problems(config: &Config, plugins: &[Found]) -> Vec<Problem> {
         let offered = offered.map(|point| format!("`{point}`")).collect::<Vec<_>>().join(", ");
         for (at, point) in binding.points.iter().flatten().enumerate() {
             if manifest.offers(*point).is_none() {
-                let message = format!(
-                    "plugin `{}` doesn't offer `{point}`: its step there would fail",
-                    binding.plugin
-                );
+                let message =
+                    format!("plugin `{}` doesn't offer `{point}`: its step there would fail", binding.plugin);
                 let remedy =
                     format!("it offers {offered}: name some of these, or leave `points` out for all");
                 problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));

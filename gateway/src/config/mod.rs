@@ -26,6 +26,7 @@ mod reference;
 mod schema;
 mod tree;
 mod units;
+mod unreadable;
 mod validate;
 
 pub use auth::*;
@@ -39,3 +40,4 @@ pub use problem::{Located, Problem, Problems};
 pub use reference::{Resolved, resolve_references};
 pub use schema::schema;
 pub use units::{Rate, Size, Span};
+pub(crate) use unreadable::unreadable;

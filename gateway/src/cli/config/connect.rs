@@ -95,7 +95,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
     if output != Output::Table {
         return output::data(output, &report, String::new, Exit::told(code));
     }
-    let right = mistakes.is_none().then(|| check::fine(file, &loaded.config)).unwrap_or_default();
+    let right = if mistakes.is_none() { check::fine(file, &loaded.config) } else { String::new() };
     // What it doesn't take of its config is said below, with the line.
     let refused = Refusal::ConfigRefused.as_str();
     let is_fine = |row: &&Row<'_>| {
