@@ -29,8 +29,16 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     match ended {
         Ok(()) => Exit::ok(),
         Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
-        Err(error @ RunError::Listen { .. }) => Exit::failure(error.to_string()),
+        Err(error @ RunError::Listen { key, .. }) => Exit::failure(format!("{error}; {}", elsewhere(key))),
     }
+}
+
+/// What to do about an address that can't be had; where nothing is written there is still the environment.
+fn elsewhere(key: &str) -> String {
+    let variable = format!("HOOKGATE__{}", key.to_uppercase().replace('.', "__"));
+    format!(
+        "end what has it, or set another one in the file or by {variable}=127.0.0.1:0, which finds a free port"
+    )
 }
 
 fn load(file: Option<&Path>, dev: Option<&Dev>) -> Result<(App, Telemetry), Problems> {

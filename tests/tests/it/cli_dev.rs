@@ -157,6 +157,21 @@ async fn addresses_that_others_reach_are_refused_with_what_would_be_right() {
 }
 
 #[tokio::test]
+async fn a_port_that_is_taken_is_named_with_the_variable_that_sets_another() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let env = [("HOOKGATE__SERVER__DATA_ADDR", &*address), ("HOOKGATE__SERVER__OPS_ADDR", "127.0.0.1:0")];
+    let ran = Folder::new().run_with(&["serve", "--dev"], &env, "").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    let said = ran.stderr.lines().last().unwrap();
+    assert!(
+        said.starts_with(&format!("hookgate: can't listen on {address} (`server.data_addr`): ")),
+        "{said}"
+    );
+    assert!(said.contains("HOOKGATE__SERVER__DATA_ADDR=127.0.0.1:0"), "{said}");
+}
+
+#[tokio::test]
 async fn a_serve_without_either_names_both() {
     let ran = Folder::new().run(&["serve"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
