@@ -13,7 +13,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Without `file` it is for development.
+/// One of the two is given; with both it is `file` that is served for development.
 pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
     let dev = match development.then(Dev::new).transpose() {
         Ok(dev) => dev,
@@ -42,9 +42,9 @@ fn elsewhere(key: &str) -> String {
 }
 
 fn load(file: Option<&Path>, dev: Option<&Dev>) -> Result<(App, Telemetry), Problems> {
-    match (dev, file) {
-        (Some(dev), file) => App::start(dev.load(file)?, Telemetry::start),
-        (None, file) => App::load(file.unwrap_or(Path::new("hookgate.yaml")), Telemetry::start),
+    match dev {
+        Some(dev) => App::start(dev.load(file)?, Telemetry::start),
+        None => App::load(file.expect("the arguments ask for one of the two"), Telemetry::start),
     }
 }
 
