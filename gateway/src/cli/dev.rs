@@ -72,6 +72,9 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
     let token = auth::mint(&config.auth, &order, SystemTime::now())?.token;
     // Its certificate is of a CA that curl needn't know; on loopback there is nobody between.
     let (scheme, insecure) = if config.server.tls.is_some() { ("https", "k") } else { ("http", "") };
+    let asks = config.server.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+    let certificate =
+        if asks { "Callers must show a certificate: add --cert and --key of yours to it.\n\n" } else { "" };
     let hookgate = invoked::program();
     Ok(format!(
         "\nFor development only: every tenant is accepted, and a key made at this start signs the token below. Listening on\n\
@@ -81,6 +84,6 @@ pub(super) fn banner(config: &Config, data: SocketAddr, ops: SocketAddr) -> Resu
          A call, in another terminal:\n\n  \
          curl -si{insecure} {scheme}://{data}/v1/before-llm-request -H 'content-type: application/json' \
          -H 'authorization: Bearer {token}' -d '{{\"payload\": {{\"text\": \"write to ada@example.com\"}}}}'\n\n\
-         Then `{hookgate} init` writes a configuration of your own. Ctrl-C ends this.\n\n"
+         {certificate}Then `{hookgate} init` writes a configuration of your own. Ctrl-C ends this.\n\n"
     ))
 }

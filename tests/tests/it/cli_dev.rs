@@ -5,6 +5,7 @@ use std::{fs, net::SocketAddr};
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
     agent::HttpAgent,
+    ca::Ca,
     token::{Token, token},
 };
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Validation, decode};
@@ -122,6 +123,35 @@ async fn a_file_is_served_with_the_issuer_added_and_every_tenant_accepted() {
     }
     let stopped = serving.stop().await;
     assert_eq!((stopped.code, keys_in(&stopped.stderr, &minted)), (Some(0), vec![]));
+}
+
+#[tokio::test]
+async fn the_call_of_the_banner_works_where_the_file_asks_for_tls() {
+    let folder = Folder::new();
+    let (ca, callers) = (Ca::new(), Ca::new());
+    let (own, agent) = (ca.pair(&["127.0.0.1"]).files(), callers.pair(&["agent"]).files());
+    let paste = |call: String| async move {
+        let ran = Command::new("sh").args(["-c", &call]).output().await.unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    for (members, more) in [
+        (json!({}), String::new()),
+        (
+            json!({ "client_ca_file": callers.file() }),
+            format!(" --cert {} --key {}", agent.chain().display(), agent.key().display()),
+        ),
+    ] {
+        let mut file = smallest();
+        file["server"]["tls"] = own.members(&members);
+        folder.write("f.yaml", &file.to_string());
+        let (serving, banner) = dev(&folder, "--config f.yaml", &[]).await;
+        let call = lines(&banner).1;
+        assert_eq!(banner.contains("\nCallers must show a certificate: "), !more.is_empty(), "{banner}");
+        let answer = paste(format!("{call}{more}")).await;
+        let status = answer.lines().next().unwrap_or_default();
+        assert!(status.starts_with("HTTP/") && status.contains(" 200"), "{call}{more}: {answer}");
+        assert_eq!(serving.stop().await.code, Some(0));
+    }
 }
 
 /// With the file's own mistakes it ends as without --dev.
