@@ -89,6 +89,9 @@ const MISTAKES: &[&[&str]] = &[
     &["config", "check", "broken.yaml", "--output", "yaml"],
     &["config", "check", "good.yaml"],
     &["config", "check", "good.yaml", "--output", "yml"],
+    &["config", "check", "references.yaml"],
+    &["config", "check", "files.yaml"],
+    &["config", "check", "priorities.yaml"],
     &["config", "check", "good.yaml", "--connect"],
     &["config", "check", "good.yaml", "--wait", "1s"],
     &["config", "check", "good.yaml", "--connect", "--wait", "long"],
@@ -157,6 +160,22 @@ fn files(folder: &Folder) {
         { "plugin": "away", "tenant": "*", "priority": 3, "mode": "observe" },
     ]);
     folder.write("plugins.yaml", &format!("{plugins:#}"));
+    for binding in plugins["bindings"].as_array_mut().unwrap() {
+        binding["priority"] = json!(7);
+    }
+    folder.write("priorities.yaml", &format!("{plugins:#}"));
+    let mut references = good.clone();
+    references["auth"]["issuers"][0]["keys"][0]["secret"] = json!("${file:/nowhere/jwt.key}");
+    references["log"]["level"] = json!("${file:/}");
+    folder.write("references.yaml", &format!("{references:#}"));
+    let mut files = good.clone();
+    files["auth"]["issuers"][0]["keys"] = json!([
+        { "alg": "ES256", "pem_file": "/nowhere/key.pem" },
+        { "kid": "b", "alg": "ES256", "pem_file": "/dev/null" },
+        { "kid": "c", "jwk_file": "/dev/null" },
+    ]);
+    files["server"]["tls"] = json!({ "cert_file": "/dev/null", "key_file": "/nowhere/tls.key" });
+    folder.write("files.yaml", &format!("{files:#}"));
     let mut several = good;
     let issuers = several["auth"]["issuers"].as_array_mut().unwrap();
     issuers[0]["tenants"] = json!(["acme"]);
