@@ -15,6 +15,7 @@ use crate::{
     upstream::Shared,
 };
 
+mod connect;
 mod drain;
 mod edges;
 mod gauges;
@@ -25,13 +26,14 @@ mod retiring;
 mod source;
 mod start;
 
+pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
 use generation::{Generation, Workshop};
 use publisher::Publisher;
 use reload::Reload;
 use retiring::Retiring;
-use source::Source;
+pub use source::Source;
 pub use start::Missing;
 
 /// A gateway, put together and not started.
@@ -74,7 +76,17 @@ impl App {
         path: &Path,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
-        let source = Source::file(path);
+        App::start(Source::file(path), telemetry)
+    }
+
+    /// The same with what `source` gives.
+    ///
+    /// # Errors
+    /// As [`App::load`].
+    pub fn start(
+        source: Source,
+        telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
+    ) -> Result<(Self, Telemetry), Problems> {
         let (loaded, telemetry) = source.load(telemetry)?;
         let app = App::build(loaded, telemetry.clone())?;
         Ok((App { source: Some(source), ..app }, telemetry))
@@ -106,11 +118,11 @@ impl App {
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
-    /// doesn't return.
+    /// doesn't return. `ready` is called once it serves.
     ///
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
-    pub async fn run(self) -> Result<(), RunError> {
+    pub async fn run(self, ready: impl FnOnce(&Running)) -> Result<(), RunError> {
         let (first, longest) = (Arc::clone(&self.first), drain::longest(&self.config().drain));
         let signals = drain::Signals::listen(longest);
         let hangups = source::hangups();
@@ -122,6 +134,7 @@ impl App {
         match started {
             Ok(Some(running)) => {
                 running.listen(hangups);
+                ready(&running);
                 running.until(|| signals.next()).await;
             }
             // Nothing was served yet, but plugins may have been initialised.

@@ -27,17 +27,32 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Tells contents apart; none: it can't be read.
 type Fingerprint = Option<[u8; 32]>;
 
-/// A configuration file.
-pub(super) struct Source {
-    path: PathBuf,
-    /// Of what was last read, or is being read.
-    read: Fingerprint,
+/// Reads a configuration.
+type Read = dyn Fn() -> Result<Loaded, Problems> + Send + Sync;
+
+/// What gives a configuration, and gives another when its file changes.
+pub struct Source {
+    /// None: it never changes.
+    path: Option<PathBuf>,
+    read: Box<Read>,
+    /// Of the file when it was read first.
+    first: Fingerprint,
 }
 
 impl Source {
-    /// The file at `path`, as it is from now on.
-    pub(super) fn file(path: &Path) -> Self {
-        Source { path: path.to_owned(), read: fingerprint(path) }
+    /// The file at `path`, as it is from now on, with the environment over it.
+    pub fn file(path: &Path) -> Self {
+        let file = path.to_owned();
+        Source::new(Some(path), move || config::load(&file, environment()))
+    }
+
+    /// What `read` makes of the file at `path`, or of nothing that changes.
+    pub fn new(
+        path: Option<&Path>,
+        read: impl Fn() -> Result<Loaded, Problems> + Send + Sync + 'static,
+    ) -> Self {
+        let first = path.and_then(fingerprint);
+        Source { path: path.map(Path::to_owned), read: Box::new(read), first }
     }
 
     /// Reads it; `telemetry` makes what its telemetry asks for.
@@ -48,7 +63,7 @@ impl Source {
         &self,
         telemetry: impl FnOnce(&Config) -> Result<T, String>,
     ) -> Result<(Loaded, T), Problems> {
-        let loaded = config::load(&self.path, environment())?;
+        let loaded = (self.read)()?;
         let telemetry = telemetry(&loaded.config)
             .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))?;
         Ok((loaded, telemetry))
@@ -56,14 +71,15 @@ impl Source {
 
     /// Notifies `again` whenever it is to be read again, until `stop`.
     pub(super) async fn follow(&self, mut hangups: Signal, again: Arc<Notify>, stop: CancellationToken) {
-        let mut looks = Looks { read: self.read, seen: self.read };
+        let Some(path) = self.path.clone() else { return };
+        let mut looks = Looks { read: self.first, seen: self.first };
         let look = async {
             loop {
                 let asked = tokio::select! {
                     _ = hangups.recv() => true,
                     () = sleep(EVERY) => false,
                 };
-                let path = self.path.clone();
+                let path = path.clone();
                 let now = tokio::task::spawn_blocking(move || fingerprint(&path)).await.unwrap_or_default();
                 if looks.wants(now, asked) {
                     again.notify_one();

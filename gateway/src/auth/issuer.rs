@@ -213,7 +213,11 @@ fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)
                 .map_err(|message| ("/pem_file", message))
         }
         (None, None, Some(path)) => read_file(path)
-            .and_then(|text| json::object(&text).ok_or_else(|| "the file holds no JSON object".to_owned()))
+            .and_then(|text| {
+                json::object(&text).ok_or_else(|| {
+                    "the file holds no JSON object: a JWK is one, such as `{\"kty\": \"EC\", ...}`".to_owned()
+                })
+            })
             .and_then(|jwk| public_key::from_jwk(key.kid.clone(), algorithm, &jwk))
             .map_err(|message| ("/jwk_file", message)),
         _ => Err(("", "a key has one of `secret`, `pem_file` and `jwk_file`".to_owned())),
@@ -224,9 +228,9 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content));
     match read {
-        Err(error) => Err(format!("`{}` can't be read: {error}", path.display())),
+        Err(error) => Err(config::unreadable(format_args!("`{}`", path.display()), &error)),
         Ok(_) if content.len() as u64 > MAX_FILE => {
-            Err(format!("`{}` is larger than 64 KiB", path.display()))
+            Err(format!("`{}` is larger than 64 KiB: name the file that holds the one key", path.display()))
         }
         Ok(_) => Ok(content),
     }

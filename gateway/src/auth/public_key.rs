@@ -25,7 +25,9 @@ pub(super) fn from_pem(
     }
     let public = |label: &str| text.lines().any(|line| line.trim() == label);
     if !public("-----BEGIN PUBLIC KEY-----") && !public("-----BEGIN RSA PUBLIC KEY-----") {
-        return Err("a PEM file holds a `PUBLIC KEY`".to_owned());
+        return Err(
+            "there is no `PUBLIC KEY` in this file: give the key in PEM, not a certificate".to_owned()
+        );
     }
     let key = match algorithm.family() {
         AlgorithmFamily::Hmac => return Err(format!("{algorithm:?} takes a `secret`, not a PEM file")),
@@ -33,7 +35,13 @@ pub(super) fn from_pem(
         AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem),
         AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem),
     };
-    checked(kid, algorithm, key.map_err(|_| format!("this is no public key for {algorithm:?}"))?)
+    checked(
+        kid,
+        algorithm,
+        key.map_err(|_| {
+            format!("this is no public key for {algorithm:?}: correct `alg`, or give a key of that kind")
+        })?,
+    )
 }
 
 /// A key as a JWK. `algorithm` is what the configuration says of it, if it does; else its `alg` counts, and without
@@ -58,7 +66,7 @@ pub(super) fn from_jwk(
     if let (Some(configured), Some(own)) = (algorithm, own)
         && configured != own
     {
-        return Err(format!("the key is for {own:?}, not {configured:?}"));
+        return Err(format!("the key is for {own:?}, not {configured:?}: leave `alg` out, or correct it"));
     }
     let parsed: Jwk = serde_json::from_value(jwk.clone()).map_err(|error| format!("no JWK: {error}"))?;
     let by_type = match &parsed.algorithm {

@@ -2,21 +2,26 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
 
 mod config;
 mod demo;
+mod dev;
 mod errors;
 mod explain;
 mod http;
+mod init;
+mod invoked;
 mod output;
 mod plugin;
 mod probe;
+mod secret;
 mod serve;
 mod shell;
 mod token;
 
+use crate::config::Problems;
 use output::Output;
 
 /// Plugin gateway for AI agents.
@@ -34,11 +39,28 @@ enum Command {
     /// Runs the gateway until SIGTERM or Ctrl-C.
     ///
     /// A second Ctrl-C ends it at once.
-    #[command(after_help = "Example: hookgate serve --config hookgate.yaml")]
+    #[command(group(ArgGroup::new("what").args(["config", "dev"]).required(true).multiple(true)))]
+    #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
+                            Exit codes: 0 ended by a signal, 1 it can't listen, 2 bad configuration or usage, 4 a \
+                            required plugin is missing.")]
     Serve {
-        /// The configuration, see docs/configuration.md.
+        /// The configuration, see docs/configuration.md; with --dev a small one is built in.
         #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        config: Option<PathBuf>,
+        /// For development: makes a key that ends with it, accepts every tenant, listens on loopback only, and prints a
+        /// token and a call to paste.
+        #[arg(long)]
+        dev: bool,
+    },
+    /// Writes a folder to start from: a commented configuration, a key for development, .gitignore.
+    ///
+    /// Prints the next commands. Nothing that is there is overwritten: then nothing is written at all.
+    #[command(after_help = "Example: hookgate init gateway\n\n\
+                            Exit codes: 0 written, 1 a file is there already or the folder can't be written.")]
+    Init {
+        /// The folder, which is made if need be.
+        #[arg(value_name = "DIR", default_value = ".")]
+        folder: PathBuf,
     },
     /// Runs a reference plugin.
     #[command(subcommand)]
@@ -116,10 +138,11 @@ impl Cli {
     /// Does what is asked.
     pub async fn run(self) -> Exit {
         match self.command {
-            Command::Serve { config } => serve::run(&config).await,
+            Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
+            Command::Init { folder } => init::run(&folder),
             Command::Plugin(command) => plugin::run(command).await,
             Command::Demo { keep } => demo::run(keep).await,
-            Command::Config(command) => config::run(command),
+            Command::Config(command) => config::run(command).await,
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Token(command) => token::run(command).await,
@@ -134,6 +157,7 @@ impl Cli {
 #[derive(Debug)]
 pub struct Exit {
     code: u8,
+    /// As it is printed.
     message: Option<String>,
 }
 
@@ -145,12 +169,17 @@ impl Exit {
 
     /// 1: it could not be done.
     pub fn failure(message: impl Into<String>) -> Self {
-        Exit { code: 1, message: Some(message.into()) }
+        Exit::said(1, message.into())
     }
 
     /// 2: the configuration or the arguments are wrong.
     pub fn usage(message: impl Into<String>) -> Self {
-        Exit { code: 2, message: Some(message.into()) }
+        Exit::said(2, message.into())
+    }
+
+    /// 2: what is wrong with the configuration, each mistake behind its place in the file.
+    pub fn problems(problems: &Problems) -> Self {
+        Exit::listed(2, problems.to_string())
     }
 
     /// `code`, and nothing to say: standard output has it all.
@@ -158,16 +187,26 @@ impl Exit {
         Exit { code, message: None }
     }
 
+    /// Several things that are wrong, each with where it is: the name before the first alone would set that apart.
+    fn listed(code: u8, list: String) -> Self {
+        Exit { code, message: Some(list) }
+    }
+
     /// 4: a required plugin is missing.
     pub fn plugin_missing(message: impl Into<String>) -> Self {
-        Exit { code: 4, message: Some(message.into()) }
+        Exit::said(4, message.into())
+    }
+
+    /// A sentence, behind the name of who says it.
+    fn said(code: u8, message: String) -> Self {
+        Exit { code, message: Some(format!("hookgate: {message}")) }
     }
 
     /// Prints what went wrong, and gives back the exit code.
     #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("hookgate: {message}");
+            eprintln!("{message}");
         }
         ExitCode::from(self.code)
     }

@@ -25,6 +25,7 @@ use super::{
 const MAX_FILE: u64 = 16 << 20;
 
 /// A configuration, and what is needed to show further problems against its file.
+#[derive(Clone)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
@@ -66,8 +67,11 @@ fn read(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
 }
 
-/// As [`load`], for the text of a file.
-pub(super) fn from_text(
+/// As [`load`], for the text of what problems call `file`.
+///
+/// # Errors
+/// As [`load`].
+pub fn from_text(
     file: String,
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,

@@ -10,6 +10,7 @@
 
 mod auth;
 mod check;
+mod development;
 #[cfg(test)]
 mod documentation;
 mod draft;
@@ -26,11 +27,13 @@ mod restart;
 mod schema;
 mod tree;
 mod units;
+mod unreadable;
 mod validate;
 
 pub use auth::*;
+pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
-pub use load::{Loaded, load};
+pub use load::{Loaded, from_text, load};
 pub use model::*;
 pub use plugin::*;
 pub(crate) use problem::did_you_mean;
@@ -38,3 +41,4 @@ pub use problem::{Located, Problem, Problems};
 pub use reference::{Resolved, resolve_references};
 pub use schema::schema;
 pub use units::{Rate, Size, Span};
+pub(crate) use unreadable::unreadable;

@@ -139,6 +139,7 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// What problems are shown against: the file, its tree, and what of both is hidden.
+#[derive(Clone)]
 pub(super) struct Source {
     file: String,
     lines: Vec<String>,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, io::Read, path::Path};
 
 use serde_json::Value;
 
-use super::model::Object;
+use super::{model::Object, unreadable::unreadable};
 
 /// Largest file that a reference may name.
 const MAX_FILE: u64 = 64 << 10;
@@ -162,16 +162,19 @@ fn variable<'a>(
 
 /// A file's text without the line end that editors and `kubectl` leave.
 fn read(path: &Path) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| format!("{} can't be read: {error}", path.display());
+    let unreadable = |error: std::io::Error| unreadable(path.display(), &error);
     // A pipe or a device would hold the start up.
     if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(format!("{} is not a file", path.display()));
+        return Err(format!("{} is not a file: name one that holds the value", path.display()));
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("{} is larger than 64 KiB", path.display()));
+        return Err(format!(
+            "{} is larger than 64 KiB: name the file that holds the value alone",
+            path.display()
+        ));
     }
     let mut text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
     if text.ends_with('\n') {

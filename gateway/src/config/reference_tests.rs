@@ -74,11 +74,11 @@ fn files_are_read_without_their_last_line_end_and_up_to_64_kib() {
     write(&[b'x'; 64 << 10]);
     assert_eq!(resolve(&text, &env(&[])).unwrap().len(), (64 << 10) + 2);
     write(&[b'x'; (64 << 10) + 1]);
-    assert!(resolve(&text, &env(&[])).unwrap_err().ends_with("token is larger than 64 KiB"));
+    assert!(resolve(&text, &env(&[])).unwrap_err().contains("token is larger than 64 KiB: "));
     write(b"\xff");
     assert!(resolve(&text, &env(&[])).unwrap_err().ends_with("token is not UTF-8 text"));
     let folder_text = format!("${{file:{}}}", folder.path().display());
-    assert!(resolve(&folder_text, &env(&[])).unwrap_err().ends_with("is not a file"));
+    assert!(resolve(&folder_text, &env(&[])).unwrap_err().contains("is not a file: "));
 }
 
 #[test]

@@ -102,10 +102,16 @@ pub(super) fn check_priorities(config: &Config, chains: &Chains<'_, '_>, problem
         if tenants.len() > NAMED {
             named.push_str(&format!(" and {} more", tenants.len() - NAMED));
         }
-        problems.push(Problem::new(format!("/bindings/{}/priority", second.index), format!(
-                "bindings `{}` and `{}` both have priority {} for {named}; within a tenant's chain each priority \
-                 stands once",
-                first.name, second.name, first.written.priority
-            )));
+        let pointer = format!("/bindings/{}/priority", second.index);
+        let message = format!(
+            "bindings `{}` and `{}` both have priority {} for {named}; within a tenant's chain each priority stands \
+             once",
+            first.name, second.name, first.written.priority
+        );
+        let remedy = format!(
+            "give `{}` another one: a lower one runs it before `{}`, a higher one after it",
+            second.name, first.name
+        );
+        problems.push(Problem::new(pointer, message).remedy(remedy));
     }
 }

@@ -4,6 +4,8 @@ use std::{fmt, fs, io::Read as _, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::config;
+
 /// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -28,8 +30,10 @@ impl File {
         let read =
             fs::File::open(&self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
         match read {
-            Err(error) => Err(format!("{self} can't be read: {error}")),
-            Ok(_) if bytes.len() as u64 > MAX_BYTES => Err(format!("{self} is larger than 1 MiB")),
+            Err(error) => Err(config::unreadable(self, &error)),
+            Ok(_) if bytes.len() as u64 > MAX_BYTES => {
+                Err(format!("{self} is larger than 1 MiB: name a file of certificates or a key"))
+            }
             Ok(_) => Ok(bytes),
         }
     }

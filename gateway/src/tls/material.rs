@@ -61,10 +61,10 @@ fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<
     let facts = facts.ok_or_else(|| none_in(chain_file))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
         pem::Error::NoItemsFound => {
-            format!("{key_file} holds no private key in PEM (PKCS#8, SEC1 or PKCS#1)")
+            format!("{key_file} holds no private key in PEM (PKCS#8, SEC1 or PKCS#1): write one that isn't encrypted")
         }
         // Not the error itself: it may show what the file holds.
-        _ => format!("{key_file} is no whole PEM file"),
+        _ => format!("{key_file} is no whole PEM file: write it anew"),
     })?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -83,25 +83,25 @@ fn ca(file: &File, content: &[u8]) -> Result<Ca, String> {
     let facts = first_to_end.ok_or_else(|| none_in(file))?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
-        roots
-            .add(certificate)
-            .map_err(|error| format!("{file} holds a certificate that is no CA's: {error}"))?;
+        roots.add(certificate).map_err(|error| {
+            format!("{file} holds a certificate that is no CA's: {error}: name the CA's own")
+        })?;
     }
     Ok(Ca { roots: Arc::new(roots), facts })
 }
 
 fn none_in(file: &File) -> String {
-    format!("{file} holds no certificate in PEM")
+    format!("{file} holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
 }
 
 fn certificates(file: &File, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
-    all.map_err(|_| format!("{file} is no whole PEM file"))
+    all.map_err(|_| format!("{file} is no whole PEM file: write it anew"))
 }
 
 fn facts(file: &File, certificates: &[CertificateDer<'_>]) -> Result<Vec<Facts>, String> {
     let all = certificates.iter().map(Facts::of).collect::<Option<_>>();
-    all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509)"))
+    all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509): write it anew"))
 }
 
 impl Facts {

@@ -19,7 +19,7 @@ use super::{
     registration::Registration,
     request::{CallMeta, Encoded, Failure, Replied, Request, Served},
     resolve::{Resolver, System},
-    state::{EndpointStatus, Status},
+    state::{EndpointStatus, NameStatus, Status},
     ticket::Ticket,
     transport::{self, InProcess},
 };
@@ -170,6 +170,11 @@ impl PluginClient {
     /// Every endpoint of the plugin at this moment.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.pool.report()
+    }
+
+    /// Every name among its endpoints at this moment; what a name stands for is among [`PluginClient::endpoints`].
+    pub fn names(&self) -> Vec<NameStatus> {
+        self.pool.names()
     }
 
     /// Calls under way to the plugin.

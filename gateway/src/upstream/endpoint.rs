@@ -136,6 +136,7 @@ impl Endpoint {
             breaker: self.breaker.state(Instant::now()),
             in_flight: self.load.in_flight(),
             connections: usable.len(),
+            health_answered: self.health.answered(),
         }
     }
 
@@ -365,6 +366,9 @@ impl Endpoint {
         }
         let settings = &self.registration.plugin.health;
         let found = health::check(&live.connection, settings).await;
+        if self.health.asked(&found) {
+            self.registration.changed();
+        }
         if found == Checked::Unsupported {
             live.note_lack_of_health();
         }

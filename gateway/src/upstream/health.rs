@@ -3,7 +3,7 @@
 
 use std::sync::{
     Mutex, PoisonError,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use http::HeaderMap;
@@ -73,6 +73,9 @@ pub(super) struct Health {
     count: Mutex<Count>,
     /// What calls look at: why it is out, as a number.
     out: AtomicU8,
+    asked: AtomicBool,
+    /// The last time it was.
+    answered: AtomicBool,
 }
 
 impl Health {
@@ -83,6 +86,17 @@ impl Health {
             1 => Some(Why::NotServing),
             _ => Some(Why::HealthUnanswered),
         }
+    }
+
+    /// Whether the last check was answered; none: it wasn't asked yet.
+    pub(super) fn answered(&self) -> Option<bool> {
+        self.asked.load(Ordering::Acquire).then(|| self.answered.load(Ordering::Relaxed))
+    }
+
+    /// Takes in whether a check was answered. Says whether it was the first.
+    pub(super) fn asked(&self, found: &Checked) -> bool {
+        self.answered.store(!matches!(found, Checked::Missed(_)), Ordering::Relaxed);
+        !self.asked.swap(true, Ordering::Release)
     }
 
     /// Takes in what a check found. Says whether it gets calls from now on, where that changed.

@@ -1,6 +1,13 @@
 //! All endpoints of one plugin: which there are, and which one gets a call (docs/protocol.md, section 6).
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures::future::join_all;
@@ -19,7 +26,7 @@ use super::{
     registration::Registration,
     request::Failure,
     resolve::{self, Found},
-    state::{EndpointStatus, State, Status, Why},
+    state::{EndpointStatus, NameStatus, State, Status, Why},
     supervisor,
     ticket::Ticket,
     transport::{self, Names, Target},
@@ -39,6 +46,10 @@ struct Source {
     server: Arc<Server>,
     /// An address of it can't be reached.
     failed: Arc<Notify>,
+    /// A lookup of it brought addresses.
+    is_known: AtomicBool,
+    /// Why the last one brought none.
+    trouble: ArcSwapOption<(Why, String)>,
 }
 
 #[derive(Clone)]
@@ -97,7 +108,8 @@ impl Pool {
                 }
                 Target::Names(names) => {
                     let server = Arc::new(Server::new(&names.address));
-                    sources.push(Source { names, server, failed: Arc::default() });
+                    let (is_known, trouble) = (AtomicBool::new(false), ArcSwapOption::empty());
+                    sources.push(Source { names, server, failed: Arc::default(), is_known, trouble });
                 }
             }
         }
@@ -141,11 +153,20 @@ impl Pool {
     fn found(&self, index: usize, found: Found) {
         let addresses = match found {
             Ok(addresses) => addresses,
-            Err((cause, detail)) => return self.not_found(cause, &detail),
+            Err((cause, detail)) => {
+                let trouble = (Why::Unreachable(cause), detail.clone());
+                let before = self.sources[index].trouble.swap(Some(Arc::new(trouble)));
+                self.not_found(cause, &detail);
+                if before.is_none() {
+                    self.registration.changed();
+                }
+                return;
+            }
         };
         self.trouble.store(None);
         let members = self.members.load_full();
         let source = &self.sources[index];
+        source.trouble.store(None);
         let has_left = |member: &&Member| {
             member.origin.is_some_and(|(of, address)| of == index && !addresses.contains(&address))
         };
@@ -160,6 +181,7 @@ impl Pool {
         }
         let stay = members.iter().filter(|member| !has_left(member)).cloned();
         self.members.store(Arc::new(stay.chain(came.iter().cloned()).collect()));
+        source.is_known.store(true, Ordering::Release);
         let (plugin, name) = (&*self.registration.plugin.name, &*source.names.address);
         let (new, gone) = (came.len(), left.len());
         tracing::info!(plugin, name, addresses = addresses.len(), new, gone, "the name's addresses changed");
@@ -305,6 +327,19 @@ impl Pool {
     /// Every endpoint at this moment.
     pub(super) fn report(&self) -> Vec<EndpointStatus> {
         self.members.load().iter().map(|member| member.endpoint.report()).collect()
+    }
+
+    /// Every name at this moment.
+    pub(super) fn names(&self) -> Vec<NameStatus> {
+        let status = |source: &Source| NameStatus {
+            address: source.names.address.to_string(),
+            is_known: source.is_known.load(Ordering::Acquire),
+            trouble: match source.trouble.load_full() {
+                _ if !self.registration.plugin.enabled => Some((Why::SwitchedOff, String::new())),
+                trouble => trouble.map(|trouble| (*trouble).clone()),
+            },
+        };
+        self.sources.iter().map(status).collect()
     }
 
     /// Lets go of all of them, at the same time. `is_told`: whether an endpoint, as it is written, hears of it.

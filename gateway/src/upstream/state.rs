@@ -212,6 +212,19 @@ pub struct EndpointStatus {
     pub in_flight: usize,
     /// Connections in use, 0 to 4.
     pub connections: usize,
+    /// Whether its last health check was answered, or it has none to ask for; none: it wasn't asked yet.
+    pub health_answered: Option<bool>,
+}
+
+/// A name among a plugin's endpoints at one moment.
+#[derive(Debug, Clone)]
+pub struct NameStatus {
+    /// As it is written: `dns:///name:port`.
+    pub address: String,
+    /// Whether any lookup brought addresses.
+    pub is_known: bool,
+    /// Why the last lookup brought none, and what the system says.
+    pub trouble: Option<(Why, String)>,
 }
 
 /// What a [`StatusCell`] holds.

@@ -253,7 +253,10 @@ async fn the_schema_in_docs_is_the_printed_one_and_takes_the_examples() {
     let page = fs::read_to_string(repository::root().join("docs/configuration.md")).unwrap();
     let shown = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let example = fs::read_to_string(repository::root().join("examples/hookgate.yaml")).unwrap();
-    for (text, schema) in [(shown, "hookgate.schema.json"), (&example, "../docs/hookgate.schema.json")] {
+    let template = fs::read_to_string(repository::root().join("gateway/src/cli/init/hookgate.yaml")).unwrap();
+    let beside = "hookgate.schema.json";
+    let files = [(shown, beside), (&template, beside), (&example, "../docs/hookgate.schema.json")];
+    for (text, schema) in files {
         let first = text.lines().next().unwrap();
         assert_eq!(first, format!("# yaml-language-server: $schema={schema}"));
         let value: Value = serde_saphyr::from_str(text).unwrap();

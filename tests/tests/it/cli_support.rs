@@ -12,7 +12,11 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStderr, ChildStdout, Command},
+    time::timeout,
+};
 
 /// Longest run of a command that ends by itself.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -56,6 +60,70 @@ impl Folder {
         tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         run_in(self.0.path(), args, env, input).await
     }
+}
+
+/// A gateway that a command line started, on free ports whatever its file says.
+pub(crate) struct Serving {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    so_far: Ran,
+}
+
+impl Serving {
+    /// Has a shell run a command line in this folder, as a person would.
+    pub(crate) async fn pasted(folder: &Path, line: &str, env: &[(&str, &str)]) -> Self {
+        tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {line}")]).current_dir(folder).kill_on_drop(true);
+        for port in ["DATA", "OPS", "ADMIN"] {
+            command.env(format!("HOOKGATE__SERVER__{port}_ADDR"), "127.0.0.1:0");
+        }
+        command.env("HOOKGATE__LOG__FORMAT", "json").envs(env.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let so_far = Ran { code: None, stdout: String::new(), stderr: String::new() };
+        Serving { child, stdout: BufReader::new(stdout), stderr: BufReader::new(stderr), so_far }
+    }
+
+    /// The line of its log with this message.
+    pub(crate) async fn logged(&mut self, message: &str) -> Value {
+        loop {
+            let line = next(&mut self.stderr, &mut self.so_far.stderr).await;
+            let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            if line["message"] == message {
+                return line;
+            }
+        }
+    }
+
+    /// What it printed up to a line that begins like this.
+    pub(crate) async fn printed(&mut self, start: &str) -> String {
+        while !next(&mut self.stdout, &mut self.so_far.stdout).await.starts_with(start) {}
+        self.so_far.stdout.clone()
+    }
+
+    /// Tells it to end, and waits for that.
+    pub(crate) async fn stop(mut self) -> Ran {
+        let id = self.child.id().expect("it runs");
+        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await.unwrap();
+        assert!(sent.success());
+        let end = async {
+            self.stdout.read_to_string(&mut self.so_far.stdout).await.unwrap();
+            self.stderr.read_to_string(&mut self.so_far.stderr).await.unwrap();
+            self.child.wait().await.unwrap()
+        };
+        let status = timeout(PATIENCE, end).await.expect("it ends");
+        Ran { code: status.code(), ..self.so_far }
+    }
+}
+
+async fn next(stream: &mut (impl AsyncBufReadExt + Unpin), all: &mut String) -> String {
+    let before = all.len();
+    let read = timeout(PATIENCE, stream.read_line(all)).await.expect("it goes on").unwrap();
+    assert!(read > 0, "it ended: {all}");
+    all[before..].to_owned()
 }
 
 async fn run_in(folder: &Path, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {

@@ -16,7 +16,7 @@ use crate::{
 
 /// A mistake, for programs.
 #[derive(Serialize)]
-struct Mistake<'p> {
+pub(super) struct Mistake<'p> {
     /// From 1; null for what isn't in the file.
     line: Option<usize>,
     /// From 1, in characters; likewise.
@@ -40,12 +40,10 @@ impl<'p> From<&'p Located> for Mistake<'p> {
 
 pub(super) fn run(file: &Path, output: Output) -> Exit {
     match (App::load(file, Telemetry::rehearse), output) {
-        (Ok((app, _)), Output::Table) => {
-            output::print(&format!("{}: {}\n", file.display(), fine(app.config())), Exit::ok())
-        }
+        (Ok((app, _)), Output::Table) => output::print(&fine(file, app.config()), Exit::ok()),
         (Ok(_), _) => mistakes(None, output, Exit::ok()),
         // As a start says it.
-        (Err(problems), Output::Table) => Exit::usage(problems.to_string()),
+        (Err(problems), Output::Table) => Exit::problems(&problems),
         (Err(problems), _) => mistakes(Some(&problems), output, Exit::told(2)),
     }
 }
@@ -55,9 +53,11 @@ fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {
     output::data(output, &list, String::new, exit)
 }
 
-fn fine(config: &Config) -> String {
+/// What is said of a file without mistakes.
+pub(super) fn fine(file: &Path, config: &Config) -> String {
     let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (tenants, plugins) =
         (some(config.tenants.list.len(), "tenant"), some(config.plugins.len(), "plugin"));
-    format!("no mistakes: {tenants}, {plugins}, {}", some(config.bindings.len(), "binding"))
+    let bindings = some(config.bindings.len(), "binding");
+    format!("{}: no mistakes: {tenants}, {plugins}, {bindings}\n", file.display())
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::{Exit, output, output::Output};
-use crate::config;
+use crate::config::{self, Span};
 
 mod check;
+mod connect;
 mod show;
 
 #[derive(Debug, Subcommand)]
@@ -15,14 +16,22 @@ pub(super) enum Command {
     /// Says everything that is wrong with a configuration.
     ///
     /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
-    /// the routing. Nothing is listened on and nobody is called.
-    #[command(after_help = "Example: hookgate config check hookgate.yaml\n\n\
-                            Exit codes: 0 no mistakes, 2 mistakes.")]
+    /// the routing. Nothing is listened on and, without --connect, nobody is called.
+    #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
+                            Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a required plugin isn't ready, \
+                            1 another one, or one of several endpoints, isn't.")]
     Check {
         /// The configuration, see docs/configuration.md.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// The form of the answer; json and yaml are a list of mistakes, empty where there are none.
+        /// Connects to every plugin as well: dials, describes, initialises, asks for its health, and lets go of it.
+        #[arg(long)]
+        connect: bool,
+        /// How long plugins may take to answer that.
+        #[arg(long, value_name = "TIME", default_value = "10s", requires = "connect")]
+        wait: Span,
+        /// The form of the answer; json and yaml are a list of mistakes, with --connect an object of `mistakes` and
+        /// `plugins`.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
@@ -48,9 +57,10 @@ pub(super) enum Command {
     Schema,
 }
 
-pub(super) fn run(command: Command) -> Exit {
+pub(super) async fn run(command: Command) -> Exit {
     match command {
-        Command::Check { file, output } => check::run(&file, output),
+        Command::Check { file, connect: true, wait, output } => connect::run(&file, wait.0, output).await,
+        Command::Check { file, output, .. } => check::run(&file, output),
         Command::Show { config, output } => show::run(&config, output),
         Command::Schema => schema(),
     }

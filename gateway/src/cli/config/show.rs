@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn run(file: &Path, output: Output) -> Exit {
     let loaded = match config::load(file, app::environment()) {
         Ok(loaded) => loaded,
-        Err(problems) => return Exit::usage(problems.to_string()),
+        Err(problems) => return Exit::problems(&problems),
     };
     let effective = loaded.effective();
     match output {

@@ -2,10 +2,8 @@
 //! gateway in this process. Knows nothing of the calls that are made.
 
 use std::{
-    fs,
-    io::{self, Read, Write},
+    io,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,7 +14,7 @@ use tempfile::TempDir;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use super::child::Child;
-use crate::{app::App, config, telemetry::Telemetry};
+use crate::{app::App, cli::secret, config, telemetry::Telemetry};
 
 /// The configuration, as a person would write it; `@DIR@` stands for the directory.
 const CONFIG: &str = include_str!("hookgate.yaml");
@@ -43,10 +41,13 @@ impl Stage {
         let unwritable = |error: io::Error| format!("the temporary directory can't be written: {error}");
         let directory = tempfile::Builder::new().prefix("hookgate-demo-").tempdir().map_err(unwritable)?;
         let path = directory.path();
-        let secret = secret().map_err(|error| format!("/dev/urandom can't be read: {error}"))?;
-        write(&path.join("jwt.key"), &secret).map_err(unwritable)?;
+        // For us alone: one of them holds the secret.
+        let write =
+            |name: &str, text: &str| secret::create(&path.join(name), 0o600, text).map_err(unwritable);
+        let secret = secret::random()?;
+        write("jwt.key", &secret)?;
         let file = path.join("hookgate.yaml");
-        write(&file, &CONFIG.replace("@DIR@", &path.display().to_string())).map_err(unwritable)?;
+        write("hookgate.yaml", &CONFIG.replace("@DIR@", &path.display().to_string()))?;
 
         let (tenant_auth, audit_log) =
             tokio::try_join!(Child::start("tenant-auth", path), Child::start("audit-log", path))?;
@@ -104,17 +105,4 @@ fn signer(secret: &str, tenant: &str) -> Result<Signer, TokenError> {
         operator: format!("{tenant}-support-bot"),
     };
     Ok(Signer::hs256(secret.as_bytes(), claims)?.with_ttl(TOKEN_TTL))
-}
-
-/// A secret that nobody else knows, as text.
-fn secret() -> io::Result<String> {
-    let mut bytes = [0; 32];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(hex::encode(bytes))
-}
-
-/// A file for us alone: one of them holds the secret.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
 }

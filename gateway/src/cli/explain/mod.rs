@@ -145,7 +145,7 @@ fn question(asked: &Asked) -> Result<Question, String> {
 }
 
 fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
-    let wrong = |problems: config::Problems| Exit::usage(problems.to_string());
+    let wrong = |problems: config::Problems| Exit::problems(&problems);
     let loaded = config::load(file, app::environment()).map_err(wrong)?;
     let table =
         RouteTable::build(&loaded.config, &[], 1).map_err(|problems| wrong(loaded.render(&problems)))?;

@@ -90,7 +90,7 @@ impl Key {
 pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> Exit {
     let judge = match Judge::new(file) {
         Ok(judge) => judge,
-        Err(problems) => return Exit::usage(problems.to_string()),
+        Err(problems) => return Exit::problems(&problems),
     };
     let token = match input(token, std::io::stdin().is_terminal()) {
         Ok(token) => token,

@@ -36,7 +36,7 @@ struct Printed<'m> {
 pub(super) async fn run(mint: Mint) -> Exit {
     let judge = match Judge::new(&mint.config) {
         Ok(judge) => judge,
-        Err(problems) => return Exit::usage(problems.to_string()),
+        Err(problems) => return Exit::problems(&problems),
     };
     let (port, usual) = if mint.admin { (Port::Admin, Scope::Read) } else { (Port::Data, Scope::Invoke) };
     let order = Order {

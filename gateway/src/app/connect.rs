@@ -1,0 +1,159 @@
+//! A look at the plugins without a gateway: each is dialled, described, accepted, initialised, asked for its health and let
+//! go of, by the same code that serves calls. Nothing is listened on.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{App, drain};
+use crate::{
+    config::{Config, Problem},
+    point::Point,
+    routing::{Manifest, RouteTable},
+    upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
+};
+
+/// One plugin as it was found.
+pub struct Found {
+    /// Its name.
+    pub plugin: String,
+    /// Whether a start fails without it.
+    pub required: bool,
+    /// What it says it is, once that was accepted.
+    pub manifest: Option<Arc<Manifest>>,
+    /// Where it was looked for; at least one.
+    pub places: Vec<Place>,
+}
+
+impl Found {
+    /// Whether calls would reach it.
+    pub fn is_ready(&self) -> bool {
+        self.places.iter().any(|place| place.why == Why::Serving)
+    }
+}
+
+/// One address of a plugin, or the name that brought none.
+pub struct Place {
+    /// As status has it.
+    pub address: String,
+    /// What came of it.
+    pub why: Why,
+    /// One sentence; empty where there is nothing to say.
+    pub detail: String,
+    /// The version that it described itself with.
+    pub version: Option<String>,
+}
+
+/// What the plugins are, and what is wrong with the configuration now that this is known.
+pub struct Connected {
+    /// Every plugin, in the order of the configuration.
+    pub plugins: Vec<Found>,
+    /// Bindings and config that plugins which were reached don't take.
+    pub problems: Vec<Problem>,
+}
+
+impl App {
+    /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, `wait` at most,
+    /// and lets go of them. It ends there: nothing is served.
+    pub async fn connect(self, wait: Duration) -> Connected {
+        let ended = CancellationToken::new();
+        self.first.start(None, &ended);
+        let mut changes = self.workshop.shared.changes();
+        let all_known = async {
+            loop {
+                changes.mark_unchanged();
+                if self.first.clients().all(|client| is_known(client)) || changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // Whoever isn't known by then is told of as it stands.
+        let _ = timeout(wait, all_known).await;
+        let config = self.config();
+        let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
+            plugin: plugin.name.clone(),
+            required: config.requires(plugin),
+            manifest: client.status().manifest,
+            places: places(client),
+        });
+        let plugins: Vec<_> = plugins.collect();
+        let problems = problems(config, &plugins);
+        drain::let_go(&self.first).await;
+        ended.cancel();
+        Connected { plugins, problems }
+    }
+}
+
+/// Whether all that can be known of a plugin at once is.
+fn is_known(client: &PluginClient) -> bool {
+    let is_settled = |endpoint: &EndpointStatus| match endpoint.state {
+        State::Connecting => false,
+        State::Ready => endpoint.health_answered.is_some(),
+        State::Disabled | State::Pending | State::Unhealthy | State::Refused | State::Draining => true,
+    };
+    let names = client.names();
+    names.iter().all(|name| name.trouble.is_some() || name.is_known)
+        && client.endpoints().iter().all(is_settled)
+}
+
+fn places(client: &PluginClient) -> Vec<Place> {
+    let endpoints = client.endpoints().into_iter().map(|endpoint| {
+        let (why, detail) = match (endpoint.why, endpoint.health_answered) {
+            // One miss takes nothing out of use, but there is no time for more of them.
+            (Why::Serving, Some(false)) => {
+                (Why::HealthUnanswered, "its health check was not answered".to_owned())
+            }
+            (Why::Serving, None) => {
+                (Why::HealthUnanswered, "its health check was not answered yet".to_owned())
+            }
+            (why, _) => (why, endpoint.detail),
+        };
+        let version = endpoint.version.map(|version| version.to_string());
+        Place { address: endpoint.address, why, detail, version }
+    });
+    let names = client.names().into_iter().filter_map(|name| {
+        let (why, detail) = match name.trouble {
+            Some(trouble) => trouble,
+            None if name.is_known => return None,
+            None => (Why::NotDialled, "the name was not looked up in time".to_owned()),
+        };
+        Some(Place { address: name.address, why, detail, version: None })
+    });
+    endpoints.chain(names).collect()
+}
+
+/// What is wrong with the configuration, by what the plugins say they are.
+fn problems(config: &Config, plugins: &[Found]) -> Vec<Problem> {
+    let manifests: Vec<_> = plugins.iter().map(|found| found.manifest.clone()).collect();
+    let mut problems = match RouteTable::build(config, &manifests, 0) {
+        Ok(table) => table.config_problems().to_vec(),
+        Err(problems) => problems,
+    };
+    for (index, found) in plugins.iter().enumerate() {
+        let mut places = found.places.iter();
+        if let Some(place) = places.find(|place| place.why == Why::Refused(Refusal::ConfigRefused)) {
+            let message = format!("plugin `{}`: {}", found.plugin, place.detail);
+            problems.push(Problem::new(format!("/plugins/{index}/config"), message));
+        }
+    }
+    let of = |plugin: &str| {
+        let index = config.plugins.iter().position(|known| known.name == plugin)?;
+        manifests[index].as_deref().filter(|_| config.plugins[index].enabled)
+    };
+    for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| binding.enabled) {
+        let Some(manifest) = of(&binding.plugin) else { continue };
+        let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
+        let offered = offered.map(|point| format!("`{point}`")).collect::<Vec<_>>().join(", ");
+        for (at, point) in binding.points.iter().flatten().enumerate() {
+            if manifest.offers(*point).is_none() {
+                let message =
+                    format!("plugin `{}` doesn't offer `{point}`: its step there would fail", binding.plugin);
+                let remedy =
+                    format!("it offers {offered}: name some of these, or leave `points` out for all");
+                problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));
+            }
+        }
+    }
+    problems
+}

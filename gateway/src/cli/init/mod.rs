@@ -1,0 +1,126 @@
+//! `hookgate init`: a folder to start from. The configuration is a template that is checked like any example; what is
+//! random in it is the key, which stands in a file of its own.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{Exit, invoked, output, secret};
+use crate::config;
+
+/// The configuration; `@DIR@` stands for the folder, from the root.
+const TEMPLATE: &str = include_str!("hookgate.yaml");
+const GITIGNORE: &str = include_str!("gitignore");
+/// Longer than the `max_input_chars` of the template.
+const TOO_LONG: &str = "Please write to ada@example.com that her refund is on its way, and thank her.";
+
+pub(super) fn run(folder: &Path) -> Exit {
+    match Folder::new(folder).and_then(|folder| folder.write().map(|()| folder)) {
+        Ok(folder) => output::print(&folder.next(), Exit::ok()),
+        Err(wrong) => Exit::failure(wrong),
+    }
+}
+
+/// The folder that is written.
+struct Folder {
+    /// As it was given.
+    given: PathBuf,
+    /// From the root.
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Refuses a folder that the template couldn't name.
+    fn new(given: &Path) -> Result<Self, String> {
+        let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
+        // `.` and `..` are left in by that: a folder that is there is called what the system calls it.
+        let path = path.canonicalize().unwrap_or(path);
+        let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}".contains(c));
+        if path.to_str().is_some_and(names) {
+            Ok(Folder { given: given.to_owned(), path })
+        } else {
+            Err(format!(
+                "{} can't be named in a configuration: give a folder whose path has none of \" \\ $ {{ }}",
+                output::printable(&path.display().to_string())
+            ))
+        }
+    }
+
+    /// Writes every file, or none: the configuration last, so that where it is the others are.
+    fn write(&self) -> Result<(), String> {
+        let wrong = |error: io::Error| unwritable(&self.given, &error);
+        let key = secret::random()?;
+        let text = TEMPLATE.replace("@DIR@", &self.path.display().to_string());
+        let schema = format!("{:#}\n", config::schema());
+        let files: [(&str, u32, &str); 4] = [
+            (".gitignore", 0o666, GITIGNORE),
+            ("dev.key", 0o600, &key),
+            ("hookgate.schema.json", 0o666, &schema),
+            ("hookgate.yaml", 0o666, &text),
+        ];
+        // A link that leads nowhere is there too.
+        let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
+        let there: Vec<_> = files.iter().map(|file| file.0).filter(is_there).collect();
+        if !there.is_empty() {
+            return Err(self.taken(&there));
+        }
+        let made = first_missing(&self.path);
+        let written = fs::create_dir_all(&self.path).map_err(wrong).and_then(|()| self.create(&files));
+        if let (Err(_), Some(made)) = (&written, made) {
+            // What was made for this alone goes too, as far as nobody else has put anything into it.
+            let _ =
+                self.path.ancestors().take_while(|path| path.starts_with(&made)).try_for_each(fs::remove_dir);
+        }
+        written
+    }
+
+    /// Creates them in this order; where one can't be, those before it go again.
+    fn create(&self, files: &[(&str, u32, &str)]) -> Result<(), String> {
+        for (number, (name, mode, text)) in files.iter().enumerate() {
+            if let Err(error) = secret::create(&self.path.join(name), *mode, text) {
+                for (written, ..) in &files[..number] {
+                    let _ = fs::remove_file(self.path.join(written)); // the first error is the one to tell of
+                }
+                return Err(match error.kind() {
+                    io::ErrorKind::AlreadyExists => self.taken(&[name]),
+                    _ => unwritable(&self.given, &error),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&self, names: &[&str]) -> String {
+        let paths = names.iter().map(|name| output::printable(&self.given.join(name).display().to_string()));
+        let (paths, are) =
+            (paths.collect::<Vec<_>>().join(", "), if names.len() == 1 { "is" } else { "are" });
+        format!(
+            "{paths} {are} there already, and nothing was written: give another folder, as in `hookgate init gateway`"
+        )
+    }
+
+    /// What to do with it.
+    fn next(&self) -> String {
+        let (hookgate, file) = (invoked::program(), invoked::quoted(&self.path.join("hookgate.yaml")));
+        let given = output::printable(&self.given.display().to_string());
+        format!(
+            "Written to {given}: hookgate.yaml, its schema for editors, a key for development in dev.key, and .gitignore. \
+             Next:\n\n  \
+             {hookgate} serve --config {file}\n\n\
+             and, in another terminal, a call that is blocked:\n\n  \
+             export HOOKGATE_TOKEN=$({hookgate} token mint --config {file} --tenant acme)\n  \
+             {hookgate} call before_llm_request --text \"{TOO_LONG}\"\n"
+        )
+    }
+}
+
+/// The uppermost folder on the way to `path` that isn't there.
+fn first_missing(path: &Path) -> Option<PathBuf> {
+    path.ancestors().take_while(|path| !path.exists()).last().map(Path::to_owned)
+}
+
+fn unwritable(folder: &Path, error: &io::Error) -> String {
+    let folder = output::printable(&folder.display().to_string());
+    format!("{folder} can't be written: {error}; give a folder that is yours to write")
+}

@@ -1,0 +1,14 @@
+//! What is said of a file that the configuration names and that can't be read.
+
+use std::{fmt::Display, io};
+
+/// One sentence: which file, what the system says, and what to do about it.
+pub(crate) fn unreadable(what: impl Display, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "correct the path, or put the file there",
+        io::ErrorKind::PermissionDenied => "let the user that runs the gateway read it",
+        io::ErrorKind::IsADirectory => "name a file in it",
+        _ => "see whether another program can read it",
+    };
+    format!("{what} can't be read: {error}: {remedy}")
+}

@@ -1,0 +1,56 @@
+//! What to do about a plugin that isn't ready, where the detail of its state doesn't say it.
+
+use super::{Cause, Why};
+
+impl Why {
+    /// What to do about it, to a person who writes the configuration; none: there is nothing to do, or the detail says it.
+    pub const fn remedy(self) -> Option<&'static str> {
+        match self {
+            Why::Unreachable(cause) => cause.remedy(),
+            Why::NotDialled => Some("wait longer (`--wait`), or see whether the address is the right one"),
+            Why::Initializing => {
+                Some("wait longer (`--wait`), or see in the plugin's log what Initialize waits for")
+            }
+            Why::Disconnected | Why::DescribeTimeout | Why::DescribeFailed | Why::InitializeUnavailable => {
+                Some("see the plugin's own log")
+            }
+            Why::NotServing => Some("see in the plugin's log what it waits for"),
+            Why::HealthUnanswered => {
+                Some("see the plugin's own log, and let it answer grpc.health.v1 while it works")
+            }
+            Why::ManifestMismatch => Some("run the same build of the plugin at all of its endpoints"),
+            Why::UpgradePending => {
+                Some("grant it what it wants, or run a build that wants no more than before")
+            }
+            Why::SwitchedOff | Why::Serving | Why::Refused(_) | Why::ShuttingDown => None,
+        }
+    }
+}
+
+impl Cause {
+    const fn remedy(self) -> Option<&'static str> {
+        match self {
+            Cause::NobodyListens | Cause::NoSocket => Some("start the plugin there, or correct `endpoint`"),
+            Cause::NoAddress => Some("correct the name, or see to DNS"),
+            Cause::EgressDenied => {
+                Some("write another address: that one leads to the machine's own metadata")
+            }
+            Cause::ConnectTimeout => {
+                Some("see whether the host is up and no firewall lies between, or correct `endpoint`")
+            }
+            Cause::Closed => {
+                Some("see whether a gRPC server without TLS listens there; for TLS write `https://`")
+            }
+            Cause::Other => Some("see whether the host can be reached from here, or correct `endpoint`"),
+            Cause::NotASocket
+            | Cause::SocketPermission
+            | Cause::NameUnresolved
+            | Cause::CertificateExpired
+            | Cause::CertificateName
+            | Cause::CertificateUntrusted
+            | Cause::CertificateIdentity
+            | Cause::ClientCertificateRefused
+            | Cause::TlsFailed => None,
+        }
+    }
+}
