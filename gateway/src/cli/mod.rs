@@ -11,6 +11,7 @@ mod errors;
 mod output;
 mod plugin;
 mod probe;
+mod proto;
 mod serve;
 mod shell;
 mod token;
@@ -83,6 +84,9 @@ enum Command {
         #[arg(long)]
         live: bool,
     },
+    /// Hands out the contract, for plugins and agents in languages without an SDK.
+    #[command(subcommand)]
+    Proto(proto::Command),
     /// Prints a script that completes this command line in a shell.
     #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate")]
     Completions {
@@ -110,6 +114,7 @@ impl Cli {
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Token(command) => token::run(command).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
+            Command::Proto(command) => proto::run(&command),
             Command::Completions { shell } => shell::completions(shell),
             Command::Man { folder } => shell::man(&folder),
         }

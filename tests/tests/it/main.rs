@@ -17,6 +17,7 @@ mod chain_start;
 mod cli_config;
 mod cli_help;
 mod cli_probe;
+mod cli_proto;
 mod cli_support;
 mod cli_token;
 mod demo;
