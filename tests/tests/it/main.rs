@@ -22,6 +22,8 @@ mod cli_support;
 mod cli_token;
 mod demo;
 mod docs;
+mod docs_plugins;
+mod docs_story;
 mod drain_end;
 mod drain_load;
 mod e2e;
