@@ -23,6 +23,7 @@ mod cli_token;
 mod demo;
 mod docs;
 mod docs_plugins;
+mod docs_rollout;
 mod docs_story;
 mod drain_end;
 mod drain_load;
