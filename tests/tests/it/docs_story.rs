@@ -7,7 +7,8 @@
 //! - `session`: commands after `$ ` and what they print, where white space, times and ids don't count, and `...` stands
 //!   for anything; `session eventually`: what they print follows from something that is still under way;
 //! - `start`: a command that stays; the one before it with the same words is stopped first;
-//! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first;
+//! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first; the story
+//!   goes on when it is ready, or with `gateway unready` when it listens;
 //! - `installed`: what the test has put there by other means.
 //!
 //! Rust without a comment is a doctest of the SDK. What the page calls /tmp is a folder of the test, and the gateway's
@@ -130,7 +131,7 @@ impl Story {
                 "run" => drop(self.run(&format!("set -eu\n{text}")).await),
                 "session" => printed += &self.session(&text, argument == "eventually").await,
                 "start" => self.start(text.trim()).await,
-                "gateway" => self.serve(text.trim()).await,
+                "gateway" => self.serve(text.trim(), argument == "unready").await,
                 "installed" => {}
                 _ => panic!("{}: `{story}` is no kind of block", self.page),
             }
@@ -144,6 +145,8 @@ impl Story {
         if let Some(gateway) = &self.gateway {
             text = text.replace("127.0.0.1:8080", &gateway.data_addr().to_string());
             text = text.replace("127.0.0.1:9090", &gateway.ops_addr().to_string());
+            let admin = gateway.admin_addr().map(|address| address.to_string());
+            text = text.replace("127.0.0.1:9091", admin.as_deref().unwrap_or("127.0.0.1:9091"));
         }
         text
     }
@@ -234,7 +237,7 @@ impl Story {
         self.started.push((command.to_owned(), child));
     }
 
-    async fn serve(&mut self, command: &str) {
+    async fn serve(&mut self, command: &str, unready: bool) {
         assert!(command.starts_with("hookgate serve --config hookgate.yaml"), "{}: {command}", self.page);
         if let Some(before) = self.gateway.take() {
             before.stop().await;
@@ -244,7 +247,7 @@ impl Story {
         for (name, value) in self.environment.iter().filter(|(name, _)| *name != "PATH") {
             setup = setup.environment(name, value);
         }
-        self.gateway = Some(setup.start().await);
+        self.gateway = Some(if unready { setup.start_unready().await } else { setup.start().await });
     }
 }
 
@@ -299,7 +302,7 @@ fn masked(text: &str) -> String {
         let is_id = bare.len() >= 32 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         masked = masked + if is_id { "#" } else { bare } + &word[bare.len()..];
     }
-    for (name, ends) in [("_us\":", ",}"), ("_ms\":", ",}"), ("\"timestamp\":\"", "\"")] {
+    for (name, ends) in [("_us\":", ",}"), ("_ms\":", ",}"), ("\"timestamp\":\"", "\""), (";dur=", ",")] {
         let parts: Vec<_> = masked.split(name).map(str::to_owned).collect();
         let rest = parts[1..].iter().map(|part| {
             let end = part.find(|c| ends.contains(c)).unwrap_or(part.len());
