@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -25,11 +25,15 @@ fn succeeds(command: &mut Command) -> Output {
 /// itself all dependencies would be built again, for other features. Whether they fit the manifest cargo says.
 fn cargo() -> String {
     let this = std::env::current_exe().unwrap();
-    let target = this.ancestors().nth(3).unwrap();
+    let profile = this.ancestors().nth(2).unwrap();
+    let target = profile.parent().unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(&cargo);
     build.args(["build", "--workspace", "--bin", "hookgate", "--locked", "--quiet", "--message-format=json"]);
     build.arg("--target-dir").arg(target).current_dir(repository::root());
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
     let built = String::from_utf8(succeeds(&mut build).stdout).unwrap();
     let crates = ["hookgate_sdk", "schemars", "serde", "serde_json", "tokio"];
     let libraries = crates.map(|name| (name, library(&built, name)));
@@ -43,7 +47,7 @@ build() {{
     shift
     [ "$program" -nt src/main.rs ] && return
     cp '{root}/Cargo.lock' . && chmod u+w Cargo.lock
-    '{cargo}' metadata --offline --format-version 1 > metadata.json
+    '{cargo}' tree --offline --quiet > tree.txt
     rm -f "$program"
     rustc --edition 2024 -C debuginfo=0 -L dependency='{dependencies}' {externs} "$@" -o "$program" src/main.rs
 }}
@@ -103,7 +107,7 @@ async fn the_guide_for_any_language_leads_from_the_exported_contract_to_a_blocke
 }
 
 /// What the page installs, in a folder of its own that ./test has filled, or is filled once here.
-fn node_modules(install: &str) -> std::path::PathBuf {
+fn node_modules(install: &str) -> PathBuf {
     let folder = repository::root().join("target/tools/guide");
     let stamp = folder.join("installed");
     if fs::read_to_string(&stamp).ok().as_deref() != Some(install) {
