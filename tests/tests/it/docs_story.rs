@@ -8,7 +8,7 @@
 //!   for anything; `session eventually`: what they print follows from something that is still under way;
 //! - `start`: a command that stays; the one before it with the same words is stopped first;
 //! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first; the story
-//!   goes on when it is ready, or with `gateway unready` when it listens;
+//!   goes on when it is ready, or with `gateway unready` when it listens; `gateway.log` is its log;
 //! - `installed`: what the test has put there by other means.
 //!
 //! Rust without a comment is a doctest of the SDK. What the page calls /tmp is a folder of the test, and the gateway's

@@ -221,7 +221,7 @@ fn would_block(line: &Line) -> [Value; 5] {
 async fn a_cancel_that_only_advises_is_the_same_line_as_an_observers_whatever_the_chain_decides() {
     let adviser = FakePlugin::named("adviser").at(POINT, Act::cancel("X", "would")).start().await;
     let guard = FakePlugin::named("guard").start().await;
-    let setup = tenants().plugin(&adviser).plugin(&guard);
+    let setup = tenants().plugin_with(&adviser, &json!({ "required": true })).plugin(&guard);
     let advise = json!({ "mode": "advise" });
     let gateway = setup.binding_with("adviser", 10, &advise).binding("guard", 20).start().await;
     let agent = gateway.http(&token("acme"));
