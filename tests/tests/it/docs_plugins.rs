@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
 };
 
@@ -27,8 +27,8 @@ fn cargo() -> String {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let target = profile.parent().unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(&cargo);
+    let cargo = env!("CARGO"); // whole, for the script below stands before it in the path
+    let mut build = Command::new(cargo);
     build.args(["build", "--workspace", "--bin", "hookgate", "--locked", "--quiet", "--message-format=json"]);
     build.arg("--target-dir").arg(target).current_dir(repository::root());
     if profile.ends_with("release") {
@@ -53,12 +53,11 @@ build() {{
 }}
 case "$1" in
     new) '{cargo}' new --quiet --vcs none "$2" ;;
-    run) build program && exec ./program ;;
-    test) build tests --test && exec ./tests ;;
+    run) build program; exec ./program ;;
+    test) build tests --test; exec ./tests ;;
 esac
 "#,
         root = repository::root().display(),
-        cargo = Path::new(&cargo).display(),
         dependencies = dependencies.display(),
         externs = externs.join(" "),
     )
