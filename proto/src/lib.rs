@@ -34,3 +34,11 @@ pub mod gateway {
 
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
+
+/// The contract itself, for other languages: the `.proto` files and buf's settings, each with its path below `proto/`.
+pub const SOURCES: [(&str, &str); 4] = [
+    ("buf.yaml", include_str!("../buf.yaml")),
+    ("hookgate/gateway/v1/gateway.proto", include_str!("../hookgate/gateway/v1/gateway.proto")),
+    ("hookgate/plugin/v1/plugin.proto", include_str!("../hookgate/plugin/v1/plugin.proto")),
+    ("hookgate/types/v1/types.proto", include_str!("../hookgate/types/v1/types.proto")),
+];

@@ -52,3 +52,27 @@ fn generated_code_in_git_equals_what_the_protos_generate() {
          `HOOKGATE_REGENERATE=1 cargo test -p hookgate-proto` and commit the result"
     );
 }
+
+/// Every `.proto` file below `folder`, by its path below `root`.
+fn protos(root: &Path, folder: &Path, found: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the entry is readable").path();
+        if path.is_dir() {
+            protos(root, &path, found);
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
+            let name = path.strip_prefix(root).expect("it lies below").to_str().expect("names are UTF-8");
+            found.insert(name.to_owned(), fs::read_to_string(&path).expect("the file is readable"));
+        }
+    }
+}
+
+#[test]
+fn the_sources_that_are_handed_out_are_all_there_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = BTreeMap::new();
+    protos(root, root, &mut found);
+    let settings = fs::read_to_string(root.join("buf.yaml")).expect("the file is readable");
+    found.insert("buf.yaml".to_owned(), settings);
+    let handed_out = hookgate_proto::SOURCES.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(BTreeMap::from(handed_out), found);
+}

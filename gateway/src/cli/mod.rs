@@ -16,6 +16,7 @@ mod invoked;
 mod output;
 mod plugin;
 mod probe;
+mod proto;
 mod secret;
 mod serve;
 mod shell;
@@ -118,6 +119,9 @@ enum Command {
         #[arg(long)]
         live: bool,
     },
+    /// Hands out the contract, for plugins and agents in languages without an SDK.
+    #[command(subcommand)]
+    Proto(proto::Command),
     /// Prints a script that completes this command line in a shell.
     #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate")]
     Completions {
@@ -147,6 +151,7 @@ impl Cli {
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Token(command) => token::run(command).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
+            Command::Proto(command) => proto::run(&command),
             Command::Completions { shell } => shell::completions(shell),
             Command::Man { folder } => shell::man(&folder),
         }

@@ -23,6 +23,7 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         duration: Duration::from_millis(3),
         queue: Duration::from_millis(1),
         sanitised: 0,
+        would_block: None,
         failed_open: false,
         changed: Vec::new(),
     };

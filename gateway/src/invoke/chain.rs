@@ -24,7 +24,7 @@ use crate::{
     context::CallContext,
     error::{Code, Error},
     routing::{Plan, Step, Subject},
-    step::{Mode, Reason},
+    step::{Mode, Reason, StepOutcome},
     upstream::{Failure, Replied},
 };
 
@@ -257,6 +257,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             | Event::HandedOver
             | Event::CallerGone => None,
         };
+        let cancel = went.said.as_ref().and_then(|said| said.cancel.as_ref());
         self.steps.push(StepReport {
             plugin: Arc::clone(&step.plugin_name),
             binding: Arc::clone(&step.binding),
@@ -267,6 +268,9 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             queue: went.queue,
             changed: went.said.as_ref().map_or_else(Vec::new, |said| said.changed.clone()),
             sanitised: went.said.as_ref().map_or(0, |said| said.sanitised),
+            would_block: cancel
+                .filter(|_| ruling.outcome == StepOutcome::WouldBlock)
+                .map(|cancel| cancel.code.clone()),
             failed_open: ruling.failed_open,
         });
         ruling

@@ -101,6 +101,8 @@ pub struct StepReport {
     pub changed: Vec<&'static str>,
     /// What was wrong with the reply and was left out of it.
     pub sanitised: u32,
+    /// The code of a cancel that the binding does not honour.
+    pub would_block: Option<String>,
     /// Whether a rule that should have been enforced was not.
     pub failed_open: bool,
 }

@@ -38,6 +38,8 @@ struct Step<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
     duration_us: u128,
     queue_us: u128,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -72,6 +74,7 @@ fn step(step: &StepReport) -> Step<'_> {
         mode: step.mode.as_str(),
         outcome: step.outcome.as_str(),
         reason: step.reason.map(crate::step::Reason::as_str),
+        code: step.would_block.as_deref(),
         duration_us: step.duration.as_micros(),
         queue_us: step.queue.as_micros(),
         changed: &step.changed,
@@ -167,8 +170,28 @@ macro_rules! line {
     };
 }
 
+/// A line for each cancel that was not honoured, as observers have it: who tries a rule out looks for one event.
+fn would_block(call: &Call<'_>) {
+    let tenant = call.facts.identity.as_ref().map(|identity| &*identity.tenant);
+    for step in call.end.steps {
+        let Some(code) = &step.would_block else { continue };
+        tracing::info!(
+            event = "decision.would_block",
+            request_id = %call.request_id,
+            tenant,
+            point = call.point.as_str(),
+            plugin = &*step.plugin,
+            binding = &*step.binding,
+            mode = step.mode.as_str(),
+            code,
+            "a plugin that only advises would block"
+        );
+    }
+}
+
 /// Writes the line of `call`, unless it simply continued.
 pub(super) fn write(call: &Call<'_>) {
+    would_block(call);
     if call.is_plain() {
         return;
     }

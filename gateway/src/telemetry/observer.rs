@@ -19,7 +19,7 @@ impl ObserverSink for Telemetry {
         let (point, detail) = (point.as_str(), cut(observed.detail, SENTENCE));
         match (outcome, reason) {
             (StepOutcome::WouldBlock, _) => {
-                tracing::info!(event = "decision.would_block", request_id, %tenant, point, %plugin, %binding, code = detail, "an observer would block");
+                tracing::info!(event = "decision.would_block", request_id, %tenant, point, %plugin, %binding, mode = Mode::Observe.as_str(), code = detail, "an observer would block");
             }
             (StepOutcome::Failed, Some(Reason::Timeout)) => {
                 tracing::warn!(event = "step.timeout", request_id, %tenant, point, %plugin, %binding, detail, "an observer did not answer in time");

@@ -172,12 +172,18 @@ const MISTAKES: &[&[&str]] = &[
     &["token", "mint", "--config", "several.yaml", "--tenant", "acme"],
     &["token", "mint", "--config", "several.yaml", "--tenant", "nobody"],
     &["probe", "--addr", "nonsense"],
+    &["proto"],
+    &["proto", "export"],
+    &["proto", "export", "good.yaml/proto"],
+    &["proto", "export", "other"],
     &["completions", "csh"],
     &["man"],
     &["man", "good.yaml/man"],
 ];
 
 fn files(folder: &Folder) {
+    fs::create_dir(folder.0.path().join("other")).unwrap();
+    folder.write("other/buf.yaml", "version: v1\n");
     let good = smallest();
     folder.write("good.yaml", &good.to_string());
     folder.write("broken.yaml", "auth: {}\nlog: { level: loud }\n");

@@ -200,15 +200,54 @@ async fn an_observers_verdict_and_its_failure_are_lines_of_their_own() {
     assert_eq!(agent.call(POINT, payload()).await.status, 200);
     let line =
         gateway.log().wait_for(|line| line.field("event") == Some(&json!("decision.would_block"))).await;
-    let facts =
-        ["plugin", "tenant", "point", "code"].map(|name| line.field(name).cloned().unwrap_or_default());
-    assert_eq!(facts, [json!("observer"), json!("acme"), json!("before_tool_call"), json!("X")]);
+    assert_eq!(
+        would_block(&line),
+        ["observer", "acme", "before_tool_call", "observe", "X"].map(|fact| json!(fact))
+    );
 
     observer.set(POINT, Act::no_verdict());
     assert_eq!(agent.call(POINT, payload()).await.status, 200);
     let line = gateway.log().wait_for(|line| line.field("event") == Some(&json!("step.failed"))).await;
     assert_eq!((line.level(), line.field("reason")), (Some("WARN"), Some(&json!("bad_reply"))));
     assert!(lines_of_calls(&gateway).is_empty(), "the calls themselves simply continued");
+}
+
+/// What a line of the event `decision.would_block` says.
+fn would_block(line: &Line) -> [Value; 5] {
+    ["plugin", "tenant", "point", "mode", "code"].map(|name| line.field(name).cloned().unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_cancel_that_only_advises_is_the_same_line_as_an_observers_whatever_the_chain_decides() {
+    let adviser = FakePlugin::named("adviser").at(POINT, Act::cancel("X", "would")).start().await;
+    let guard = FakePlugin::named("guard").start().await;
+    let setup = tenants().plugin_with(&adviser, &json!({ "required": true })).plugin(&guard);
+    let advise = json!({ "mode": "advise" });
+    let gateway = setup.binding_with("adviser", 10, &advise).binding("guard", 20).start().await;
+    let agent = gateway.http(&token("acme"));
+    for (act, status) in [(Act::pass(), 200), (Act::cancel("Y", "no"), 403), (Act::no_verdict(), 502)] {
+        guard.set(POINT, act);
+        let answer = agent.call(POINT, payload()).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        let id = json!(answer.header("x-request-id").expect("every answer has it"));
+        let is_it = |line: &Line| {
+            line.field("event") == Some(&json!("decision.would_block"))
+                && line.field("request_id") == Some(&id)
+        };
+        let line = gateway.log().wait_for(is_it).await;
+        assert_eq!(
+            would_block(&line),
+            ["adviser", "acme", "before_tool_call", "advise", "X"].map(|fact| json!(fact))
+        );
+        assert_eq!(line.level(), Some("INFO"));
+        let call = line_of(&gateway, id.as_str().expect("it is text")).await;
+        let step = &golden(&call)["steps"][0];
+        assert_eq!((&step["outcome"], &step["code"]), (&json!("would_block"), &json!("X")), "{}", call.text);
+    }
+    let exit = gateway.stop().await;
+    let lines = exit.log.lines();
+    let told = lines.iter().filter(|line| line.field("event") == Some(&json!("decision.would_block")));
+    assert_eq!(told.count(), 3, "one line each");
 }
 
 #[tokio::test]

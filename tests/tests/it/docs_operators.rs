@@ -1,0 +1,20 @@
+//! The pages for operators: what they show is what is said.
+
+use super::docs_story::Story;
+
+/// From the files of the page.
+#[tokio::test]
+async fn a_rule_is_observed_then_advised_then_enforced_and_taken_back_as_the_page_says() {
+    let printed = Story::of("rolling-out-a-rule.md").await.told().await;
+    for stage in [r#"hookgate_mode="observe""#, r#""outcome":"would_block""#, r#""decision":"block""#] {
+        assert!(printed.contains(stage), "{stage}: {printed}");
+    }
+}
+
+#[tokio::test]
+async fn each_symptom_shows_what_the_page_says() {
+    let printed = Story::of("troubleshooting.md").await.told().await;
+    for symptom in ["PLUGIN_UNAVAILABLE", "TOKEN_INVALID", "exit code 4", "did you mean `priority`?"] {
+        assert!(printed.contains(symptom), "{symptom}: {printed}");
+    }
+}

@@ -1,0 +1,340 @@
+//! A page whose snippets are one story: they are taken out of it, put into a folder and run in order, against the built
+//! gateway.
+//!
+//! A comment `<!-- story: KIND ARGUMENT -->` before a fenced block says what it is:
+//! - `file NAME`, `append NAME`: its text becomes that file, or its end; `change NAME`: a diff of it;
+//! - `run`: commands, none of which may fail;
+//! - `session`: commands after `$ ` and what they print, where white space, times and ids don't count, and `...` stands
+//!   for anything; `session eventually`: what they print follows from something that is still under way;
+//! - `start`: a command that stays; the one before it with the same words is stopped first;
+//! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first; the story
+//!   goes on when it is ready, or with `gateway unready` when it listens; `gateway.log` is its log;
+//! - `installed`: what the test has put there by other means.
+//!
+//! Rust without a comment is a doctest of the SDK. What the page calls /tmp is a folder of the test, and the gateway's
+//! ports are whichever are free.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use hookgate_tests::{
+    gateway::{Gateway, binary},
+    repository,
+};
+use tempfile::TempDir;
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep, timeout},
+};
+
+/// Longest run of a command that ends by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A fenced block and the comment before it.
+struct Block {
+    story: Option<String>,
+    language: String,
+    text: String,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let (mut blocks, mut story, mut open): (Vec<_>, Option<String>, Option<Block>) = (Vec::new(), None, None);
+    for line in page.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => {
+                open =
+                    Some(Block { story: story.take(), language: language.to_owned(), text: String::new() });
+            }
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some(block)) => open = Some(Block { text: block.text + line + "\n", ..block }),
+            (None, None) => {
+                let comment = line.strip_prefix("<!-- story: ").and_then(|rest| rest.strip_suffix(" -->"));
+                story = comment.map(str::to_owned).or(story.filter(|_| line.is_empty()));
+            }
+        }
+    }
+    blocks
+}
+
+/// A story under way.
+pub(crate) struct Story {
+    page: String,
+    /// Where `cd` led.
+    place: PathBuf,
+    environment: BTreeMap<String, String>,
+    started: Vec<(String, Child)>,
+    gateway: Option<Gateway>,
+    folder: TempDir,
+}
+
+impl Story {
+    /// Of a page of docs/, with `hookgate` among the commands.
+    pub(crate) async fn of(page: &str) -> Self {
+        let hookgate = tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "tmp"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(hookgate, folder.path().join("bin/hookgate")).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut environment = BTreeMap::from([
+            ("PATH".to_owned(), format!("{}/bin:{path}", folder.path().display())),
+            ("HOOKGATE__DRAIN__GRACE".to_owned(), "0ms".to_owned()),
+        ]);
+        for port in ["DATA_ADDR", "OPS_ADDR", "ADMIN_ADDR"] {
+            environment.insert(format!("HOOKGATE__SERVER__{port}"), "127.0.0.1:0".to_owned());
+        }
+        let place = folder.path().join("tmp");
+        Story { page: page.to_owned(), place, environment, started: Vec::new(), gateway: None, folder }
+    }
+
+    /// Where the page's /tmp is.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.folder.path().join("tmp")
+    }
+
+    /// Puts a command into the path, a script.
+    pub(crate) fn command(&self, name: &str, script: &str) {
+        let path = self.folder.path().join("bin").join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// Tells it to its end, and gives back what every session printed.
+    pub(crate) async fn told(mut self) -> String {
+        let page = fs::read_to_string(repository::root().join("docs").join(&self.page)).unwrap();
+        let mut printed = String::new();
+        for block in blocks(&page) {
+            let Some(story) = &block.story else {
+                assert!(
+                    block.language.starts_with("rust"),
+                    "{}: no story says what this is:\n{}",
+                    self.page,
+                    block.text
+                );
+                continue;
+            };
+            let (kind, argument) = story.split_once(' ').unwrap_or((story, ""));
+            let text = self.real(&block.text);
+            match kind {
+                "file" => self.write(argument, &visible(&text)),
+                "append" => {
+                    let before = fs::read_to_string(self.place.join(argument)).unwrap();
+                    self.write(argument, &(before + "\n" + &visible(&text)));
+                }
+                "change" => self.change(argument, &text),
+                "run" => drop(self.run(&format!("set -eu\n{text}")).await),
+                "session" => printed += &self.session(&text, argument == "eventually").await,
+                "start" => self.start(text.trim()).await,
+                "gateway" => self.serve(text.trim(), argument == "unready").await,
+                "installed" => {}
+                _ => panic!("{}: `{story}` is no kind of block", self.page),
+            }
+        }
+        printed
+    }
+
+    /// The text with what is true here.
+    fn real(&self, text: &str) -> String {
+        let mut text = text.replace("/tmp/", &format!("{}/", self.place().display()));
+        if let Some(gateway) = &self.gateway {
+            text = text.replace("127.0.0.1:8080", &gateway.data_addr().to_string());
+            text = text.replace("127.0.0.1:9090", &gateway.ops_addr().to_string());
+            let admin = gateway.admin_addr().map(|address| address.to_string());
+            text = text.replace("127.0.0.1:9091", admin.as_deref().unwrap_or("127.0.0.1:9091"));
+        }
+        text
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.place.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Replaces the lines with `-` by those with `+`; each hunk stands in the file once.
+    fn change(&self, name: &str, diff: &str) {
+        let mut text = fs::read_to_string(self.place.join(name)).unwrap();
+        let with = |sign: char| -> String {
+            let kept = diff.lines().filter(|line| line.starts_with(sign) || line.starts_with(' '));
+            kept.flat_map(|line| [&line[1..], "\n"]).collect()
+        };
+        assert_eq!(text.matches(&with('-')).count(), 1, "{}: {name} has no such lines:\n{diff}", self.page);
+        text = text.replace(&with('-'), &with('+'));
+        self.write(name, &text);
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).current_dir(&self.place).envs(&self.environment);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs a script, and keeps its folder and what it exported.
+    async fn output(&mut self, script: &str) -> Output {
+        let state = self.folder.path().join("state");
+        let script = format!("trap '{{ pwd; env -0; }} > {}' EXIT\n{script}", state.display());
+        let output = timeout(PATIENCE, self.shell(&script).output()).await;
+        let output = output.unwrap_or_else(|_| panic!("{}: does not end:\n{script}", self.page)).unwrap();
+        let state = fs::read_to_string(state).unwrap();
+        let (place, environment) = state.split_once('\n').unwrap();
+        self.place = place.into();
+        let variables = environment.split('\0').filter_map(|variable| variable.split_once('='));
+        self.environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        output
+    }
+
+    async fn run(&mut self, script: &str) -> String {
+        let output = self.output(script).await;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let all = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{}: {script}\nends with {}:\n{all}", self.page, output.status);
+        all
+    }
+
+    async fn session(&mut self, text: &str, eventually: bool) -> String {
+        let mut printed = String::new();
+        for (command, expected) in commands(text) {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                if let Some(gateway) = &self.gateway {
+                    fs::write(self.place().join("gateway.log"), gateway.log().to_string()).unwrap();
+                }
+                let output = self.output(&format!("{{ {command}\n}} 2>&1")).await;
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                if is_like(&said, &expected) {
+                    printed += &said;
+                    break;
+                }
+                let said = said.replace(&self.place().display().to_string(), "/tmp");
+                let log = self.gateway.as_ref().map(|gateway| gateway.log().to_string()).unwrap_or_default();
+                assert!(
+                    eventually && Instant::now() < until,
+                    "{}: it says\n$ {command}\n{said}\nand should\n{expected}\n{log}",
+                    self.page
+                );
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        printed
+    }
+
+    async fn start(&mut self, command: &str) {
+        if let Some(at) = self.started.iter().position(|(started, _)| started == command) {
+            let (_, mut before) = self.started.remove(at);
+            let id = before.id().expect("it runs still").to_string();
+            self.run(&format!("kill -TERM {id}")).await;
+            let ended = timeout(PATIENCE, before.wait()).await.expect("it ends on SIGTERM").unwrap();
+            assert!(ended.success(), "{}: {command} ended with {ended}", self.page);
+        }
+        let child = self.shell(&format!("exec {command}")).stdout(Stdio::null()).spawn().unwrap();
+        self.started.push((command.to_owned(), child));
+    }
+
+    async fn serve(&mut self, command: &str, unready: bool) {
+        assert!(command.starts_with("hookgate serve --config hookgate.yaml"), "{}: {command}", self.page);
+        if let Some(before) = self.gateway.take() {
+            before.stop().await;
+        }
+        let file = fs::read_to_string(self.place.join("hookgate.yaml")).unwrap();
+        let mut setup = hookgate_tests::gateway::Setup::file(&file);
+        for (name, value) in self.environment.iter().filter(|(name, _)| *name != "PATH") {
+            setup = setup.environment(name, value);
+        }
+        self.gateway = Some(if unready { setup.start_unready().await } else { setup.start().await });
+    }
+}
+
+/// What a reader sees of Rust code: the lines that only a doctest needs stay away.
+fn visible(text: &str) -> String {
+    text.lines()
+        .filter(|line| !line.starts_with("# ") && *line != "#")
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+/// Each command of a session, with its further lines, and what it prints.
+fn commands(text: &str) -> Vec<(String, String)> {
+    let mut commands: Vec<(String, String)> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines() {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push((command.to_owned(), String::new())),
+            (None, Some((command, _))) if goes_on => *command = format!("{command}\n{line}"),
+            (None, Some((_, printed))) => *printed = format!("{printed}{line}\n"),
+            (None, None) => panic!("a session begins with a command:\n{text}"),
+        }
+        goes_on = line.ends_with('\\') && commands.last().is_some_and(|(_, printed)| printed.is_empty());
+    }
+    commands
+}
+
+/// Whether `said` is what is `expected`, where white space, times and ids don't count and `...` is anything.
+fn is_like(said: &str, expected: &str) -> bool {
+    let (said, expected) = (masked(said), masked(expected));
+    let pieces: Vec<_> = expected.split("...").collect();
+    let mut rest = said.as_str();
+    for (index, piece) in pieces.iter().enumerate() {
+        let is_last = index + 1 == pieces.len();
+        let at = match (index, is_last) {
+            (0, _) => rest.starts_with(piece).then_some(0),
+            (_, true) => rest.ends_with(piece).then(|| rest.len() - piece.len()),
+            _ => rest.find(piece),
+        };
+        let Some(at) = at else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.is_empty()
+}
+
+/// Without white space, and with `#` for what differs from run to run: times after their names, ids and digests.
+fn masked(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut masked = String::new();
+    for word in text.split_whitespace().flat_map(|word| word.split_inclusive(|c| !is_part(c))) {
+        let bare = word.trim_end_matches(|c| !is_part(c));
+        let is_id = bare.len() >= 32 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        masked = masked + if is_id { "#" } else { bare } + &word[bare.len()..];
+    }
+    for (name, ends) in [("_us\":", ",}"), ("_ms\":", ",}"), ("\"timestamp\":\"", "\""), (";dur=", ",")] {
+        let parts: Vec<_> = masked.split(name).map(str::to_owned).collect();
+        let rest = parts[1..].iter().map(|part| {
+            let end = part.find(|c| ends.contains(c)).unwrap_or(part.len());
+            format!("{name}#{}", &part[end..])
+        });
+        masked = parts[0].clone() + &rest.collect::<String>();
+    }
+    masked
+}
+
+#[test]
+fn what_is_said_is_compared_but_for_times_ids_and_white_space() {
+    assert!(is_like(r#"{"duration_us":12,"a": 1}"#, "{\"duration_us\":7,\n \"a\":1}"));
+    assert!(is_like("Compiling\nrunning 2 tests\nok", "...\nrunning 2 tests\n...\nok"));
+    assert!(!is_like("403", "503"));
+    assert!(!is_like("running 2 tests\nfailed", "running 2 tests\nok"));
+    assert!(!is_like("a b", "a"), "nothing more is said");
+    let (one, other) = ("01a2009b-31f2-7aaf-a41e-73eaecd7f2df", "01a20064-c50f-7668-8681-b8de0ff9493a");
+    assert!(is_like(&format!("\"{one}\","), &format!("\"{other}\",")));
+    assert!(!is_like("TOOL_NOT_ALLOWED", "QUOTA_EXCEEDED"));
+    assert_eq!(
+        commands("$ a \\\n  b\nprinted\n$ c\n"),
+        [("a \\\n  b".into(), "printed\n".into()), ("c".into(), String::new())]
+    );
+}
+
+/// The path of a library as the workspace has built it, for a crate that is built outside of it.
+pub(crate) fn library(artifacts: &str, name: &str) -> PathBuf {
+    let of_it = artifacts.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut files =
+        of_it.filter(|line| line["reason"] == "compiler-artifact" && line["target"]["name"] == name);
+    let file = files.next().unwrap_or_else(|| panic!("{name} is built")).clone();
+    assert!(files.next().is_none(), "{name} is built once");
+    Path::new(file["filenames"][0].as_str().expect("a path is text")).to_owned()
+}
