@@ -17,4 +17,5 @@ pub mod ops;
 mod rewound;
 mod sending;
 pub mod server;
+pub mod whoami;
 pub mod wire;
