@@ -39,6 +39,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Response
 where
     P: ExtensionPoint,
+    P::Payload: wire::Changes,
     P::Request: wire::Request,
     P::Response: wire::Answer,
 {

@@ -37,6 +37,7 @@ mod edge_loop;
 mod edge_probes;
 mod edge_requests;
 mod edge_support;
+mod edge_trace;
 mod edge_whoami;
 mod failure_matrix;
 mod failure_matrix_cells;
