@@ -5,23 +5,32 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+mod ask;
+mod call;
 mod config;
 mod demo;
+mod difference;
 mod errors;
 mod output;
+mod paint;
+mod payload;
 mod plugin;
 mod probe;
 mod serve;
 mod shell;
 mod token;
+mod whoami;
 
 use output::Output;
+
+use crate::config::Span;
 
 /// Plugin gateway for AI agents.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
-                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 4 a required plugin is missing.")]
+                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 3 a block or a plugin's \
+                  cancel, 4 no decision, or a required plugin is missing.")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -70,6 +79,29 @@ enum Command {
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand)]
     Token(token::Command),
+    /// Asks a gateway what it makes of a token: tenant, operator, scopes, expiry, and the steps its calls pass.
+    #[command(
+        after_help = "Example: hookgate whoami --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
+                            Exit codes: 0 shown, 1 the token is refused or no gateway answers, 2 wrong usage."
+    )]
+    Whoami {
+        /// Waits so long for the answer; 1ms to 60s.
+        #[arg(long, default_value = "15s", value_parser = ask::patience)]
+        timeout: Span,
+        /// The form of the answer; json is the answer as it came.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+        #[command(flatten)]
+        gateway: ask::Gateway,
+    },
+    /// Calls a gateway at one extension point, as an agent does, and shows the decision.
+    ///
+    /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
+    #[command(
+        after_help = "Example: hookgate call before_tool_call --tool fs.read --args '{\"path\": \"/etc/hosts\"}'\n\n\
+                            Exit codes: 0 continue, 2 wrong usage, 3 block, 4 no decision: an error, or no answer."
+    )]
+    Call(Box<call::Call>),
     /// Asks a gateway whether it is ready, for containers without a shell.
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
@@ -109,6 +141,8 @@ impl Cli {
             Command::Config(command) => config::run(command),
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Token(command) => token::run(command).await,
+            Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
+            Command::Call(call) => call::run(&call).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Completions { shell } => shell::completions(shell),
             Command::Man { folder } => shell::man(&folder),
@@ -146,6 +180,11 @@ impl Exit {
 
     /// 4: a required plugin is missing.
     pub fn plugin_missing(message: impl Into<String>) -> Self {
+        Exit { code: 4, message: Some(message.into()) }
+    }
+
+    /// 4: nobody said yes or no.
+    fn no_decision(message: impl Into<String>) -> Self {
         Exit { code: 4, message: Some(message.into()) }
     }
 

@@ -28,6 +28,7 @@ mod units;
 mod validate;
 
 pub use auth::*;
+pub(crate) use check::endpoint_flaw;
 pub use effective::{Effective, Shown};
 pub use load::{Loaded, load};
 pub use model::*;

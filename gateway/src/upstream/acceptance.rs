@@ -180,7 +180,8 @@ pub(super) fn judge(
 
 /// Name, version and protocol.
 fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result<semver::Version, Refused> {
-    if described.name != registered.name {
+    // Registered under no name, which no configuration can do, it may have any: it is being tried out.
+    if described.name != registered.name && !registered.name.is_empty() {
         let (named, name) = (codec::shown(&described.name), &registered.name);
         return Err(Refused::new(
             Refusal::NameMismatch,

@@ -17,6 +17,7 @@ use super::{
     problem::Problem,
 };
 
+pub(crate) use plugins::endpoint_flaw;
 use plugins::is_loopback;
 
 /// Everything that is wrong with `draft`.
