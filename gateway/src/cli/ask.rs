@@ -213,6 +213,12 @@ impl Answer {
     pub(super) fn error(&self) -> String {
         let text = |value: &Value| printable(value.as_str().unwrap_or_default());
         let name = text(&self.body["code"]);
+        if name.is_empty() {
+            return format!(
+                "the answer ({}) holds neither a decision nor an error: it is no gateway's",
+                self.status
+            );
+        }
         let code = Code::ALL.iter().find(|code| code.as_str() == name);
         let who = code.map_or("gateway", |code| code.party().as_str());
         let mut said = format!("{name} (the {who} failed): {}", text(&self.body["detail"]));

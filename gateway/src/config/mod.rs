@@ -28,7 +28,7 @@ mod units;
 mod validate;
 
 pub use auth::*;
-pub(crate) use check::endpoint_flaw;
+pub(crate) use check::{endpoint_flaw, is_name};
 pub use effective::{Effective, Shown};
 pub use load::{Loaded, load};
 pub use model::*;

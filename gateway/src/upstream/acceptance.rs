@@ -157,7 +157,10 @@ pub(super) fn judge(
         config_schema: schema("config_schema", &described.config_schema)?,
         tenant_config_schema: schema("tenant_config_schema", &described.tenant_config_schema)?,
     };
-    let name = registered.name.as_str().into();
+    let name = match registered.name.as_str() {
+        "" => codec::shown(&described.name).into(),
+        name => name.into(),
+    };
     let capabilities = shape.capabilities.iter().cloned().collect();
     let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
         // The very same, so that nothing is made anew for it.

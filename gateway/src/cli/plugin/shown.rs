@@ -18,7 +18,7 @@ use crate::{
     point::Point,
     routing::{Access, Manifest, SideEffects},
     step::Reason,
-    upstream::{Failure, Status},
+    upstream::{Failure, Refusal, State, Status},
 };
 
 #[derive(Serialize)]
@@ -93,8 +93,19 @@ impl Failed {
     /// The handshake came to no good end.
     pub(super) fn handshake(status: &Status) -> Self {
         let (state, reason, detail) = (status.state, status.why.as_str(), printable(&status.detail));
-        let sentence = format!("the plugin is {state}: {reason}: {detail}");
+        let remedy = match status.state {
+            State::Refused => "", // its sentence says what to mend
+            _ => "\n  = see whether the plugin runs and serves at that address, and its log",
+        };
+        let sentence = format!("the plugin is {state}: {reason}: {detail}{remedy}");
         Failed { reason, detail, code: None, sentence }
+    }
+
+    /// No configuration could register it.
+    pub(super) fn misnamed(name: &str) -> Self {
+        let rule = "a name is a letter and up to 63 letters, digits, `_` and `-`";
+        let detail = format!("the plugin calls itself `{}`, which is no name: {rule}", printable(name));
+        Failed { reason: Refusal::NameMismatch.as_str(), code: None, sentence: detail.clone(), detail }
     }
 
     /// The plugin is well and has nothing to say at `point`.

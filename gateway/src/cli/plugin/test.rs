@@ -19,7 +19,7 @@ use crate::{
         output::{Output, printable},
         payload::{self, Context, Payload},
     },
-    config::{self, Capability, ClientTls, Object, Span, endpoint_flaw, resolve_references},
+    config::{self, Capability, ClientTls, Object, Span, endpoint_flaw, is_name, resolve_references},
     context::{CallContext, Identity},
     digest::digest,
     ingress::wire,
@@ -45,11 +45,11 @@ pub(in crate::cli) struct Test {
     #[arg(value_parser = payload::points())]
     point: Point,
     /// The plugin-level config, as `plugins[].config` has it, references included.
-    #[arg(long, value_name = "FILE|JSON", value_parser = document)]
-    config: Option<Object>,
+    #[arg(long, value_name = "FILE|JSON")]
+    config: Option<String>,
     /// The tenant-level config, as `bindings[].config` has it.
-    #[arg(long, value_name = "FILE|JSON", value_parser = document)]
-    tenant_config: Option<Object>,
+    #[arg(long, value_name = "FILE|JSON")]
+    tenant_config: Option<String>,
     /// The tenant that the call is for.
     #[arg(long, default_value = "test")]
     tenant: String,
@@ -91,19 +91,22 @@ struct Tls {
     spiffe_id: Option<String>,
 }
 
-/// Reads an object of JSON, or a file of JSON or YAML. No message shows a value: it may be a secret.
-fn document(text: &str) -> Result<Object, String> {
+/// Reads an object of JSON, or a file of JSON or YAML; none: an empty one. By hand and not by clap, which shows what it
+/// refuses: a value may be a secret.
+fn document(flag: &str, text: Option<&String>) -> Result<Object, String> {
+    let Some(text) = text else { return Ok(Object::new()) };
     if text.trim_start().starts_with('{') {
-        return object("it", text);
+        return object(flag, text);
     }
     let read = std::fs::read_to_string(Path::new(text));
-    let file = read.map_err(|error| format!("the file can't be read: {error}; JSON begins with {{"))?;
+    let file =
+        read.map_err(|error| format!("the file of {flag} can't be read: {error}; JSON begins with {{"))?;
     if file.trim_start().starts_with('{') {
-        return object("the file", &file);
+        return object(&format!("the file of {flag}"), &file);
     }
     let place = |error: serde_saphyr::Error| {
         let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
-        format!("the file is no YAML with one object{line}")
+        format!("the file of {flag} is no YAML with one object{line}")
     };
     serde_saphyr::from_str(&file).map_err(place)
 }
@@ -119,7 +122,7 @@ impl Test {
         let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
         let mut plugin: config::Plugin =
             serde_json::from_value(written).map_err(|error| error.to_string())?;
-        plugin.config = self.config.clone().unwrap_or_default();
+        plugin.config = document("--config", self.config.as_ref())?;
         plugin.grants =
             vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
         plugin.limits.timeout = self.timeout;
@@ -164,15 +167,16 @@ where
         Err(wrong) => return Exit::usage(wrong),
     };
     let made = test.plugin().and_then(|plugin| {
+        let tenant_config = document("--tenant-config", test.tenant_config.as_ref())?;
         let limits = config::Limits::default();
         let resolve = |config: &_| resolve_references(config, app::environment());
         let observers = config::Observers::default();
         let shared = Shared::new("hookgate-plugin-test", Telemetry::unseen(), limits, observers, resolve);
         let client = PluginClient::new(&plugin, &shared, None);
         let client = client.map_err(|error| error.trim_start_matches("plugin ``: ").to_owned())?;
-        Ok((client, shared))
+        Ok((client, shared, Value::Object(tenant_config)))
     });
-    let (client, shared) = match made {
+    let (client, shared, tenant_config) = match made {
         Ok(made) => made,
         Err(wrong) => return Exit::usage(wrong),
     };
@@ -182,7 +186,7 @@ where
     let status = settled(&client, &shared).await;
     let mut report = Report::new(&test.endpoint, status.manifest.as_deref(), began.elapsed());
     let call = match (&status.manifest, status.state) {
-        (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &request).await,
+        (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &tenant_config, &request).await,
         _ => Err(Failed::handshake(&status)),
     };
     client.shutdown(SHUTDOWN).await;
@@ -210,16 +214,19 @@ async fn call<P: ExtensionPoint>(
     test: &Test,
     client: &PluginClient,
     manifest: &Manifest,
+    tenant_config: &Value,
     request: &payload::Request,
 ) -> Result<Called, Failed>
 where
     P::Request: wire::Request,
     P::Payload: wire::Changes,
 {
+    if !is_name(&manifest.name) {
+        return Err(Failed::misnamed(&manifest.name));
+    }
     let Some(offer) = manifest.offers(P::POINT) else { return Err(Failed::not_offered(P::POINT, manifest)) };
-    let tenant_config = Value::Object(test.tenant_config.clone().unwrap_or_default());
     if let Some(schema) = &manifest.tenant_config_schema
-        && let Err(error) = schema.validate(&tenant_config)
+        && let Err(error) = schema.validate(tenant_config)
     {
         return Err(Failed::tenant_config(&format!("{} at `{}`", error.masked(), error.instance_path())));
     }
@@ -245,7 +252,7 @@ where
         context: Some(context.for_plugins()),
         config_digest: String::new(), // the client knows it
         tenant_config: tenant_config.to_string().into(),
-        tenant_config_digest: digest(&tenant_config),
+        tenant_config_digest: digest(tenant_config),
         chain_result: None,
     };
     let began = Instant::now();
