@@ -18,6 +18,8 @@ use crate::{config::Span, error::Code};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
+/// How much longer than the caller is patient it waits for an answer, which says where the time went.
+const GRACE: Duration = Duration::from_secs(1);
 const DEFAULT_ADDR: &str = "http://127.0.0.1:8080";
 /// Most that is read of a token's or a CA's file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -64,14 +66,14 @@ pub(super) struct Answer {
 }
 
 impl Gateway {
-    /// A client that waits `patience` for each answer. Goes straight to the gateway: no proxy, no redirect.
+    /// A client that waits `patience` for each answer, and tells the gateway where it asks for a decision. Goes straight to the gateway: no proxy, no redirect.
     ///
     /// # Errors
     /// What was typed wrongly, in one sentence.
     pub(super) fn asker(&self, patience: Span) -> Result<Asker, String> {
         let base = self.base()?;
         let token = self.token()?;
-        let mut client = Client::builder().no_proxy().redirect(Policy::none()).timeout(patience.0);
+        let mut client = Client::builder().no_proxy().redirect(Policy::none()).timeout(patience.0 + GRACE);
         if let Some(path) = &self.ca {
             let shown = printable(&path.display().to_string());
             let pem = read(path).map_err(|error| format!("--ca `{shown}` can't be read: {error}"))?;

@@ -85,7 +85,7 @@ enum Command {
                             Exit codes: 0 shown, 1 the token is refused or no gateway answers, 2 wrong usage."
     )]
     Whoami {
-        /// Waits so long for the answer; 1ms to 60s.
+        /// Time for the answer; 1ms to 60s.
         #[arg(long, default_value = "15s", value_parser = ask::patience)]
         timeout: Span,
         /// The form of the answer; json is the answer as it came.

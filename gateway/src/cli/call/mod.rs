@@ -23,7 +23,7 @@ pub(super) struct Call {
     /// Shows what each step changed.
     #[arg(long)]
     trace: bool,
-    /// Waits so long for the answer, and says so to the gateway; 1ms to 60s.
+    /// Time for the answer, which the gateway is told; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = ask::patience)]
     timeout: Span,
     /// The form of the answer; json is the answer as it came.
