@@ -276,9 +276,21 @@ pub(super) struct Context {
     /// The run of the agent.
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
+    /// The run that started this one.
+    #[arg(long, value_name = "ID")]
+    parent_run_id: Option<String>,
+    /// How deep the run is nested among runs.
+    #[arg(long, value_name = "NUMBER")]
+    depth: Option<u32>,
     /// The agent.
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
+    /// The agent with its ancestors.
+    #[arg(long, value_name = "PATH")]
+    agent_path: Option<String>,
+    /// The project.
+    #[arg(long, value_name = "ID")]
+    project_id: Option<String>,
     /// The end user.
     #[arg(long, value_name = "ID")]
     user_id: Option<String>,
@@ -310,7 +322,11 @@ impl Context {
         ObjectWriter::object(&mut out, |object| {
             object.optional("session_id", self.session_id.as_ref());
             object.optional("run_id", self.run_id.as_ref());
+            object.optional("parent_run_id", self.parent_run_id.as_ref());
+            object.optional("depth", self.depth.map(u64::from).as_ref());
             object.optional("agent_id", self.agent_id.as_ref());
+            object.optional("agent_path", self.agent_path.as_ref());
+            object.optional("project_id", self.project_id.as_ref());
             object.optional("user_id", self.user_id.as_ref());
             object.optional("provider", self.provider.as_ref());
             object.optional("model", self.model.as_ref());

@@ -38,7 +38,7 @@ pub(super) struct Call {
 }
 
 /// The path of a point: its name with hyphens.
-fn path(point: Point) -> String {
+pub(super) fn path(point: Point) -> String {
     format!("/v1/{}", point.as_str().replace('_', "-"))
 }
 
