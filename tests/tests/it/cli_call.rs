@@ -72,7 +72,7 @@ async fn a_decision_is_told_by_exit_code_and_in_words() {
 #[tokio::test]
 async fn what_is_typed_reaches_the_plugin_at_every_point() {
     let (guard, gateway) = gateway().await;
-    let label = ["--label", "env=prod", "--agent-id", "coder", "--session-id", "s-1", "--model", "m"];
+    let label = ["--label", "env=prod", "--agent-id", "coder", "--depth", "2", "--project-id", "p"];
     let cases: [(&[&str], Value); 4] = [
         (
             &["before_llm_request", "--text", "hi \"there\"", "--messages", "[{}]", "--extra", r#"{"k":1}"#],
@@ -103,10 +103,8 @@ async fn what_is_typed_reaches_the_plugin_at_every_point() {
         assert_eq!((ran.code, &ran.json()["payload"]), (Some(0), &payload), "{ran:?}");
         let context = guard.seen().pop().unwrap().call.context.unwrap();
         assert_eq!(context.labels.get("env").map(String::as_str), Some("prod"));
-        assert_eq!(
-            (context.agent_id.as_deref(), context.session_id.as_deref()),
-            (Some("coder"), Some("s-1"))
-        );
+        assert_eq!((context.agent_id.as_deref(), context.depth), (Some("coder"), Some(2)));
+        assert_eq!(context.project_id.as_deref(), Some("p"));
     }
     // The whole payload, from a pipe and from a file.
     let whole = format!(r#"{{"tool_name":"piped","args":{ARGS}}}"#);
