@@ -37,6 +37,8 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// Calls through gateways so far, this one not counted (`hookgate-depth`); 0 to 3.
     pub depth: u32,
+    /// Whether the answer says what each step changed.
+    pub trace: bool,
 }
 
 impl CallContext {

@@ -130,6 +130,16 @@ impl Verified {
     /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
     pub fn invoker(&self) -> Result<&Arc<Identity>, Refusal> {
         self.require(Scope::Invoke)?;
+        self.caller()
+    }
+
+    /// Its `exp`, in seconds since 1970.
+    pub fn expires(&self) -> u64 {
+        self.validity.expires
+    }
+
+    /// Who calls at the data port, whatever for: TOKEN_INVALID without a tenant.
+    pub fn caller(&self) -> Result<&Arc<Identity>, Refusal> {
         self.identity.as_ref().ok_or_else(|| {
             Refusal::new(Reason::Claims, "The token must name a tenant to call an extension point")
         })

@@ -5,15 +5,20 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
 
+mod ask;
+mod call;
 mod config;
 mod demo;
 mod dev;
+mod difference;
 mod errors;
 mod explain;
 mod http;
 mod init;
 mod invoked;
 mod output;
+mod paint;
+mod payload;
 mod plugin;
 mod probe;
 mod proto;
@@ -21,15 +26,17 @@ mod secret;
 mod serve;
 mod shell;
 mod token;
+mod whoami;
 
-use crate::config::Problems;
+use crate::config::{Problems, Span};
 use output::Output;
 
 /// Plugin gateway for AI agents.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
-                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 4 a required plugin is missing.")]
+                  Exit codes: 0 ok, 1 failure, 2 bad configuration or usage, 3 a block or a plugin's \
+                  cancel, 4 no decision, or a required plugin is missing.")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -106,6 +113,29 @@ enum Command {
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand)]
     Token(token::Command),
+    /// Asks a gateway what it makes of a token: tenant, operator, scopes, expiry, and the steps its calls pass.
+    #[command(
+        after_help = "Example: hookgate whoami --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
+                            Exit codes: 0 shown, 1 the token is refused or no gateway answers, 2 wrong usage."
+    )]
+    Whoami {
+        /// Time for the answer; 1ms to 60s.
+        #[arg(long, default_value = "15s", value_parser = ask::patience)]
+        timeout: Span,
+        /// The form of the answer; json is the answer as it came.
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+        #[command(flatten)]
+        gateway: ask::Gateway,
+    },
+    /// Calls a gateway at one extension point, as an agent does, and shows the decision.
+    ///
+    /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
+    #[command(
+        after_help = "Example: hookgate call before_tool_call --tool fs.read --args '{\"path\": \"/etc/hosts\"}'\n\n\
+                            Exit codes: 0 continue, 2 wrong usage, 3 block, 4 no decision: an error, or no answer."
+    )]
+    Call(Box<call::Call>),
     /// Asks a gateway whether it is ready, for containers without a shell.
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
@@ -150,6 +180,8 @@ impl Cli {
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Token(command) => token::run(command).await,
+            Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
+            Command::Call(call) => call::run(&call).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Proto(command) => proto::run(&command),
             Command::Completions { shell } => shell::completions(shell),
@@ -205,6 +237,11 @@ impl Exit {
     /// A sentence, behind the name of who says it.
     fn said(code: u8, message: String) -> Self {
         Exit { code, message: Some(format!("hookgate: {message}")) }
+    }
+
+    /// 4: nobody said yes or no.
+    fn no_decision(message: impl Into<String>) -> Self {
+        Exit::said(4, message.into())
     }
 
     /// Prints what went wrong, and gives back the exit code.

@@ -31,6 +31,7 @@ mod unreadable;
 mod validate;
 
 pub use auth::*;
+pub(crate) use check::{endpoint_flaw, is_name};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub use load::{Loaded, from_text, load};

@@ -23,12 +23,12 @@ use super::{
     arrival::Arrival,
     call::Finished,
     sending,
-    wire::{Answer, Problem, encode, encode_block},
+    wire::{Answer, Changes, Problem, changes, encode, encode_block},
 };
 use crate::{
     config::Detail,
     error::{Code, Error},
-    invoke::{Block, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
+    invoke::{Block, Change, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
     step::{Reason, StepOutcome},
 };
 
@@ -89,6 +89,7 @@ fn fixed_status(code: &str) -> Option<u16> {
 /// The HTTP answer to a call.
 pub fn http<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body>
 where
+    P::Payload: Changes,
     P::Response: Answer,
 {
     let headers = common_headers(&finished);
@@ -168,7 +169,10 @@ fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body>
 }
 
 /// The gRPC answer to a call.
-pub fn grpc<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body> {
+pub fn grpc<P: ExtensionPoint>(finished: Finished<P>) -> Response<Body>
+where
+    P::Payload: Changes,
+{
     let headers = common_headers(&finished);
     let request_id = finished.arrival.request_id.to_string();
     let detail = finished.detail;
@@ -253,8 +257,17 @@ fn parts<P: ExtensionPoint>(
     block: Option<wire::Block>,
     detail: Detail,
     request_id: String,
-) -> ResponseParts<P::Payload> {
+) -> ResponseParts<P::Payload>
+where
+    P::Payload: Changes,
+{
     let full = detail == Detail::Full;
+    let mut steps: Vec<_> = ended.steps.iter().filter(|_| full).map(step_message).collect();
+    for Change { step, before, after } in ended.changes {
+        if let Some(step) = steps.get_mut(step) {
+            step.changes = changes(&*before, &*after);
+        }
+    }
     let notices = ended.notices.into_iter().filter(|remark| full || !remark.by_gateway);
     let notices = notices.map(|remark| wire::PluginNotice {
         plugin: full.then(|| remark.plugin.to_string()),
@@ -268,7 +281,7 @@ fn parts<P: ExtensionPoint>(
         modified: ended.modified,
         block,
         notices: notices.collect(),
-        steps: if full { ended.steps.iter().map(step_message).collect() } else { Vec::new() },
+        steps,
         plan_digest: ended.plan_digest.to_string(),
         revision: ended.revision,
         request_id,
@@ -294,6 +307,7 @@ fn step_message(step: &StepReport) -> wire::Step {
         outcome: outcome_message(step.outcome).into(),
         reason: step.reason.map_or(wire::StepReason::Unspecified, reason_message).into(),
         duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
+        changes: Bytes::new(),
     }
 }
 

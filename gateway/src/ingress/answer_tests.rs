@@ -33,6 +33,7 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         modified: false,
         notices: Vec::new(),
         steps: vec![report],
+        changes: Vec::new(),
         plan_digest: "0".into(),
         revision: 1,
     };

@@ -196,7 +196,9 @@ impl Gateway {
         facts.call_id = subject.call_id.map(str::to_owned);
         facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), table.revision()));
         let Facts { ctx, broken_off, .. } = facts;
-        let ctx = ctx.insert(context(arrival, said, identity, parts.context)?);
+        // With less detail steps are left out, so that nothing is kept for them.
+        let trace = parts.trace && tenant.detail == Detail::Full;
+        let ctx = ctx.insert(CallContext { trace, ..context(arrival, said, identity, parts.context)? });
         let expected = parts.expect_plan_digest;
         invoker.run::<P>(tenant, ctx, payload, expected.as_deref(), broken_off).await
     }
@@ -248,5 +250,6 @@ fn context(
         received: arrival.received,
         deadline: said.deadline,
         depth: said.depth,
+        trace: false,
     })
 }

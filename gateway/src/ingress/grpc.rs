@@ -17,6 +17,7 @@ use super::{
     arrival::Arrival,
     body::too_large,
     call::{Codec, Gateway},
+    wire,
 };
 use crate::{
     error::{Code, Error},
@@ -56,7 +57,10 @@ impl GrpcEdge {
         }
     }
 
-    async fn unary<P: ExtensionPoint>(&self, request: Request<Body>) -> Response<Body> {
+    async fn unary<P: ExtensionPoint>(&self, request: Request<Body>) -> Response<Body>
+    where
+        P::Payload: wire::Changes,
+    {
         let (head, body) = request.into_parts();
         let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
         if head.method != Method::POST {

@@ -1,4 +1,4 @@
-//! The HTTP side of the data port: a path per extension point, JSON in and out.
+//! The HTTP side of the data port: a path per extension point, JSON in and out, and [`whoami`].
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
-    routing::post,
+    routing::{any, post},
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -16,20 +16,21 @@ use super::{
     answer,
     arrival::Arrival,
     call::{Codec, Gateway},
-    wire,
+    whoami, wire,
 };
 use crate::{
     error::{Code, Error},
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
 };
 
-/// The routes of the four points; everything else is a problem document too.
+/// The routes of the four points and of [`whoami`]; everything else is a problem document too.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/v1/before-llm-request", post(call::<BeforeLlmRequest>))
         .route("/v1/before-tool-call", post(call::<BeforeToolCall>))
         .route("/v1/after-tool-result", post(call::<AfterToolResult>))
         .route("/v1/before-response", post(call::<BeforeResponse>))
+        .route(whoami::PATH, any(whoami::answer))
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .with_state(gateway)
@@ -38,6 +39,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Response
 where
     P: ExtensionPoint,
+    P::Payload: wire::Changes,
     P::Request: wire::Request,
     P::Response: wire::Answer,
 {
@@ -79,7 +81,7 @@ async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
     let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
-                  /v1/after-tool-result and /v1/before-response";
+                  /v1/after-tool-result and /v1/before-response; /v1/whoami says what a token is";
     refuse(&gateway, &Error::new(Code::NotFound, detail))
 }
 

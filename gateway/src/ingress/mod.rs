@@ -18,4 +18,5 @@ pub mod ops;
 mod rewound;
 mod sending;
 pub mod server;
+pub mod whoami;
 pub mod wire;

@@ -14,7 +14,7 @@ use hookgate_proto::{
 use tokio::time::Instant;
 
 use super::{
-    Block, Decided, Ended, ExtensionPoint, Remark, StepReport,
+    Block, Change, Decided, Ended, ExtensionPoint, Remark, StepReport,
     before::{Before, before, handed_over},
     budget::Budget,
     decide::{Event, Next, Ruling, decide},
@@ -60,6 +60,8 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     payload: Arc<P::Payload>,
     notices: Vec<Remark>,
     steps: Vec<StepReport>,
+    /// What the steps changed, where the caller asked.
+    changes: Vec<Change<P>>,
     /// Observers met so far, with the payload as it stood at their place.
     observers: Vec<(&'a Step, Arc<P::Payload>)>,
     /// How the chain ended; none while it runs.
@@ -124,6 +126,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             original,
             notices: Vec::new(),
             steps: Vec::with_capacity(plan.steps.len()),
+            changes: Vec::new(),
             observers: Vec::new(),
             end: None,
             asked: None,
@@ -148,6 +151,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             modified: !Arc::ptr_eq(&self.payload, &self.original),
             notices: std::mem::take(&mut self.notices),
             steps: std::mem::take(&mut self.steps),
+            changes: std::mem::take(&mut self.changes),
             plan_digest: Arc::clone(&self.plan.digest),
             revision,
         }
@@ -294,11 +298,14 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         *self.broken_off = std::mem::take(&mut self.steps);
     }
 
-    /// Takes over what a plugin said: its payload and its notices.
+    /// Takes over what a plugin said, once its step is reported: its payload and its notices.
     fn absorb(&mut self, step: &Step, said: Option<Said<P>>) {
         let Some(said) = said else { return };
-        if let Some(payload) = said.payload {
-            self.payload = payload;
+        if let Some(after) = said.payload {
+            let before = std::mem::replace(&mut self.payload, Arc::clone(&after));
+            if self.ctx.trace {
+                self.changes.push(Change { step: self.steps.len() - 1, before, after });
+            }
         }
         let plugin = &step.plugin_name;
         self.notices.extend(said.notices.into_iter().map(|notice| Remark {

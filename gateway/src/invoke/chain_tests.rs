@@ -165,6 +165,7 @@ fn context() -> CallContext {
         received: Instant::now(),
         deadline: None,
         depth: 0,
+        trace: false,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct RequestParts<Payload> {
     pub payload: Option<Payload>,
     /// The chain the agent expects.
     pub expect_plan_digest: Option<String>,
+    /// Whether the agent asks what each step changed.
+    pub trace: bool,
 }
 
 /// A plugin's reply, taken apart.
@@ -162,6 +164,7 @@ macro_rules! extension_point {
                     context: request.context.unwrap_or_default(),
                     payload: request.payload,
                     expect_plan_digest: request.expect_plan_digest,
+                    trace: request.trace,
                 }
             }
 

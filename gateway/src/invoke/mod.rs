@@ -38,7 +38,7 @@ pub use extension::{
     RequestParts, ResponseParts, Subject, Verdict,
 };
 pub use observe::{Observed, ObserverSink};
-pub use outcome::{Block, Decided, Ended, Remark, StepReport};
+pub use outcome::{Block, Change, Decided, Ended, Remark, StepReport};
 pub use reply::ReplyLimits;
 
 /// A routing table with the plugins that its steps name by index.

@@ -23,10 +23,22 @@ pub struct Ended<P: ExtensionPoint> {
     pub notices: Vec<Remark>,
     /// What happened, in the order of the chain.
     pub steps: Vec<StepReport>,
+    /// What the steps changed, in the order of the chain; empty unless the caller asked.
+    pub changes: Vec<Change<P>>,
     /// Digest of the chain that ran.
     pub plan_digest: Arc<str>,
     /// Revision of the routing that was in force.
     pub revision: u64,
+}
+
+/// The payload round one step that patched it.
+pub struct Change<P: ExtensionPoint> {
+    /// The step, by its place in [`Ended::steps`].
+    pub step: usize,
+    /// The payload as it came to the step.
+    pub before: Arc<P::Payload>,
+    /// The payload as the step left it.
+    pub after: Arc<P::Payload>,
 }
 
 /// What a chain decided. A block is not an error.

@@ -175,7 +175,7 @@ fn a_request_needs_a_payload_and_its_context_is_checked_with_it() {
     let request = gateway::BeforeToolCallRequest {
         context: Some(RequestContext { run_id: Some("a\nb".into()), ..Default::default() }),
         payload: Some(tool_call("[")),
-        expect_plan_digest: None,
+        ..Default::default()
     };
     let found: Vec<_> = request.violations("").into_iter().map(|violation| violation.pointer).collect();
     assert_eq!(found, ["/context/run_id", "/payload/args/0"]);

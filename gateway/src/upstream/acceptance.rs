@@ -157,7 +157,10 @@ pub(super) fn judge(
         config_schema: schema("config_schema", &described.config_schema)?,
         tenant_config_schema: schema("tenant_config_schema", &described.tenant_config_schema)?,
     };
-    let name = registered.name.as_str().into();
+    let name = match registered.name.as_str() {
+        "" => codec::shown(&described.name).into(),
+        name => name.into(),
+    };
     let capabilities = shape.capabilities.iter().cloned().collect();
     let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
         // The very same, so that nothing is made anew for it.
@@ -180,7 +183,8 @@ pub(super) fn judge(
 
 /// Name, version and protocol.
 fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result<semver::Version, Refused> {
-    if described.name != registered.name {
+    // Registered under no name, which no configuration can do, it may have any: it is being tried out.
+    if described.name != registered.name && !registered.name.is_empty() {
         let (named, name) = (codec::shown(&described.name), &registered.name);
         return Err(Refused::new(
             Refusal::NameMismatch,

@@ -99,6 +99,10 @@ pub struct Step {
     /// Time spent in it, in microseconds; 0 for observers and steps that were not called.
     #[prost(uint64, tag = "5")]
     pub duration_us: u64,
+    /// JSON object, only where the request asked for it (`trace`) and the step changed the payload: the members that it
+    /// changed, as over HTTP, with the values that it left in them; an emptied list is `\[\]`.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub changes: ::prost::bytes::Bytes,
 }
 /// A call before a model is asked.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -114,6 +118,9 @@ pub struct BeforeLlmRequestRequest {
     /// The chain that an earlier answer named: another one by now is refused as PLAN_CHANGED.
     #[prost(string, optional, tag = "3")]
     pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether each step of the answer says what it changed; nothing does with `answer.detail: minimal`.
+    #[prost(bool, tag = "4")]
+    pub trace: bool,
 }
 /// The answer at `before_llm_request`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -160,6 +167,9 @@ pub struct BeforeToolCallRequest {
     /// The chain that an earlier answer named: another one by now is refused as PLAN_CHANGED.
     #[prost(string, optional, tag = "3")]
     pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether each step of the answer says what it changed; nothing does with `answer.detail: minimal`.
+    #[prost(bool, tag = "4")]
+    pub trace: bool,
 }
 /// The answer at `before_tool_call`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -204,6 +214,9 @@ pub struct AfterToolResultRequest {
     /// The chain that an earlier answer named: another one by now is refused as PLAN_CHANGED.
     #[prost(string, optional, tag = "3")]
     pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether each step of the answer says what it changed; nothing does with `answer.detail: minimal`.
+    #[prost(bool, tag = "4")]
+    pub trace: bool,
 }
 /// The answer at `after_tool_result`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -248,6 +261,9 @@ pub struct BeforeResponseRequest {
     /// The chain that an earlier answer named: another one by now is refused as PLAN_CHANGED.
     #[prost(string, optional, tag = "3")]
     pub expect_plan_digest: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether each step of the answer says what it changed; nothing does with `answer.detail: minimal`.
+    #[prost(bool, tag = "4")]
+    pub trace: bool,
 }
 /// The answer at `before_response`.
 #[derive(Clone, PartialEq, ::prost::Message)]

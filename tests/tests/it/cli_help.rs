@@ -176,6 +176,26 @@ const MISTAKES: &[&[&str]] = &[
     &["proto", "export"],
     &["proto", "export", "good.yaml/proto"],
     &["proto", "export", "other"],
+    &["whoami"],
+    &["whoami", "--token-file", "missing.txt"],
+    &["whoami", "--token-file", "good.yaml"],
+    &["whoami", "--token-file", "token.txt", "--addr", "localhost:8080"],
+    &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
+    &["call"],
+    &["call", "before_tool_cal"],
+    &["call", "before_tool_call", "--tool", "t"],
+    &["call", "before_tool_call", "--tool", "t", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
+    &["call", "before_tool_call", "--args", "{}"],
+    &["call", "before_tool_call", "--tool", "t", "--args", "{\"a\":nul}"],
+    &["call", "before_tool_call", "--tool", "t", "--content", "hi"],
+    &["call", "before_tool_call", "--tool", "t", "--payload", "payload.json"],
+    &["call", "before_tool_call", "--payload", "good.yaml", "--token-file", "token.txt"],
+    &["call", "before_response"],
+    &["plugin", "test", "tenant-auth", "before_tool_call", "--tool", "t"],
+    &["plugin", "test", "unix:///nowhere.sock", "before_tool_call"],
+    &["plugin", "test", "unix:///nowhere.sock", "before_tool_call", "--tool", "t"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "missing.yaml"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t"],
     &["completions", "csh"],
     &["man"],
     &["man", "good.yaml/man"],
@@ -186,6 +206,7 @@ fn files(folder: &Folder) {
     folder.write("other/buf.yaml", "version: v1\n");
     let good = smallest();
     folder.write("good.yaml", &good.to_string());
+    folder.write("token.txt", "a.b.c\n");
     folder.write("broken.yaml", "auth: {}\nlog: { level: loud }\n");
     let mut public = good.clone();
     let issuer = &mut public["auth"]["issuers"][0];

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::script::{Answer, Call, Fields, Verdict, Via};
+pub(super) use crate::cli::call::path;
 use crate::point::Point;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,11 +126,6 @@ impl Caller {
         };
         Ok(answer.unwrap_or_else(not_so))
     }
-}
-
-/// The path of a point: its name with hyphens.
-pub(super) fn path(point: Point) -> String {
-    format!("/v1/{}", point.as_str().replace('_', "-"))
 }
 
 /// The request's body, its JSON as it stands in the script.

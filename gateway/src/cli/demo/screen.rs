@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     time::Duration,
 };
 
@@ -10,30 +10,20 @@ use super::{
     caller::Told,
     script::{Call, Verdict, Via},
 };
+use crate::cli::paint::{Paint, Style};
 
 /// Where the payload stands under a call.
 const INDENT: usize = 9;
 /// Longest value that is shown whole, in characters.
 const VALUE: usize = 80;
 
-#[derive(Clone, Copy)]
-enum Style {
-    Bold,
-    Dim,
-    Green,
-    Red,
-    Yellow,
-}
-
 pub(super) struct Screen {
-    coloured: bool,
+    paint: Paint,
 }
 
 impl Screen {
-    /// Standard output, in colours when it is a terminal and `NO_COLOR` (no-color.org) is not set.
     pub(super) fn new() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Screen { coloured: io::stdout().is_terminal() && !refused }
+        Screen { paint: Paint::of_stdout() }
     }
 
     pub(super) fn line(&self, text: impl Display) {
@@ -111,14 +101,7 @@ impl Screen {
     }
 
     fn styled(&self, style: Style, text: &str) -> String {
-        let code = match style {
-            Style::Bold => 1,
-            Style::Dim => 2,
-            Style::Green => 32,
-            Style::Red => 31,
-            Style::Yellow => 33,
-        };
-        if self.coloured && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        self.paint.styled(style, text)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Judge, Verdict};
+use super::{Judge, Verdict, bare};
 use crate::{
     auth::{Inspected, Reason},
     cli::{
@@ -100,12 +100,6 @@ pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> E
     let report = Report::new(&judge, inspected, data.into(), admin.into());
     let exit = if report.accepted { Exit::ok() } else { Exit::failure(report.refusal()) };
     output::data(output, &report, || table(&report), exit)
-}
-
-/// The token of a text, which may be a whole header of a request.
-fn bare(text: &str) -> &str {
-    let prefixes = ["Authorization:", "authorization:", "Bearer ", "bearer "];
-    prefixes.iter().fold(text.trim(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text).trim())
 }
 
 /// The token itself, or what stands on standard input.

@@ -88,6 +88,12 @@ pub(super) async fn run(command: Command) -> Exit {
     }
 }
 
+/// The token of a text, which may be a whole header of a request.
+pub(super) fn bare(text: &str) -> &str {
+    let prefixes = ["Authorization:", "authorization:", "Bearer ", "bearer "];
+    prefixes.iter().fold(text.trim(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text).trim())
+}
+
 /// Those parts of a gateway that look at tokens.
 struct Judge {
     config: Config,

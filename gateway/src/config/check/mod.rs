@@ -17,6 +17,7 @@ use super::{
     problem::Problem,
 };
 
+pub(crate) use plugins::endpoint_flaw;
 use plugins::is_loopback;
 
 /// Everything that is wrong with `draft`.
@@ -99,7 +100,7 @@ impl<'d> Check<'d> {
 }
 
 /// `[A-Za-z][A-Za-z0-9_-]{0,63}`
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')

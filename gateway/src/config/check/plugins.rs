@@ -150,6 +150,21 @@ fn is_block_code(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))
 }
 
+/// What is wrong with where a plugin is that stands in no file: its address, or that secrets would go there in plaintext.
+pub(crate) fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
+    plugin.addresses().find_map(|endpoint| match Endpoint::of(endpoint, plugin.tls.is_some()) {
+        Ok(Endpoint::Private) => None,
+        Ok(Endpoint::Remote) => (!plugin.allow_plaintext && reference::holds_references(&plugin.config)).then(|| {
+            "the config holds references, which would go over the network in plaintext: use `https://`, a Unix \
+             socket or a loopback address"
+                .to_owned()
+        }),
+        Err(message) => Some(format!(
+            "{message}: write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`"
+        )),
+    })
+}
+
 /// Where an endpoint leads, as far as secrets are concerned.
 enum Endpoint {
     /// A Unix socket, loopback, or TLS.

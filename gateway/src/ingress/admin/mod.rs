@@ -87,7 +87,7 @@ impl Admin {
     /// The token comes first: without one, nobody learns which paths there are.
     async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
         let turned_away = |refusal: Refusal| {
-            self.gateway.telemetry.turned_away(arrival.request_id, &refusal);
+            self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
             Error::from(refusal)
         };
         let in_force = self.gateway.in_force();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
 
-use super::writer::{ObjectWriter, Put};
+use super::writer::{Changes, ObjectWriter, Put};
 use crate::error::Violation;
 
 /// An answer that carries a decision.
@@ -47,6 +47,13 @@ pub fn encode_block<A: Answer>(problem: &Problem<'_>, answer: &A) -> Bytes {
         answer.members(object);
     });
     out.into()
+}
+
+/// The object of the members in which `after` differs from `before`; empty when there are none.
+pub fn changes<M: Changes>(before: &M, after: &M) -> Bytes {
+    let mut out = Vec::new();
+    ObjectWriter::object(&mut out, |object| after.put_changes(before, object));
+    if out == b"{}" { Bytes::new() } else { out.into() }
 }
 
 /// The members of `application/problem+json` (RFC 9457).
@@ -138,6 +145,7 @@ impl Put for gateway::Step {
             object.optional("outcome", name_of(self.outcome().as_str_name(), "STEP_OUTCOME_").as_ref());
             object.optional("reason", name_of(self.reason().as_str_name(), "STEP_REASON_").as_ref());
             object.member("duration_us", &self.duration_us);
+            object.json("changes", &self.changes);
         });
     }
 }

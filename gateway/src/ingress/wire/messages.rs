@@ -8,12 +8,12 @@ use hookgate_proto::{
 
 use super::{
     value::{Field, Message, Parse, Value},
-    writer::{ObjectWriter, Put, PutField},
+    writer::{Changes, ObjectWriter, Put, PutField},
 };
 use crate::payload::Findings;
 
 /// `members!(read Type { a, b = json })`: `null` leaves `a` absent and is a value of `b`. `read write` makes
-/// the same table serve answers too.
+/// the same table serve answers too, whole and by what changed.
 macro_rules! members {
     (read write $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
         members!(read $type { $($member $(= $json)?),+ });
@@ -23,6 +23,14 @@ macro_rules! members {
                 ObjectWriter::object(out, |object| {
                     $(self.$member.put_field(stringify!($member), object);)+
                 });
+            }
+        }
+
+        impl Changes for $type {
+            fn put_changes(&self, before: &Self, object: &mut ObjectWriter<'_>) {
+                $(if self.$member != before.$member {
+                    self.$member.put_changed(stringify!($member), object);
+                })+
             }
         }
     };
@@ -47,10 +55,10 @@ macro_rules! members {
     (@null_is_a_value) => { false };
 }
 
-members!(read gateway::BeforeLlmRequestRequest { context, payload, expect_plan_digest });
-members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_digest });
-members!(read gateway::AfterToolResultRequest { context, payload, expect_plan_digest });
-members!(read gateway::BeforeResponseRequest { context, payload, expect_plan_digest });
+members!(read gateway::BeforeLlmRequestRequest { context, payload, expect_plan_digest, trace });
+members!(read gateway::BeforeToolCallRequest { context, payload, expect_plan_digest, trace });
+members!(read gateway::AfterToolResultRequest { context, payload, expect_plan_digest, trace });
+members!(read gateway::BeforeResponseRequest { context, payload, expect_plan_digest, trace });
 
 members!(read gateway::RequestContext {
     session_id, run_id, parent_run_id, depth, agent_id, agent_path, project_id, user_id, provider, model, labels,

@@ -14,5 +14,5 @@ mod value;
 mod writer;
 
 pub use decode::{Request, decode};
-pub use encode::{Answer, Problem, encode, encode_block};
-pub use writer::{ObjectWriter, Put};
+pub use encode::{Answer, Problem, changes, encode, encode_block};
+pub use writer::{Changes, ObjectWriter, Put};

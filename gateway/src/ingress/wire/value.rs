@@ -172,6 +172,12 @@ impl Field for String {
     }
 }
 
+impl Field for bool {
+    fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
+        *self = bool::parse(value, findings).unwrap_or_default();
+    }
+}
+
 impl Field for u64 {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
         *self = u64::parse(value, findings).unwrap_or_default();

@@ -99,9 +99,20 @@ impl<T: Put> Put for [T] {
     }
 }
 
+/// A message of which what changed can be written.
+pub trait Changes {
+    /// Writes the members that differ from those of `before`, as they are now.
+    fn put_changes(&self, before: &Self, object: &mut ObjectWriter<'_>);
+}
+
 /// A payload's field as a member: left out when absent. Text that is not optional is always written.
 pub(super) trait PutField {
     fn put_field(&self, name: &str, object: &mut ObjectWriter<'_>);
+
+    /// The same for a field that changed: one that is empty now is no news when it is left out.
+    fn put_changed(&self, name: &str, object: &mut ObjectWriter<'_>) {
+        self.put_field(name, object);
+    }
 }
 
 impl PutField for String {
@@ -133,5 +144,9 @@ impl<T: Put> PutField for Vec<T> {
         if !self.is_empty() {
             object.member(name, self.as_slice());
         }
+    }
+
+    fn put_changed(&self, name: &str, object: &mut ObjectWriter<'_>) {
+        object.member(name, self.as_slice());
     }
 }

@@ -121,6 +121,7 @@ fn context(question: &Question) -> CallContext {
         received,
         deadline: question.call.timeout_ms.map(|millis| received + Duration::from_millis(millis)),
         depth: 0,
+        trace: false,
     };
     ctx.request.agent_id.clone_from(&question.call.agent);
     ctx.request.model.clone_from(&question.call.model);

@@ -80,6 +80,7 @@ pub struct Agent {
     on_no_decision: [OnNoDecision; Point::ALL.len()],
     context: RequestContext,
     plan: Option<String>,
+    trace: bool,
     forwarded: Forwarded,
 }
 
@@ -106,6 +107,7 @@ impl Agent {
             on_no_decision: Default::default(),
             context: RequestContext::default(),
             plan: None,
+            trace: false,
             forwarded: Forwarded::default(),
         })
     }
@@ -128,6 +130,14 @@ impl Agent {
     #[must_use]
     pub fn with_plan(mut self, plan_digest: impl Into<String>) -> Self {
         self.plan = Some(plan_digest.into());
+        self
+    }
+
+    /// Asks what each step changes: `answered.steps[].changes`, empty where the gateway keeps its steps to itself. For
+    /// looking into a chain; answers grow with it.
+    #[must_use]
+    pub fn with_trace(mut self) -> Self {
+        self.trace = true;
         self
     }
 
@@ -217,7 +227,8 @@ impl Agent {
         if left.is_zero() {
             return Err(overdue());
         }
-        let mut request = Request::new(W::request(self.context.clone(), payload, self.plan.clone()));
+        let mut request =
+            Request::new(W::request(self.context.clone(), payload, self.plan.clone(), self.trace));
         request.set_timeout(left);
         request.metadata_mut().insert("authorization", self.token.header());
         self.forwarded.add_to(request.metadata_mut());

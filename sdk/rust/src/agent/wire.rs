@@ -29,7 +29,12 @@ pub(super) trait AgentPoint {
     type Request: Send;
     type Response;
 
-    fn request(context: RequestContext, payload: Self::Payload, plan: Option<String>) -> Self::Request;
+    fn request(
+        context: RequestContext,
+        payload: Self::Payload,
+        plan: Option<String>,
+        trace: bool,
+    ) -> Self::Request;
 
     fn send(
         client: ExtensionPointServiceClient<Channel>,
@@ -55,8 +60,10 @@ macro_rules! agent_point {
                 context: RequestContext,
                 payload: Self::Payload,
                 plan: Option<String>,
+                trace: bool,
             ) -> Self::Request {
-                wire::$request { context: Some(context), payload: Some(payload), expect_plan_digest: plan }
+                let context = Some(context);
+                wire::$request { context, payload: Some(payload), expect_plan_digest: plan, trace }
             }
 
             async fn send(

@@ -44,6 +44,7 @@ fn full() -> gateway::BeforeToolCallResponse {
             outcome: gateway::StepOutcome::FailedOpen.into(),
             reason: gateway::StepReason::Timeout.into(),
             duration_us: 12,
+            changes: r#"{"args":{"z":9007199254740993,"a":null}}"#.into(),
         }],
         plan_digest: "d".into(),
         revision: 9_007_199_254_740_993,
@@ -65,7 +66,7 @@ fn an_answer_has_the_members_of_the_contract_in_its_order() {
             r#""block":{"plugin":"tenant-auth","binding":"floor","code":"TOOL_NOT_ALLOWED","message":"no","#,
             r#""retry_after_ms":18446744073709551615,"scope":"run"},"#,
             r#""notices":[{"plugin":"p","kind":"warn","code":"C","message":"m","details":{"used":1}}],"#,
-            r#""steps":[{"plugin":"p","binding":"b","outcome":"failed_open","reason":"timeout","duration_us":12}],"#,
+            r#""steps":[{"plugin":"p","binding":"b","outcome":"failed_open","reason":"timeout","duration_us":12,"changes":{"args":{"z":9007199254740993,"a":null}}}],"#,
             r#""plan_digest":"d","revision":9007199254740993,"request_id":"r"}"#,
         )
     );

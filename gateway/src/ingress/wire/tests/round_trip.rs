@@ -273,17 +273,19 @@ macro_rules! round_trips {
             $(
                 #[test]
                 fn $name(
-                    (expected, text) in (context(), $payload(), optional(text())).prop_flat_map(
-                        |(context, payload, digest)| {
+                    (expected, text) in (context(), $payload(), optional(text()), any::<bool>()).prop_flat_map(
+                        |(context, payload, digest, trace)| {
                             let expected = gateway::$request {
                                 context: context.0,
                                 payload: Some(payload.0),
                                 expect_plan_digest: digest.0,
+                                trace,
                             };
                             let members = vec![
                                 ("context", context.1),
                                 ("payload", Some(payload.1)),
                                 ("expect_plan_digest", digest.1),
+                                ("trace", trace.then(|| "true".to_owned())),
                             ];
                             (Just(expected), object_of(members))
                         },

@@ -1,9 +1,12 @@
-//! `hookgate plugin run`: the reference plugins, each as a process of its own.
+//! `hookgate plugin`: runs the reference plugins, each as a process of its own, and tries plugins out.
 
 use clap::{Subcommand, ValueEnum};
 
 use super::Exit;
 use crate::{config::Log, telemetry};
+
+mod shown;
+mod test;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -23,6 +26,17 @@ pub(super) enum Command {
         #[arg(long, value_name = "ADDR")]
         listen: String,
     },
+    /// Tries a plugin out without a gateway: shakes hands, makes one call, lets go.
+    ///
+    /// What a gateway checks is checked here, with the same code: manifest, configuration, reply, patch. Every
+    /// capability that the plugin asks for is granted.
+    #[command(
+        after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool \
+                            fs.read --tenant-config '{\"allowed_tools\": [\"fs.*\"]}'\n\n\
+                            Exit codes: 0 the plugin continues, 1 the handshake or the call failed, 2 wrong usage, 3 \
+                            it cancels."
+    )]
+    Test(Box<test::Test>),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -33,7 +47,11 @@ pub(super) enum Name {
     AuditLog,
 }
 
-pub(super) async fn run(Command::Run { name, listen }: Command) -> Exit {
+pub(super) async fn run(command: Command) -> Exit {
+    let (name, listen) = match command {
+        Command::Run { name, listen } => (name, listen),
+        Command::Test(test) => return test::run(&test).await,
+    };
     telemetry::start_log(&Log::default());
     let served = match name {
         Name::TenantAuth => hookgate_tenant_auth::serve(&listen).await,

@@ -1,0 +1,70 @@
+//! `hookgate call POINT`: one call as an agent makes it, and what the gateway answered.
+
+use clap::Args;
+use http::Method;
+
+use super::{
+    Exit,
+    ask::{self, Gateway},
+    output::Output,
+    paint::Paint,
+    payload::{self, Context, Payload},
+};
+use crate::{config::Span, point::Point};
+
+mod shown;
+
+/// What is called, with what, and as whom.
+#[derive(Debug, Args)]
+pub(super) struct Call {
+    /// Where.
+    #[arg(value_parser = payload::points())]
+    point: Point,
+    /// Shows what each step changed.
+    #[arg(long)]
+    trace: bool,
+    /// Time for the answer, which the gateway is told; 1ms to 60s.
+    #[arg(long, default_value = "15s", value_parser = ask::patience)]
+    timeout: Span,
+    /// The form of the answer; json is the answer as it came.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    gateway: Gateway,
+    #[command(flatten)]
+    payload: Payload,
+    #[command(flatten)]
+    context: Context,
+}
+
+/// The path of a point: its name with hyphens.
+pub(super) fn path(point: Point) -> String {
+    format!("/v1/{}", point.as_str().replace('_', "-"))
+}
+
+pub(super) async fn run(call: &Call) -> Exit {
+    let request = payload::request(call.point, &call.payload, &call.context, call.trace);
+    let asked = request.and_then(|request| Ok((request, call.gateway.asker(call.timeout)?)));
+    let (request, asker) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => return Exit::usage(wrong),
+    };
+    let answer = match asker.ask(Method::POST, &path(call.point), Some(request.body.clone())).await {
+        Ok(answer) => answer,
+        Err(unanswered) => return Exit::no_decision(format!("no decision: {unanswered}")),
+    };
+    let exit = match answer.decision.as_deref() {
+        Some("continue") => Exit::ok(),
+        Some("block") => Exit::told(3),
+        _ => {
+            let exit = Exit::no_decision(format!("no decision: {}", answer.error()));
+            return if call.output == Output::Table {
+                exit
+            } else {
+                answer.print(call.output, String::new, exit)
+            };
+        }
+    };
+    let table = || shown::table(&answer, &request.payload, call.trace, &Paint::of_stdout());
+    answer.print(call.output, table, exit)
+}

@@ -1,0 +1,151 @@
+//! A decision as a person reads it: what it is, the payload to go on with, and what the plugins did.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::cli::{
+    ask::Answer,
+    difference::Members,
+    output::{columns, printable},
+    paint::{Paint, Style},
+};
+
+/// Those members of an answer that are shown.
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    #[serde(default)]
+    modified: bool,
+    block: Option<Block>,
+    #[serde(default)]
+    notices: Vec<Notice>,
+    #[serde(default, borrow)]
+    steps: Vec<Step<'a>>,
+    #[serde(default)]
+    request_id: String,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    plugin: Option<String>,
+    binding: Option<String>,
+    code: String,
+    message: String,
+    retry_after_ms: Option<u64>,
+    scope: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Notice {
+    plugin: Option<String>,
+    kind: Option<String>,
+    code: Option<String>,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Step<'a> {
+    plugin: String,
+    binding: String,
+    outcome: String,
+    reason: Option<String>,
+    duration_us: u64,
+    #[serde(borrow)]
+    changes: Option<&'a RawValue>,
+}
+
+/// The answer to a call with the payload `sent`; `trace` shows what each step changed.
+pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) -> String {
+    let said: Said<'_> = match serde_json::from_str(&answer.text) {
+        Ok(said) => said,
+        Err(_) => return format!("{}\n", printable(&answer.text)), // a gateway of another version
+    };
+    let mut text = decision(&said, paint);
+    if let Some(payload) = said.payload {
+        text += &format!("\npayload\n{}", Members::of(payload.get()).lines());
+    }
+    if !said.notices.is_empty() {
+        text += &format!("\n{}", notices(&said.notices));
+    }
+    if !said.steps.is_empty() {
+        text += &format!("\n{}", steps(&said.steps));
+    }
+    if trace {
+        text += &format!("\n{}", traced(&said.steps, sent, paint));
+    }
+    text
+}
+
+fn decision(said: &Said<'_>, paint: &Paint) -> String {
+    let Some(block) = &said.block else {
+        let changed = if said.modified { "the payload was changed" } else { "the payload is as it was sent" };
+        return format!(
+            "{}  {changed}  ({})\n",
+            paint.styled(Style::Green, "CONTINUE"),
+            printable(&said.request_id)
+        );
+    };
+    let (code, message) = (printable(&block.code), printable(&block.message));
+    let mut facts = Vec::new();
+    facts.extend(block.plugin.as_ref().map(|plugin| format!("by {}", printable(plugin))));
+    facts.extend(block.binding.as_ref().map(|binding| format!("binding {}", printable(binding))));
+    facts.extend(block.scope.as_ref().map(|scope| format!("scope {}", printable(scope))));
+    facts.extend(block.retry_after_ms.map(|millis| format!("ask again after {millis} ms")));
+    let verdict = paint.styled(Style::Red, "BLOCK");
+    format!("{verdict}  {code}: {message}  ({})\n{}\n", printable(&said.request_id), facts.join(", "))
+}
+
+fn notices(notices: &[Notice]) -> String {
+    let mut rows = vec![["NOTICE", "PLUGIN", "CODE", "MESSAGE"].map(str::to_owned)];
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    rows.extend(notices.iter().map(|notice| {
+        [text(&notice.kind), text(&notice.plugin), text(&notice.code), notice.message.clone()]
+    }));
+    columns(&rows)
+}
+
+fn steps(steps: &[Step<'_>]) -> String {
+    let mut rows = vec![["STEP", "PLUGIN", "BINDING", "OUTCOME", "REASON", "TIME"].map(str::to_owned)];
+    rows.extend(steps.iter().enumerate().map(|(at, step)| {
+        let reason = step.reason.clone().unwrap_or_default();
+        let place = (at + 1).to_string();
+        [
+            place,
+            step.plugin.clone(),
+            step.binding.clone(),
+            step.outcome.clone(),
+            reason,
+            millis(step.duration_us),
+        ]
+    }));
+    columns(&rows)
+}
+
+/// Microseconds as milliseconds; nothing for a step that was not called.
+fn millis(micros: u64) -> String {
+    if micros == 0 { String::new() } else { format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100) }
+}
+
+fn traced(steps: &[Step<'_>], sent: &[u8], paint: &Paint) -> String {
+    if steps.is_empty() {
+        return "trace: the answer tells no steps, because there are none or by `answer.detail: minimal`\n"
+            .into();
+    }
+    let mut payload = Members::of(&String::from_utf8_lossy(sent));
+    let mut text = String::from("trace\n");
+    for (at, step) in steps.iter().enumerate() {
+        let place = printable(&format!("  {} {}", at + 1, step.binding));
+        match step.changes {
+            Some(changes) => {
+                text += &format!(
+                    "{}\n{}",
+                    paint.styled(Style::Bold, &place),
+                    payload.change(changes.get(), paint)
+                );
+            }
+            None => text += &format!("{place}  {}\n", paint.styled(Style::Dim, "changed nothing")),
+        }
+    }
+    text
+}
