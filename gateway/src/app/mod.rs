@@ -17,6 +17,7 @@ use crate::{
         answer::BlockStatuses,
         call::{Gateway, Limits},
         ops::Readiness,
+        overview::Overview,
         server,
     },
     invoke::{Invoker, ReplyLimits, Routes},
@@ -178,10 +179,13 @@ impl App {
         // Among the connections itself: as long as it accepts, nobody is let go of.
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
         connections.spawn(serving);
-        let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
+        let plugins = Registered::all(&self.config, &self.clients);
+        let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness), plugins);
+        let overview = Arc::new(overview);
+        let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         match admin {
-            Some(listener) => self.serve_admin(listener, &readiness, lifecycle.to_the_end()),
+            Some(listener) => self.serve_admin(listener, overview, lifecycle.to_the_end()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let admin_addr = admin_addr.map(tracing::field::display);
@@ -197,10 +201,8 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
-    fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, drain: server::Drain) {
-        let plugins = Registered::all(&self.config, &self.clients);
-        let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness), plugins);
-        let edge = AdminEdge(Arc::new(admin));
+    fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, drain: server::Drain) {
+        let edge = AdminEdge(Arc::new(Admin::new(overview)));
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
 }

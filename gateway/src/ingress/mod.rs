@@ -14,6 +14,8 @@ pub mod grpc;
 pub mod http;
 mod linger;
 pub mod ops;
+pub mod overview;
+mod page;
 mod rewound;
 mod sending;
 pub mod server;

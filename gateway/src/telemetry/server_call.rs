@@ -19,9 +19,14 @@ use super::{
 use crate::error::grpc_name;
 use std::sync::Arc;
 
-/// Paths of the extension points over HTTP.
-const ROUTES: [&str; 4] =
-    ["/v1/before-llm-request", "/v1/before-tool-call", "/v1/after-tool-result", "/v1/before-response"];
+/// Paths of the data port over HTTP.
+const ROUTES: [&str; 5] = [
+    "/v1/before-llm-request",
+    "/v1/before-tool-call",
+    "/v1/after-tool-result",
+    "/v1/before-response",
+    "/openapi.json",
+];
 
 /// Methods of the extension points over gRPC, in full.
 const METHODS: [&str; 4] = [

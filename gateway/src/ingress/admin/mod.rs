@@ -9,24 +9,22 @@
 mod plan;
 mod plugin;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use tokio::time::Instant;
 
 pub use self::plugin::Registered;
-use super::{answer, arrival::Arrival, call::Gateway, ops::Readiness};
+use super::{answer, arrival::Arrival, overview::Overview};
 use crate::{
     auth::{Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
     point::Point,
     routing::TenantRoute,
-    upstream::State,
 };
 
 /// What every path begins with.
@@ -38,10 +36,7 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// What the admin port shows.
 pub struct Admin {
-    gateway: Arc<Gateway>,
-    readiness: Arc<Readiness>,
-    plugins: Vec<Registered>,
-    started: Instant,
+    overview: Arc<Overview>,
 }
 
 /// What a path stands for.
@@ -53,10 +48,9 @@ enum Shown<'a> {
 }
 
 impl Admin {
-    /// The port of `gateway`, whose plugins are `plugins` in the order of the configuration. It counts from now how long
-    /// it is up.
-    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>, plugins: Vec<Registered>) -> Self {
-        Admin { gateway, readiness, plugins, started: Instant::now() }
+    /// The port that shows what `overview` looks at, and its plugins one by one.
+    pub fn new(overview: Arc<Overview>) -> Self {
+        Admin { overview }
     }
 
     /// Answers one request.
@@ -80,10 +74,10 @@ impl Admin {
     /// The token comes first: without one, nobody learns which paths there are.
     async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
         let turned_away = |refusal: Refusal| {
-            self.gateway.telemetry.turned_away(arrival.request_id, &refusal);
+            self.overview.gateway.telemetry.turned_away(arrival.request_id, &refusal);
             Error::from(refusal)
         };
-        let verified = self.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
+        let verified = self.overview.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
         let verified = verified.map_err(turned_away)?;
         let reader = verified.reader().map_err(turned_away)?;
         let shown = self.find(head.uri.path(), reader.map(|tenant| &**tenant)).ok_or_else(nothing)?;
@@ -91,14 +85,15 @@ impl Admin {
             return Err(Error::new(Code::MethodNotAllowed, "This path takes GET"));
         }
         match shown {
-            Shown::Status => Ok(json(&self.status())),
+            Shown::Status => Ok(json(&self.overview.status())),
             Shown::Plugins => {
-                let plugins: Vec<_> = self.plugins.iter().map(|plugin| self.plugin(plugin)).collect();
+                let plugins: Vec<_> =
+                    self.overview.plugins.iter().map(|plugin| self.plugin(plugin)).collect();
                 Ok(json(&Plugins { plugins }))
             }
             Shown::Plugin(plugin) => Ok(json(&self.plugin(plugin))),
             Shown::Plan(tenant) => {
-                let routes = self.gateway.invoker.routes();
+                let routes = self.overview.gateway.invoker.routes();
                 match routes.table.tenant(&tenant) {
                     TenantRoute::Known(plans) => {
                         Ok(json(&plan::view(&tenant, routes.table.revision(), plans, point(&head.uri)?)))
@@ -124,64 +119,20 @@ impl Admin {
             (["status"], None) => Some(Shown::Status),
             (["plugins"], None) => Some(Shown::Plugins),
             (["plugins", name], None) => {
-                self.plugins.iter().find(|plugin| plugin.name() == *name).map(Shown::Plugin)
+                self.overview.plugins.iter().find(|plugin| plugin.name() == *name).map(Shown::Plugin)
             }
             _ => None,
         }
     }
 
     fn plugin(&self, plugin: &Registered) -> plugin::View {
-        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
-    }
-
-    fn status(&self) -> Status<'_> {
-        let routes = self.gateway.invoker.routes();
-        let (listed, switched_off) = routes.table.listed();
-        let mut states: BTreeMap<_, usize> = State::ALL.iter().map(|state| (state.as_str(), 0)).collect();
-        for plugin in &self.plugins {
-            *states.entry(plugin.state().as_str()).or_default() += 1;
-        }
-        let waits_for = self.readiness.waits_for();
-        Status {
-            version: env!("CARGO_PKG_VERSION"),
-            instance: self.gateway.telemetry.instance(),
-            uptime_s: self.started.elapsed().as_secs(),
-            ready: waits_for.is_none(),
-            waits_for,
-            revision: routes.table.revision(),
-            tenants: Tenants { listed, switched_off, others: routes.table.serves_others() },
-            plugins: states,
-        }
+        plugin.view(|point| self.overview.gateway.telemetry.totals(plugin.name(), point))
     }
 }
 
 #[derive(Serialize)]
 struct Plugins {
     plugins: Vec<plugin::View>,
-}
-
-#[derive(Serialize)]
-struct Status<'a> {
-    version: &'static str,
-    /// Names this process, in telemetry and to plugins.
-    instance: &'a str,
-    uptime_s: u64,
-    ready: bool,
-    /// Why it isn't.
-    waits_for: Option<&'static str>,
-    revision: u64,
-    tenants: Tenants,
-    /// By state.
-    plugins: BTreeMap<&'static str, usize>,
-}
-
-#[derive(Serialize)]
-struct Tenants {
-    listed: usize,
-    /// Of those listed.
-    switched_off: usize,
-    /// Whether those not listed are served.
-    others: bool,
 }
 
 /// The same for what isn't there and for what is not the reader's to see.

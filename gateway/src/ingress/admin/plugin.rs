@@ -41,7 +41,7 @@ impl Registered {
         self.client.name()
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(in crate::ingress) fn state(&self) -> State {
         self.client.status().state
     }
 
