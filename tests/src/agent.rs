@@ -66,6 +66,33 @@ impl HttpAnswer {
         let value = values.next()?.to_str().ok();
         value.filter(|_| values.next().is_none())
     }
+
+    /// The answers in what a connection over HTTP/1.1 brought, in order.
+    ///
+    /// # Panics
+    /// When it isn't made of whole answers, each with the length of its body.
+    pub fn all(mut text: &str) -> Vec<HttpAnswer> {
+        let mut answers = Vec::new();
+        while !text.is_empty() {
+            let (head, rest) = text.split_once("\r\n\r\n").expect("a head ends");
+            let mut lines = head.lines();
+            let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+            let headers: HeaderMap = lines
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")))
+                .collect();
+            let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+            let (body, rest) = rest.split_at(length.expect("an answer has a length"));
+            answers.push(HttpAnswer {
+                status: status.expect("an answer has a status"),
+                headers,
+                text: body.to_owned(),
+                body: serde_json::from_str(body).unwrap_or(Value::Null),
+            });
+            text = rest;
+        }
+        answers
+    }
 }
 
 impl HttpAgent {
