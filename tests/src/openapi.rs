@@ -8,7 +8,7 @@ use std::{
 
 use hookgate::ingress::http::OPENAPI;
 use http::{HeaderMap, Method};
-use jsonschema::Validator;
+use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
 use crate::agent::HttpAnswer;
@@ -244,11 +244,21 @@ pub fn validate(schema: &Value, value: &Value) -> Result<(), String> {
         let compiled = known.entry(schema.to_string()).or_insert_with(|| Arc::new(compile(schema)));
         Arc::clone(compiled)
     };
-    let wrong: Vec<_> = compiled
-        .iter_errors(value)
-        .map(|error| format!("at `{}`: {}", error.instance_path(), cut(&error.to_string())))
-        .collect();
+    let wrong: Vec<_> = compiled.iter_errors(value).map(|error| sentence(&error)).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
+/// An error without the values round it; of alternatives what is wrong with each.
+fn sentence(error: &ValidationError<'_>) -> String {
+    let said = match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            let branch =
+                |errors: &Vec<_>| format!("[{}]", errors.iter().map(sentence).collect::<Vec<_>>().join("; "));
+            format!("fits none of {}", context.iter().map(branch).collect::<Vec<_>>().join(" "))
+        }
+        _ => error.masked().to_string(),
+    };
+    format!("at `{}`: {said}", error.instance_path())
 }
 
 fn compile(schema: &Value) -> Validator {
@@ -259,10 +269,6 @@ fn compile(schema: &Value) -> Validator {
     });
     let compiled = jsonschema::options().should_validate_formats(true).build(&whole);
     compiled.unwrap_or_else(|error| panic!("docs/openapi.json holds a schema that is none: {error}"))
-}
-
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(400)]
 }
 
 #[cfg(test)]

@@ -91,6 +91,16 @@ fn a_body_that_differs_in_anything_is_not_taken() {
 }
 
 #[test]
+fn of_alternatives_each_is_said_to_be_wrong() {
+    let headers = [HEADERS[0], HEADERS[2], HEADERS[3]].map(|(name, value)| match name {
+        "content-type" => (name, "application/problem+json"),
+        _ => (name, value),
+    });
+    let said = wrong(403, &headers, &with(error(403, "SCOPE_MISSING"), "/surplus", json!(1)));
+    assert!(said.contains("surplus") && said.contains("decision"), "{said}");
+}
+
+#[test]
 fn a_header_that_is_missing_wrong_or_unknown_is_seen() {
     let without = |name: &str| HEADERS.into_iter().filter(|(known, _)| *known != name).collect::<Vec<_>>();
     for name in ["content-type", "hookgate-decision", "x-request-id", "server-timing"] {
