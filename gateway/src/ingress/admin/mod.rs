@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 pub use self::plugin::Registered;
-use super::{answer, arrival::Arrival, overview::Overview};
+use super::{answer, arrival::Arrival, call::Gateway, overview::Overview};
 use crate::{
     auth::{Port, Refusal, is_tenant_id},
     config::Detail,
@@ -36,6 +36,7 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// What the admin port shows.
 pub struct Admin {
+    gateway: Arc<Gateway>,
     overview: Arc<Overview>,
 }
 
@@ -50,7 +51,7 @@ enum Shown<'a> {
 impl Admin {
     /// The port that shows what `overview` looks at, and its plugins one by one.
     pub fn new(overview: Arc<Overview>) -> Self {
-        Admin { overview }
+        Admin { gateway: Arc::clone(&overview.gateway), overview }
     }
 
     /// Answers one request.
@@ -74,10 +75,10 @@ impl Admin {
     /// The token comes first: without one, nobody learns which paths there are.
     async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
         let turned_away = |refusal: Refusal| {
-            self.overview.gateway.telemetry.turned_away(arrival.request_id, &refusal);
+            self.gateway.telemetry.turned_away(arrival.request_id, &refusal);
             Error::from(refusal)
         };
-        let verified = self.overview.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
+        let verified = self.gateway.auth.authenticate_at(Port::Admin, &head.headers).await;
         let verified = verified.map_err(turned_away)?;
         let reader = verified.reader().map_err(turned_away)?;
         let shown = self.find(head.uri.path(), reader.map(|tenant| &**tenant)).ok_or_else(nothing)?;
@@ -93,7 +94,7 @@ impl Admin {
             }
             Shown::Plugin(plugin) => Ok(json(&self.plugin(plugin))),
             Shown::Plan(tenant) => {
-                let routes = self.overview.gateway.invoker.routes();
+                let routes = self.gateway.invoker.routes();
                 match routes.table.tenant(&tenant) {
                     TenantRoute::Known(plans) => {
                         Ok(json(&plan::view(&tenant, routes.table.revision(), plans, point(&head.uri)?)))
@@ -126,7 +127,7 @@ impl Admin {
     }
 
     fn plugin(&self, plugin: &Registered) -> plugin::View {
-        plugin.view(|point| self.overview.gateway.telemetry.totals(plugin.name(), point))
+        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
     }
 }
 
