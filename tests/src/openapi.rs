@@ -8,7 +8,7 @@ use std::{
 
 use hookgate::ingress::http::OPENAPI;
 use http::{HeaderMap, Method};
-use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
+use jsonschema::{Draft, Registry, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
 use crate::agent::HttpAnswer;
@@ -19,6 +19,14 @@ pub static DOCUMENT: LazyLock<Value> =
 
 /// Headers that HTTP itself has, and that no description names.
 const OF_HTTP: [&str; 5] = ["content-type", "content-length", "transfer-encoding", "date", "connection"];
+
+/// What references call the document.
+const URI: &str = "urn:hookgate:openapi";
+
+static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
+    let registry = Registry::new().draft(Draft::Draft202012).add(URI, &*DOCUMENT);
+    registry.and_then(|registry| registry.prepare()).expect("the document's references lead somewhere")
+});
 
 /// Compiled schemas, by their text.
 static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);
@@ -261,13 +269,15 @@ fn sentence(error: &ValidationError<'_>) -> String {
     format!("at `{}`: {said}", error.instance_path())
 }
 
+/// Its references lead into the document, which is read once: else each schema would bring all the others along.
 fn compile(schema: &Value) -> Validator {
-    let whole = json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "components": DOCUMENT["components"],
-        "allOf": [schema],
-    });
-    let compiled = jsonschema::options().should_validate_formats(true).build(&whole);
+    let schema = schema.to_string().replace("\"$ref\":\"#", &format!("\"$ref\":\"{URI}#"));
+    let schema = serde_json::from_str(&schema).expect("it was JSON before");
+    let compiled = jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_registry(&REGISTRY)
+        .should_validate_formats(true)
+        .build(&schema);
     compiled.unwrap_or_else(|error| panic!("docs/openapi.json holds a schema that is none: {error}"))
 }
 
