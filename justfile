@@ -18,6 +18,8 @@ fmt:
 lint:
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cd proto && {{tools}}/node/node_modules/.bin/buf lint
+    REDOCLY_TELEMETRY=off {{tools}}/node/node_modules/.bin/redocly lint --extends=recommended-strict --skip-rule=operation-4xx-response docs/openapi.json
+    cd docs && {{tools}}/node/node_modules/.bin/spectral lint --fail-severity=hint openapi.json
 
 # Bans, licences and sources of the dependencies, duplicate versions included.
 deny:

@@ -1,4 +1,5 @@
-//! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire.
+//! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire. Every answer over HTTP is held to
+//! docs/openapi.json.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,6 +20,8 @@ use tonic::{
 };
 use tonic_types::StatusExt as _;
 
+use crate::openapi::{self, Asked, Port};
+
 /// Longer than any answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,6 +41,8 @@ pub fn path(point: ExtensionPoint) -> &'static str {
 pub struct HttpAgent {
     client: reqwest::Client,
     base: String,
+    /// Of the gateway; none: it isn't one.
+    port: Option<Port>,
     token: Option<String>,
 }
 
@@ -61,21 +66,54 @@ impl HttpAnswer {
         let value = values.next()?.to_str().ok();
         value.filter(|_| values.next().is_none())
     }
+
+    /// The answers in what a connection over HTTP/1.1 brought, in order.
+    ///
+    /// # Panics
+    /// When it isn't made of whole answers, each with the length of its body.
+    pub fn all(mut text: &str) -> Vec<HttpAnswer> {
+        let mut answers = Vec::new();
+        while !text.is_empty() {
+            let (head, rest) = text.split_once("\r\n\r\n").expect("a head ends");
+            let mut lines = head.lines();
+            let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+            let headers: HeaderMap = lines
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")))
+                .collect();
+            let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+            let (body, rest) = rest.split_at(length.expect("an answer has a length"));
+            answers.push(HttpAnswer {
+                status: status.expect("an answer has a status"),
+                headers,
+                text: body.to_owned(),
+                body: serde_json::from_str(body).unwrap_or(Value::Null),
+            });
+            text = rest;
+        }
+        answers
+    }
 }
 
 impl HttpAgent {
-    /// An agent without a token. Every agent has connections of its own.
+    /// An agent of a data port, without a token. Every agent has connections of its own.
     pub fn new(address: SocketAddr) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
         let client = client.expect("an HTTP client needs nothing from the machine");
-        HttpAgent { client, base: format!("http://{address}"), token: None }
+        HttpAgent { client, base: format!("http://{address}"), port: Some(Port::Data), token: None }
     }
 
     /// The same over TLS, as [`crate::ca::Ca::client`] says.
     pub fn over_tls(address: SocketAddr, tls: rustls::ClientConfig) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(tls);
         let client = client.build().expect("an HTTP client needs nothing from the machine");
-        HttpAgent { client, base: format!("https://{address}"), token: None }
+        HttpAgent { client, base: format!("https://{address}"), port: Some(Port::Data), token: None }
+    }
+
+    /// The same agent, of another port.
+    #[must_use]
+    pub fn of(self, port: Port) -> Self {
+        HttpAgent { port: Some(port), ..self }
     }
 
     /// The same agent with this token.
@@ -87,7 +125,9 @@ impl HttpAgent {
 
     /// A request to be completed and handed to [`HttpAgent::send`].
     pub fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
-        let request = self.client.request(method, format!("{}{path}", self.base));
+        // A fragment is never sent: here it tells `send` whose answer it reads.
+        let port = self.port.map_or(String::new(), |port| format!("#{}", port.as_str()));
+        let request = self.client.request(method, format!("{}{path}{port}", self.base));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -123,13 +163,37 @@ impl HttpAgent {
     ///
     /// # Errors
     /// When no answer comes, or not the whole of it.
+    ///
+    /// # Panics
+    /// When the answer, or a request that was let through, is not as docs/openapi.json has it.
     pub async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<HttpAnswer> {
-        let response = request.send().await?;
+        let (client, request) = request.build_split();
+        let request = request?;
+        let asked = asked(&request);
+        let response = client.execute(request).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await?;
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Ok(HttpAnswer { status, headers, text, body })
+        let answer = HttpAnswer { status, headers, text, body };
+        if let Some(asked) = asked {
+            openapi::check(&asked, &answer);
+        }
+        Ok(answer)
     }
+}
+
+/// What a request asks of a gateway; none where it is for something else.
+fn asked(request: &reqwest::Request) -> Option<Asked> {
+    let url = request.url();
+    let port = Port::ALL.into_iter().find(|port| url.fragment() == Some(port.as_str()))?;
+    let query = url.query().map_or(String::new(), |query| format!("?{query}"));
+    Some(Asked {
+        port,
+        method: request.method().clone(),
+        path: format!("{}{query}", url.path()),
+        headers: request.headers().clone(),
+        body: request.body().and_then(reqwest::Body::as_bytes).map(<[u8]>::to_vec),
+    })
 }
 
 /// Calls over gRPC: the generated client, with a token.
@@ -234,7 +298,7 @@ mod tests {
         let response = "HTTP/1.1 403 Forbidden\r\nx-once: 1\r\nx-twice: 1\r\nx-twice: 2\r\n\
                         content-length: 7\r\n\r\n{\"a\":1}";
         let server = tokio::spawn(answer_once(listener, response));
-        let agent = HttpAgent::new(address).with_token("t");
+        let agent = HttpAgent { port: None, ..HttpAgent::new(address) }.with_token("t");
         let answer = agent.call(ExtensionPoint::BeforeResponse, json!({ "content": "hi" })).await;
         let taken = server.await.expect("the server does not panic");
 

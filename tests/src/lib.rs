@@ -10,6 +10,7 @@ pub mod collector;
 pub mod fake;
 pub mod gateway;
 pub mod metrics;
+pub mod openapi;
 pub mod proxy;
 pub mod repository;
 pub mod sources;

@@ -9,12 +9,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::ServiceExt;
 
 use crate::ingress::{
-    admin::Admin,
-    call::Gateway,
-    grpc::GrpcEdge,
-    http as http_edge,
-    ops::{self, Readiness},
-    server::Edge,
+    admin::Admin, call::Gateway, grpc::GrpcEdge, http as http_edge, ops, overview::Overview, server::Edge,
 };
 use crate::telemetry::Telemetry;
 
@@ -77,7 +72,7 @@ impl Edge for DataEdge {
     }
 }
 
-/// The ops port: probes, and health over gRPC.
+/// The ops port: probes, a page, and health over gRPC.
 #[derive(Clone)]
 pub(super) struct OpsEdge {
     http: Router,
@@ -85,8 +80,8 @@ pub(super) struct OpsEdge {
 }
 
 impl OpsEdge {
-    pub(super) fn new(readiness: Arc<Readiness>, health: HealthServer<impl Health>) -> Self {
-        OpsEdge { http: ops::router(readiness), grpc: Routes::new(health).prepare().into_axum_router() }
+    pub(super) fn new(overview: Arc<Overview>, health: HealthServer<impl Health>) -> Self {
+        OpsEdge { http: ops::router(overview), grpc: Routes::new(health).prepare().into_axum_router() }
     }
 }
 

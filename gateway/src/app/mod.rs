@@ -9,7 +9,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     config::{Config, Loaded, Problems, resolve_references},
-    ingress::{admin::Admin, call::Gateway, ops::Readiness, server},
+    ingress::{admin::Admin, call::Gateway, ops::Readiness, overview::Overview, server},
     telemetry::Telemetry,
     tls,
     upstream::Shared,
@@ -170,10 +170,12 @@ impl App {
         // Among the connections itself: as long as it accepts, nobody is let go of.
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
         connections.spawn(serving);
-        let edge = OpsEdge::new(Arc::clone(&readiness), health_service);
+        let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness));
+        let overview = Arc::new(overview);
+        let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         match admin {
-            Some(listener) => self.serve_admin(listener, &readiness, lifecycle.to_the_end()),
+            Some(listener) => self.serve_admin(listener, overview, lifecycle.to_the_end()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let admin_addr = admin_addr.map(tracing::field::display);
@@ -186,9 +188,8 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
-    fn serve_admin(&self, listener: TcpListener, readiness: &Arc<Readiness>, drain: server::Drain) {
-        let admin = Admin::new(Arc::clone(&self.gateway), Arc::clone(readiness));
-        let edge = AdminEdge(Arc::new(admin));
+    fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, drain: server::Drain) {
+        let edge = AdminEdge(Arc::new(Admin::new(overview)));
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
 }

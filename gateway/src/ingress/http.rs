@@ -1,4 +1,4 @@
-//! The HTTP side of the data port: a path per extension point, JSON in and out, and [`whoami`].
+//! The HTTP side of the data port: a path per extension point, JSON in and out; [`whoami`]; and the description of it all.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
-    routing::{any, post},
+    routing::{any, get, post},
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -23,6 +23,9 @@ use crate::{
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
 };
 
+/// What every port answers over HTTP (OpenAPI 3.1), for agents and for tools; the tests hold every answer to it.
+pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+
 /// The routes of the four points and of [`whoami`]; everything else is a problem document too.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
@@ -31,6 +34,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/after-tool-result", post(call::<AfterToolResult>))
         .route("/v1/before-response", post(call::<BeforeResponse>))
         .route(whoami::PATH, any(whoami::answer))
+        .route("/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .with_state(gateway)
@@ -75,8 +79,13 @@ fn check_content(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
+/// Without a token: it says nothing of this gateway.
+async fn openapi() -> Response {
+    answer::http_json(&Arrival::now(), Bytes::from_static(OPENAPI.as_bytes()))
+}
+
 async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
-    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path takes POST"))
+    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path takes the method that `Allow` names"))
 }
 
 async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {

@@ -2,7 +2,8 @@
 //!
 //! [`server`] accepts connections, [`http`] and [`grpc`] know the two protocols, [`call`] is the way of one call
 //! through both, [`answer`] the one place where its outcome or error becomes an answer. Knows nothing of plugins,
-//! but for [`admin`], which shows how they are.
+//! but for [`admin`], which shows how they are, and [`overview`], which counts them. What HTTP answers is described in
+//! docs/openapi.json.
 
 pub mod admin;
 pub mod admission;
@@ -15,6 +16,8 @@ pub mod grpc;
 pub mod http;
 mod linger;
 pub mod ops;
+pub mod overview;
+mod page;
 mod rewound;
 mod sending;
 pub mod server;

@@ -1,5 +1,5 @@
-//! The ops port: is the process alive, should it get traffic, what do its metrics say. Plaintext and without a token, for probes; it passes
-//! no chain and looks at no plugin.
+//! The ops port: is the process alive, should it get traffic, what do its metrics say, and all of it at a glance. Plaintext and without a
+//! token, for probes and people; it passes no chain and asks no plugin.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use axum::{
 use http::{StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
-use super::call::Gateway;
+use super::{call::Gateway, http::OPENAPI, overview::Overview, page};
 
 /// Media type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -54,23 +54,25 @@ impl Readiness {
 }
 
 /// The routes of the ops port.
-pub fn router(readiness: Arc<Readiness>) -> Router {
+pub fn router(overview: Arc<Overview>) -> Router {
     Router::new()
+        .route("/", get(page::page))
+        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(readiness)
+        .with_state(overview)
 }
 
-async fn metrics(State(readiness): State<Arc<Readiness>>) -> Response {
-    match readiness.gateway.telemetry.prometheus() {
+async fn metrics(State(overview): State<Arc<Overview>>) -> Response {
+    match overview.gateway.telemetry.prometheus() {
         Ok(text) => ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
 
-async fn readyz(State(readiness): State<Arc<Readiness>>) -> (StatusCode, String) {
-    match readiness.waits_for() {
+async fn readyz(State(overview): State<Arc<Overview>>) -> (StatusCode, String) {
+    match overview.readiness.waits_for() {
         None => (StatusCode::OK, "ok\n".into()),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
     }

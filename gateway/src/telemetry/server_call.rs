@@ -19,13 +19,14 @@ use super::{
 use crate::error::grpc_name;
 use std::sync::Arc;
 
-/// Paths over HTTP.
-const ROUTES: [&str; 5] = [
+/// Paths of the data port over HTTP.
+const ROUTES: [&str; 6] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
     "/v1/before-response",
     "/v1/whoami",
+    "/openapi.json",
 ];
 
 /// Methods of the extension points over gRPC, in full.

@@ -44,6 +44,26 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All of them.
+    pub const ALL: &'static [Cause] = &[
+        Cause::NobodyListens,
+        Cause::NoSocket,
+        Cause::NotASocket,
+        Cause::SocketPermission,
+        Cause::NameUnresolved,
+        Cause::NoAddress,
+        Cause::EgressDenied,
+        Cause::CertificateExpired,
+        Cause::CertificateName,
+        Cause::CertificateUntrusted,
+        Cause::CertificateIdentity,
+        Cause::ClientCertificateRefused,
+        Cause::TlsFailed,
+        Cause::ConnectTimeout,
+        Cause::Closed,
+        Cause::Other,
+    ];
+
     /// The name used in status and logs.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -98,6 +98,27 @@ pub enum Why {
 }
 
 impl Why {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Why> {
+        let plain = [
+            Why::SwitchedOff,
+            Why::NotDialled,
+            Why::Initializing,
+            Why::Serving,
+            Why::Disconnected,
+            Why::DescribeTimeout,
+            Why::DescribeFailed,
+            Why::InitializeUnavailable,
+            Why::NotServing,
+            Why::HealthUnanswered,
+            Why::ManifestMismatch,
+            Why::UpgradePending,
+            Why::ShuttingDown,
+        ];
+        let unreachable = Cause::ALL.iter().copied().map(Why::Unreachable);
+        plain.into_iter().chain(unreachable).chain(Refusal::ALL.iter().copied().map(Why::Refused))
+    }
+
     /// The state that follows.
     pub const fn state(self) -> State {
         match self {

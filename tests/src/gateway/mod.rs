@@ -17,7 +17,10 @@ pub use self::{
     process::Exit,
     setup::Setup,
 };
-use crate::agent::{GrpcAgent, HttpAgent};
+use crate::{
+    agent::{GrpcAgent, HttpAgent},
+    openapi::Port,
+};
 
 /// Bound of everything a test waits for here. The drain ends by 29 s, so nothing good takes longer.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -69,7 +72,7 @@ impl Gateway {
     /// # Panics
     /// When it isn't open.
     pub fn admin(&self, token: &str) -> HttpAgent {
-        HttpAgent::new(self.admin.expect("the admin port is open")).with_token(token)
+        HttpAgent::new(self.admin.expect("the admin port is open")).of(Port::Admin).with_token(token)
     }
 
     /// What it logged so far, and will.
@@ -89,7 +92,7 @@ impl Gateway {
 
     /// The operators' port.
     pub fn ops(&self) -> HttpAgent {
-        HttpAgent::new(self.ops)
+        HttpAgent::new(self.ops).of(Port::Ops)
     }
 
     /// An agent that calls it over gRPC with this token.

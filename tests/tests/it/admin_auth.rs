@@ -9,6 +9,7 @@ use hookgate_tests::{
     fake::{Act, FakePlugin, Gate},
     gateway::Gateway,
     metrics::Scrape,
+    openapi::Port,
     token::{ADMIN_AUDIENCE, AUDIENCE, Token, token},
 };
 use serde_json::json;
@@ -58,7 +59,8 @@ async fn every_path_wants_a_good_token_with_a_scope_and_every_refusal_is_told_an
     let admin = gateway.admin_addr().expect("the admin port is open");
     let count = cases.len();
     for (token, code, reason) in cases {
-        let agent = token.iter().fold(HttpAgent::new(admin), |agent, token| agent.with_token(token));
+        let agent =
+            token.iter().fold(HttpAgent::new(admin).of(Port::Admin), |agent, token| agent.with_token(token));
         for path in PATHS {
             let answer = get(&agent, path).await;
             assert_http_error(&answer, code);
@@ -166,7 +168,7 @@ async fn an_unknown_path_and_another_method_are_told_once_the_token_is_good() {
         let answer = send(agent.request(method.clone(), PATHS[0])).await;
         assert_http_error(&answer, Code::MethodNotAllowed);
         assert_eq!(answer.header("allow"), Some("GET"), "{answer:?}");
-        let unseen = HttpAgent::new(gateway.admin_addr().unwrap());
+        let unseen = HttpAgent::new(gateway.admin_addr().unwrap()).of(Port::Admin);
         assert_http_error(&send(unseen.request(method, PATHS[0])).await, Code::TokenMissing);
     }
     assert_http_error(&get(&agent, "/admin/v1/tenants/acme/plan?point=before").await, Code::PayloadInvalid);

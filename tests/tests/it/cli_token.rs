@@ -9,6 +9,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hookgate_tests::{
     agent::{HttpAgent, HttpAnswer},
     gateway::Setup,
+    openapi::Port,
     token::{ADMIN_AUDIENCE, ISSUER, SECRET, Token},
 };
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey};
@@ -199,7 +200,7 @@ async fn what_is_said_of_a_token_is_what_the_gateway_answers_on_both_ports() {
     let mut reasons = std::collections::BTreeSet::new();
     for token in misshapen().into_iter().chain(signed().iter().map(Token::mint)) {
         let data = answered(&gateway.http(&token).call(POINT, payload()).await);
-        let admin = HttpAgent::new(gateway.admin_addr().unwrap()).with_token(&token);
+        let admin = HttpAgent::new(gateway.admin_addr().unwrap()).of(Port::Admin).with_token(&token);
         let admin = answered(&admin.get("/admin/v1/tenants/acme/plan").await.unwrap());
         let (ran, said) = inspect(&folder, &token).await;
         assert_eq!(said_at(&said, "data"), data, "{token}: {said:#}");

@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-use hookgate_tests::{fake::FakePlugin, gateway::Gateway, token::token};
+use hookgate_tests::{
+    agent::{HttpAnswer, path},
+    fake::FakePlugin,
+    gateway::Gateway,
+    openapi::{self, Asked, Port},
+    token::token,
+};
+use http::{HeaderMap, Method};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -81,6 +88,10 @@ async fn pipelined_requests_are_answered_in_order() {
     let all = [&edge.request("one", ""), bad, &edge.request("two", "connection: close\r\n")].concat();
     let answer = edge.say(all.as_bytes()).await;
     assert_eq!(statuses(&answer), ["200", "404", "200"], "{answer}");
+    for (path, answer) in [path(POINT), "/nowhere", path(POINT)].into_iter().zip(HttpAnswer::all(&answer)) {
+        let (method, headers) = (Method::POST, HeaderMap::new());
+        openapi::check(&Asked { port: Port::Data, method, path: path.into(), headers, body: None }, &answer);
+    }
     let sessions: Vec<_> =
         edge.plugin.seen().into_iter().filter_map(|seen| seen.call.context?.session_id).collect();
     assert_eq!(sessions, ["one", "two"]);

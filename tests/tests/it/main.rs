@@ -56,6 +56,8 @@ mod failure_matrix_rig;
 mod fake;
 mod layout;
 mod limits_plugins;
+mod openapi;
+mod ops_page;
 mod plugins_builtin;
 mod plugins_run;
 mod proxy_calls;

@@ -10,22 +10,20 @@ mod explain;
 mod plan;
 mod plugin;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use self::plugin::Registered;
 use super::{
     answer,
-    applied::Applied,
     arrival::Arrival,
     call::{Gateway, InForce},
-    ops::Readiness,
+    overview::Overview,
 };
 use crate::{
     auth::{Port, Refusal, is_tenant_id},
@@ -34,7 +32,6 @@ use crate::{
     invoke,
     point::Point,
     routing::TenantRoute,
-    upstream::State,
 };
 
 /// What every path begins with.
@@ -47,8 +44,7 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// What the admin port shows.
 pub struct Admin {
     gateway: Arc<Gateway>,
-    readiness: Arc<Readiness>,
-    started: Instant,
+    overview: Arc<Overview>,
 }
 
 /// What a path stands for.
@@ -61,9 +57,9 @@ enum Shown {
 }
 
 impl Admin {
-    /// The port of `gateway`. It counts from now how long it is up.
-    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>) -> Self {
-        Admin { gateway, readiness, started: Instant::now() }
+    /// The port that shows what `overview` looks at, and its plugins one by one.
+    pub fn new(overview: Arc<Overview>) -> Self {
+        Admin { gateway: Arc::clone(&overview.gateway), overview }
     }
 
     /// Answers one request.
@@ -100,7 +96,7 @@ impl Admin {
             return Err(Error::new(Code::MethodNotAllowed, "This path takes GET"));
         }
         match shown {
-            Shown::Status => Ok(json(&self.status(&in_force))),
+            Shown::Status => Ok(json(&self.overview.status())),
             Shown::Plugins => {
                 let plugins = Registered::all(&in_force);
                 let plugins: Vec<_> = plugins.iter().map(|plugin| self.plugin(plugin)).collect();
@@ -131,27 +127,6 @@ impl Admin {
     fn plugin(&self, plugin: &Registered) -> plugin::View {
         plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
     }
-
-    fn status(&self, in_force: &InForce) -> Status<'_> {
-        let routes = in_force.invoker.routes();
-        let (listed, switched_off) = routes.table.listed();
-        let mut states: BTreeMap<_, usize> = State::ALL.iter().map(|state| (state.as_str(), 0)).collect();
-        for client in &routes.clients {
-            *states.entry(client.status().state.as_str()).or_default() += 1;
-        }
-        let waits_for = self.readiness.waits_for();
-        Status {
-            version: env!("CARGO_PKG_VERSION"),
-            instance: self.gateway.telemetry.instance(),
-            uptime_s: self.started.elapsed().as_secs(),
-            ready: waits_for.is_none(),
-            waits_for,
-            revision: routes.table.revision(),
-            tenants: Tenants { listed, switched_off, others: routes.table.serves_others() },
-            plugins: states,
-            configuration: Configuration::of(&self.gateway.applied()),
-        }
-    }
 }
 
 /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
@@ -178,65 +153,6 @@ fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
 #[derive(Serialize)]
 struct Plugins {
     plugins: Vec<plugin::View>,
-}
-
-#[derive(Serialize)]
-struct Status<'a> {
-    version: &'static str,
-    /// Names this process, in telemetry and to plugins.
-    instance: &'a str,
-    uptime_s: u64,
-    ready: bool,
-    /// Why it isn't.
-    waits_for: Option<&'static str>,
-    revision: u64,
-    tenants: Tenants,
-    /// By state.
-    plugins: BTreeMap<&'static str, usize>,
-    configuration: Configuration,
-}
-
-/// How the configuration file stands to what is in force.
-#[derive(Serialize)]
-struct Configuration {
-    /// Since when what is in force is.
-    age_s: u64,
-    /// Null: it is what the file says.
-    refused: Option<Refused>,
-    /// Keys that wait for the process to be started again.
-    at_restart: Vec<&'static str>,
-}
-
-/// Why the file is not in force.
-#[derive(Serialize)]
-struct Refused {
-    /// Since when it is known.
-    age_s: u64,
-    /// As `hookgate config check` says them.
-    problems: Vec<String>,
-}
-
-impl Configuration {
-    fn of(applied: &Applied) -> Self {
-        let refused = applied.refused.as_ref().map(|refused| Refused {
-            age_s: refused.at.elapsed().as_secs(),
-            problems: refused.problems.clone(),
-        });
-        Configuration {
-            age_s: applied.at.elapsed().as_secs(),
-            refused,
-            at_restart: applied.at_restart.clone(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Tenants {
-    listed: usize,
-    /// Of those listed.
-    switched_off: usize,
-    /// Whether those not listed are served.
-    others: bool,
 }
 
 /// The same for what isn't there and for what is not the reader's to see.

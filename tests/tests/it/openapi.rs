@@ -1,0 +1,181 @@
+//! docs/openapi.json against the code's own closed sets, and where it is served. That answers are as it says is checked
+//! wherever a test gets one ([`hookgate_tests::openapi`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hookgate::{
+    error::Code,
+    ingress::answer::FIXED_BLOCK_STATUSES,
+    point::Point,
+    step::{Mode, Reason, StepOutcome},
+    upstream::{BreakerState, State, Why},
+};
+use hookgate_tests::{
+    gateway::Gateway,
+    openapi::{DOCUMENT, Port, resolve, validate},
+    repository,
+};
+use serde_json::{Value, json};
+
+/// Codes that no answer on the wire has, and why.
+const NOT_ANSWERED: [(Code, &str); 4] = [
+    (Code::Conflict, "there is no admin plane to write to"),
+    (Code::ConfigInvalid, "there is no admin plane to write to"),
+    (Code::RecordUnavailable, "there are no records"),
+    (Code::Cancelled, "nobody is left to receive it"),
+];
+
+/// Codes that answers to no described operation have: they are for other paths and methods.
+const ELSEWHERE: [Code; 2] = [Code::NotFound, Code::MethodNotAllowed];
+
+fn schema(name: &str) -> &'static Value {
+    &DOCUMENT["components"]["schemas"][name]
+}
+
+/// The words of an `enum`.
+fn words(schema: &Value) -> BTreeSet<&str> {
+    let listed = schema["enum"].as_array().unwrap_or_else(|| panic!("no `enum`: {schema}"));
+    listed.iter().map(|word| word.as_str().expect("words")).collect()
+}
+
+/// The operations of the four points.
+fn calls() -> Vec<(&'static str, &'static Value)> {
+    let paths = DOCUMENT["paths"].as_object().unwrap();
+    paths.iter().filter_map(|(path, item)| Some((path.as_str(), item.get("post")?))).collect()
+}
+
+/// The codes that descriptions name, by status.
+fn named_codes(operation: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    let is_code = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+    let responses = operation["responses"].as_object().unwrap();
+    let named = responses.iter().map(|(status, response)| {
+        let description = response["description"].as_str().expect("every response is described");
+        let words = description.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        (status.as_str(), words.filter(is_code).filter(|word| *word != "JSON").collect())
+    });
+    named.filter(|(_, codes): &(_, BTreeSet<_>)| !codes.is_empty()).collect()
+}
+
+#[test]
+fn closed_sets_are_those_of_the_code() {
+    let codes: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(words(schema("ErrorCode")), codes);
+    assert_eq!(words(schema("StepOutcome")), StepOutcome::ALL.iter().map(|one| one.as_str()).collect());
+    assert_eq!(words(schema("StepReason")), Reason::ALL.iter().map(|one| one.as_str()).collect());
+    assert_eq!(words(schema("Point")), Point::ALL.iter().map(|one| one.as_str()).collect());
+    assert_eq!(words(schema("PluginState")), State::ALL.iter().map(|one| one.as_str()).collect());
+    assert_eq!(words(schema("PluginReason")), Why::all().map(Why::as_str).collect());
+    let breaker = [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
+    let breaker = breaker.iter().map(|state| state.as_str()).collect();
+    assert_eq!(words(&schema("Endpoint")["properties"]["breaker"]), breaker);
+    let modes = [Mode::Enforce, Mode::Advise, Mode::Observe].iter().map(|mode| mode.as_str()).collect();
+    assert_eq!(words(&schema("PlanStep")["properties"]["mode"]), modes);
+    let states = schema("Status")["properties"]["plugins"]["properties"].as_object().unwrap();
+    assert_eq!(states.keys().map(String::as_str).collect::<BTreeSet<_>>(), words(schema("PluginState")));
+}
+
+#[test]
+fn every_error_code_has_its_status() {
+    let pairs = schema("Error")["oneOf"].as_array().unwrap();
+    let described: BTreeSet<(u64, &str)> = pairs
+        .iter()
+        .flat_map(|pair| {
+            let status = pair["properties"]["status"]["const"].as_u64().expect("a status");
+            words(&pair["properties"]["code"]).into_iter().map(move |code| (status, code))
+        })
+        .collect();
+    let coded = Code::ALL.iter().map(|code| (u64::from(code.http()), code.as_str())).collect();
+    assert_eq!(described, coded);
+}
+
+#[test]
+fn every_call_names_the_codes_of_its_statuses() {
+    let mut expected: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let absent = |code: &Code| ELSEWHERE.contains(code) || NOT_ANSWERED.iter().any(|(one, _)| one == code);
+    for code in Code::ALL.iter().filter(|code| !absent(code)) {
+        expected.entry(code.http().to_string()).or_default().insert(code.as_str());
+    }
+    for (code, status) in FIXED_BLOCK_STATUSES {
+        expected.entry(status.to_string()).or_default().insert(code);
+    }
+    let expected: BTreeMap<_, _> =
+        expected.iter().map(|(status, codes)| (status.as_str(), codes.clone())).collect();
+    let calls = calls();
+    assert_eq!(calls.len(), Point::ALL.len());
+    for (path, operation) in calls {
+        assert_eq!(named_codes(operation), expected, "{path}");
+        let paths = Point::ALL.map(|point| format!("/v1/{}", point.as_str().replace('_', "-")));
+        assert!(paths.contains(&path.to_owned()), "{path}");
+    }
+}
+
+#[test]
+fn every_code_that_asks_to_come_back_is_named_where_it_says_so() {
+    let said = DOCUMENT["components"]["headers"]["RetryAfter"]["description"].as_str().unwrap();
+    for code in [Code::TenantLimited, Code::Overloaded, Code::Draining, Code::RecordUnavailable] {
+        assert!(said.contains(code.as_str()), "{code}: {said}");
+    }
+}
+
+/// The values under `examples`, with the schema beside each.
+fn examples<'a>(part: &'a Value, found: &mut Vec<(&'a Value, &'a Value)>) {
+    match part {
+        Value::Object(members) => {
+            if let (Some(schema), Some(Value::Object(named))) =
+                (members.get("schema"), members.get("examples"))
+            {
+                found.extend(named.values().map(|example| (schema, &example["value"])));
+            }
+            members.values().for_each(|member| examples(member, found));
+        }
+        Value::Array(list) => list.iter().for_each(|member| examples(member, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_example_is_as_its_schema_has_it() {
+    let mut found = Vec::new();
+    examples(&DOCUMENT, &mut found);
+    for (schema, example) in &found {
+        if let Err(wrong) = validate(schema, example) {
+            panic!("{wrong}: {example}");
+        }
+    }
+    for (path, operation) in calls() {
+        let of = |status: &str| {
+            let mut found = Vec::new();
+            examples(resolve(&operation["responses"][status]), &mut found);
+            found.into_iter().map(|(_, example)| example["decision"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("200"), [json!("continue")], "{path}");
+        assert!(of("403").contains(&json!("block")), "{path}: no example of a block");
+        assert!(of("401").contains(&Value::Null), "{path}: no example of an error");
+    }
+    let mut requests = Vec::new();
+    calls().into_iter().for_each(|(_, operation)| examples(&operation["requestBody"], &mut requests));
+    assert_eq!(requests.len(), Point::ALL.len(), "an example of a request for each point");
+}
+
+#[test]
+fn the_document_has_the_version_of_the_gateway_and_each_port() {
+    assert_eq!(DOCUMENT["info"]["version"], json!(env!("CARGO_PKG_VERSION")));
+    for port in Port::ALL {
+        assert!(DOCUMENT["x-elsewhere"].get(port.as_str()).is_some(), "{port:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_document_is_served_on_the_data_and_the_ops_port_without_a_token() {
+    let gateway = Gateway::with().tenant("acme").start().await;
+    let file = std::fs::read_to_string(repository::root().join("docs/openapi.json")).unwrap();
+    for agent in [gateway.http_without_token(), gateway.ops()] {
+        let answer = agent.get("/openapi.json").await.expect("the port answers");
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        assert!(answer.text == file, "what is served is what is in git");
+    }
+    let other = gateway.http_without_token().request(http::Method::POST, "/openapi.json").body("{}");
+    let other = super::edge_support::send(other).await;
+    super::edge_support::assert_http_error(&other, Code::MethodNotAllowed);
+    assert!(other.header("allow").is_some_and(|allow| allow.starts_with("GET")), "{other:?}");
+}
