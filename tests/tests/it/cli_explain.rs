@@ -3,9 +3,11 @@
 
 use hookgate::error::Code;
 use hookgate_tests::{
+    agent::HttpAgent,
     ca::Ca,
     fake::FakePlugin,
     gateway::{Gateway, Setup},
+    openapi::Port,
     token::{ADMIN_AUDIENCE, Token, token},
 };
 use serde_json::{Value, json};
@@ -226,7 +228,7 @@ async fn a_token_that_names_a_tenant_is_told_what_concerns_it_alone() {
     assert_http_error(&of("acmee").get(path).await.unwrap(), Code::NotFound);
     let stranger = of("acmee").get("/admin/v1/tenants/acmee/explain?point=before_tool_call").await.unwrap();
     assert_eq!((stranger.status, &stranger.body["tenant"]["hint"]), (200, &Value::Null), "{stranger:?}");
-    let anonymous = hookgate_tests::agent::HttpAgent::new(gateway.admin_addr().unwrap());
+    let anonymous = HttpAgent::new(gateway.admin_addr().unwrap()).of(Port::Admin);
     assert_http_error(&anonymous.get(path).await.unwrap(), Code::TokenMissing);
 }
 
