@@ -4,7 +4,8 @@
 //! over file systems that tell nobody of a change. The second look leaves whoever writes it the time to finish.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -69,6 +70,22 @@ impl Source {
         Ok((loaded, telemetry))
     }
 
+    /// Reads it once more, as [`Source::load`] does. A pipe gives nothing a second time, and may be waited for for ever.
+    ///
+    /// # Errors
+    /// As [`Source::load`]; what is there is no file.
+    pub(super) fn again<T>(
+        &self,
+        telemetry: impl FnOnce(&Config) -> Result<T, String>,
+    ) -> Result<(Loaded, T), Problems> {
+        if let Some(path) = self.path.as_deref().filter(|path| is_no_file(path)) {
+            let (file, message) =
+                (path.display().to_string(), "is no file that can be read again".to_owned());
+            return Err(Problems::nowhere(&file, message, "put a file there, or start the process again"));
+        }
+        self.load(telemetry)
+    }
+
     /// Notifies `again` whenever it is to be read again, until `stop`.
     pub(super) async fn follow(&self, mut hangups: Signal, again: Arc<Notify>, stop: CancellationToken) {
         let Some(path) = self.path.clone() else { return };
@@ -115,8 +132,17 @@ pub(super) fn hangups() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
+/// Whether something is there that can be read once at most: a pipe, say, of a shell.
+fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// Nothing is taken out of a pipe. Of a file that is too large to be taken, its beginning is enough.
 fn fingerprint(path: &Path) -> Fingerprint {
-    fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into())
+    let file = fs::metadata(path).is_ok_and(|there| there.is_file()).then(|| File::open(path).ok())??;
+    let mut bytes = Vec::new();
+    file.take(config::MAX_FILE + 1).read_to_end(&mut bytes).ok()?;
+    Some(Sha256::digest(bytes).into())
 }
 
 #[cfg(test)]

@@ -192,9 +192,9 @@ impl PluginClient {
         self.pool.registration.log_registered();
     }
 
-    /// Takes the place of `old`, which is let go of: goes on with its count of what observers did not see.
-    pub fn succeeds(&self, old: &Self) {
-        self.observers.add_dropped(old.observers_dropped());
+    /// Counts entries that were given up by a client in whose place this one is.
+    pub fn add_dropped(&self, count: u64) {
+        self.observers.add_dropped(count);
     }
 
     /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
