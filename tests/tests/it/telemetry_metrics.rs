@@ -285,7 +285,7 @@ async fn series_do_not_grow_with_what_callers_and_plugins_say() {
         }
         agent.get(&format!("/path-{round}")).await.expect("an answer");
         let method = http::Method::from_bytes(format!("M{round}").as_bytes()).expect("a method");
-        hookgate_tests::agent::HttpAgent::send(agent.request(method, path(POINT))).await.expect("an answer");
+        HttpAgent::send(agent.request(method, path(POINT))).await.expect("an answer");
         gateway.http(&format!("bad-{round}")).call(POINT, payload).await;
     };
     // Everything has happened once, the configured code too; from here on no series is new.
