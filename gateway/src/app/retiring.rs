@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Generation;
+use super::{Generation, drain};
 use crate::{
     ingress::call::{Gateway, InForce},
     upstream::PluginClient,
@@ -55,7 +55,7 @@ impl Retiring {
         let dropped = client.observers_dropped();
         self.tasks.spawn(async move {
             at_once.run_until_cancelled(unused(&past)).await;
-            let given_up = client.drain(OBSERVERS).await;
+            let given_up = client.drain_until(for_observers(&at_once)).await;
             if given_up > 0 {
                 let plugin = client.name();
                 tracing::warn!(plugin, given_up, "observers did not see every call");
@@ -73,6 +73,18 @@ impl Retiring {
         self.at_once.cancel();
         self.tasks.close();
         let _ = timeout_at(end, self.tasks.wait()).await;
+    }
+}
+
+/// Resolves when observers have had their time; sooner where the process ends.
+async fn for_observers(at_once: &CancellationToken) {
+    let at_the_end = async {
+        at_once.cancelled().await;
+        sleep(drain::OBSERVERS).await;
+    };
+    tokio::select! {
+        () = sleep(OBSERVERS) => {}
+        () = at_the_end => {}
     }
 }
 

@@ -266,7 +266,12 @@ impl PluginClient {
     /// Ends the observers' queue: takes no more, delivers what is queued within `limit`, gives up the rest
     /// and says how many that were.
     pub async fn drain(&self, limit: Duration) -> u64 {
-        self.observers.drain(limit).await
+        self.drain_until(tokio::time::sleep(limit)).await
+    }
+
+    /// The same until `end` resolves.
+    pub async fn drain_until(&self, end: impl Future<Output = ()>) -> u64 {
+        self.observers.drain(end).await
     }
 
     /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's

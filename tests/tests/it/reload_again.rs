@@ -6,6 +6,7 @@ use std::{fs, process::Command};
 use hookgate_tests::{
     fake::{Act, Builder, FakePlugin, Gate, Handshake},
     gateway::{Exit, Gateway, Line, Setup},
+    metrics::Scrape,
     token::token,
 };
 use serde_json::json;
@@ -131,4 +132,45 @@ async fn a_configuration_out_of_a_pipe_is_served_and_stays() {
     gateway.hang_up();
     gateway.log().wait_for(|line| line.message() == Some("the configuration in force stays")).await;
     assert_eq!(status(&gateway, "acme").await, 200);
+}
+
+/// Nobody takes what is observed: its queue is given up, and then it is told, however little time there is.
+#[tokio::test]
+async fn an_observer_that_left_and_takes_nothing_is_told_of_the_end_of_the_process() {
+    let plugin = guard().at(POINT, Act::hang()).start_unix().await;
+    let plain = || plain().set("/drain/finish", "0ms");
+    let observed = plain().plugin_with(&plugin, &json!({ "required": true }));
+    let members = json!({ "mode": "observe", "timeout": "60s" });
+    let gateway = observed.binding_with("guard", 1, &members).start().await;
+    assert_eq!(status(&gateway, "acme").await, 200);
+    plugin.wait_until(|counts| counts.calls == 1).await;
+    gateway.reload(&plain());
+    gateway.wait_for_revision(2).await;
+    let Exit { code, log } = gateway.stop().await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(plugin.counts().shutdowns, 1, "{log}");
+}
+
+/// The count is the plugin's, whichever of its clients gave up.
+#[tokio::test]
+async fn what_a_replaced_client_s_observers_give_up_is_counted() {
+    let plugin = guard().at(POINT, Act::hang()).start_unix().await;
+    let with = |secret: u64| {
+        let members = json!({ "required": true, "config": { "secret": secret } });
+        let setup = plain().plugin_with(&plugin, &members);
+        setup.binding_with("guard", 1, &json!({ "mode": "observe", "timeout": "60s" }))
+    };
+    let gateway = with(1).start().await;
+    assert_eq!(status(&gateway, "acme").await, 200);
+    plugin.wait_until(|counts| counts.calls == 1).await;
+    gateway.reload(&with(2));
+    gateway.log().wait_for(|line| line.message() == Some("observers did not see every call")).await;
+    let counted = |scrape: &Scrape| scrape.sum("hookgate_observer_dropped_total", &[]);
+    for _ in 0..100 {
+        if counted(&Scrape::of(&gateway).await) > 0.0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await; // only asking again tells
+    }
+    assert_eq!(counted(&Scrape::of(&gateway).await), 1.0);
 }
