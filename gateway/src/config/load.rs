@@ -21,8 +21,8 @@ use super::{
     validate::validate,
 };
 
-/// Largest configuration file.
-const MAX_FILE: u64 = 16 << 20;
+/// Largest configuration file, in bytes.
+pub const MAX_FILE: u64 = 16 << 20;
 
 /// A configuration, and what is needed to show further problems against its file.
 #[derive(Clone)]

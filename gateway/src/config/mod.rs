@@ -34,7 +34,7 @@ pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
-pub use load::{Loaded, from_text, load};
+pub use load::{Loaded, MAX_FILE, from_text, load};
 pub use model::*;
 pub use plugin::*;
 pub(crate) use problem::did_you_mean;
