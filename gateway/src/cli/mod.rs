@@ -13,7 +13,6 @@ mod dev;
 mod difference;
 mod errors;
 mod explain;
-mod http;
 mod init;
 mod invoked;
 mod output;
@@ -140,7 +139,7 @@ enum Command {
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
     #[command(after_help = "Example: hookgate probe --addr 127.0.0.1:9090\n\n\
-                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer.")]
+                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer, 2 wrong usage.")]
     Probe {
         /// Its `server.ops_addr`.
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9090")]

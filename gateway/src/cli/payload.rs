@@ -305,8 +305,10 @@ pub(super) struct Context {
     labels: Vec<(String, String)>,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a label is written KEY=VALUE")?;
+/// Reads `--label`.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or("a label is written KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

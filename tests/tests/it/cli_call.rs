@@ -272,7 +272,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
         (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a caller waits from 1ms to 60s"),
-        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is no URL of a gateway"),
+        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is no address of a gateway"),
         (&["before_tool_call", "--tool", "t", "--addr", secret], "holds a user or a password"),
         (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "ends behind the port"),
         (&["before_tool_call", "--tool", "t", "--token-file", "none"], "--token-file `none` can't be read"),

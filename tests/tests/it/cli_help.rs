@@ -123,7 +123,7 @@ const MISTAKES: &[&[&str]] = &[
         "--point",
         "before_tool_call",
         "--timeout",
-        "5",
+        "5ms",
     ],
     &["explain", "--config", "good.yaml", "--tenant", "*", "--point", "before_tool_call"],
     &["explain", "--config", "good.yaml", "--tenant", "acme", "--point", "before_tool_call", "--label", "a"],
@@ -136,7 +136,7 @@ const MISTAKES: &[&[&str]] = &[
         "--point",
         "before_tool_call",
         "--timeout",
-        "0",
+        "0ms",
     ],
     &[
         "explain",

@@ -24,6 +24,7 @@ mod cli_init;
 mod cli_plugin_test;
 mod cli_probe;
 mod cli_proto;
+mod cli_session;
 mod cli_support;
 mod cli_token;
 mod cli_whoami;
