@@ -4,7 +4,7 @@
 //! over file systems that tell nobody of a change. The second look leaves whoever writes it the time to finish.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,6 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::environment;
+use crate::bounded;
 use crate::config::{self, Config, Loaded, Problem, Problems};
 
 /// How often the file is looked at.
@@ -116,7 +117,7 @@ pub(super) fn hangups() -> io::Result<Signal> {
 }
 
 fn fingerprint(path: &Path) -> Fingerprint {
-    fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into())
+    bounded::file(path, config::MAX_FILE).ok().flatten().map(|bytes| Sha256::digest(bytes).into())
 }
 
 #[cfg(test)]

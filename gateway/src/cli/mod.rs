@@ -1,6 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code means.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
@@ -244,10 +244,10 @@ impl Exit {
     }
 
     /// Prints what went wrong, and gives back the exit code.
-    #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("{message}");
+            // Who reads it may be gone, as behind `2>&1 | head`: the exit code says it too.
+            let _ = writeln!(std::io::stderr().lock(), "{message}");
         }
         ExitCode::from(self.code)
     }

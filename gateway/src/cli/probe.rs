@@ -23,7 +23,9 @@ pub(super) async fn run(address: &str, live: bool) -> Exit {
         Ok(answer) => {
             let first = printable(answer.text.lines().next().unwrap_or_default());
             let said: String = first.chars().take(MAX_SHOWN).collect();
-            Exit::failure(format!("{}{path} answers {}: {said}", asker.base(), answer.status))
+            let said = format!("{}{path} answers {}: {said}", asker.base(), answer.status);
+            // Only an ops port says that it is not ready.
+            Exit::failure(if answer.status == 503 { said } else { format!("{said}; {}", asker.remedy()) })
         }
         Err(unanswered) => Exit::failure(unanswered),
     }

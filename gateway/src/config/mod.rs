@@ -34,6 +34,8 @@ pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
+pub(crate) use environment::is_setting;
+pub(crate) use load::MAX_FILE;
 pub use load::{Loaded, from_text, load};
 pub use model::*;
 pub use plugin::*;

@@ -267,7 +267,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["before_tool_call", "--tool", "t", "--label", "claim.role=boss"], "/context/labels"),
         (&["before_tool_call", "--tool", "t", "--payload", "-"], "cannot be used with"),
         (&["before_tool_call", "--payload", "none.json"], "the payload can't be read from `none.json`"),
-        (&["before_tool_call", "--payload", "-"], "the payload in standard input is not valid JSON"),
+        (&["before_tool_call", "--payload", "-"], "there is no payload in standard input"),
         (&["before_llm_request"], "before_llm_request needs --text"),
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),

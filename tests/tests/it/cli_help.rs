@@ -79,11 +79,16 @@ async fn every_command_that_does_something_shows_an_example() {
 const MISTAKES: &[&[&str]] = &[
     &[],
     &["confg"],
+    &["--config", "good.yaml"],
+    &["serve", "good.yaml"],
     &["config"],
     &["config", "chek", "good.yaml"],
     &["config", "check"],
     &["config", "check", "missing.yaml"],
     &["config", "check", "."],
+    &["config", "check", "empty"],
+    &["config", "check", "binary"],
+    &["config", "check", "/dev/zero"],
     &["config", "check", "broken.yaml"],
     &["config", "check", "broken.yaml", "--output", "json"],
     &["config", "check", "broken.yaml", "--output", "yaml"],
@@ -151,6 +156,17 @@ const MISTAKES: &[&[&str]] = &[
     ],
     &["explain", "--config", "good.yaml", "--ca", "ca.pem", "--tenant", "acme", "--point", "before_response"],
     &["explain", "--addr", "http://127.0.0.1:1", "--tenant", "acme", "--point", "before_response"],
+    &[
+        "explain",
+        "--addr",
+        "h:1",
+        "--token-file",
+        "token.txt",
+        "--tenant",
+        "acme",
+        "--point",
+        "before_response",
+    ],
     &["token", "inspect", "--config", "good.yaml"],
     &["token", "inspect", "a.b.c", "--config", "good.yaml"],
     &["token", "inspect", "a.b.c", "--config", "missing.yaml"],
@@ -172,6 +188,8 @@ const MISTAKES: &[&[&str]] = &[
     &["token", "mint", "--config", "several.yaml", "--tenant", "acme"],
     &["token", "mint", "--config", "several.yaml", "--tenant", "nobody"],
     &["probe", "--addr", "nonsense"],
+    &["probe", "--addr", "https://127.0.0.1:1"],
+    &["probe", "--addr", "http://127.0.0.1:1"],
     &["proto"],
     &["proto", "export"],
     &["proto", "export", "good.yaml/proto"],
@@ -179,6 +197,15 @@ const MISTAKES: &[&[&str]] = &[
     &["whoami"],
     &["whoami", "--token-file", "missing.txt"],
     &["whoami", "--token-file", "good.yaml"],
+    &["whoami", "--token-file", "."],
+    &["whoami", "--token-file", "empty"],
+    &["whoami", "--token-file", "binary"],
+    &["whoami", "--token-file", "/dev/zero"],
+    &["whoami", "--token-file", "token.txt", "--ca", "missing.pem"],
+    &["whoami", "--token-file", "token.txt", "--ca", "good.yaml"],
+    &["whoami", "--token-file", "token.txt", "--addr", "http://me:pw@127.0.0.1:1"],
+    &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1/v1/whoami"],
+    &["whoami", "--token-file", "token.txt", "--timeout", "2m"],
     &["whoami", "--token-file", "token.txt", "--addr", "localhost:8080"],
     &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
     &["call"],
@@ -190,11 +217,24 @@ const MISTAKES: &[&[&str]] = &[
     &["call", "before_tool_call", "--tool", "t", "--content", "hi"],
     &["call", "before_tool_call", "--tool", "t", "--payload", "payload.json"],
     &["call", "before_tool_call", "--payload", "good.yaml", "--token-file", "token.txt"],
+    &["call", "before_tool_call", "--payload", "missing.json"],
+    &["call", "before_tool_call", "--payload", "."],
+    &["call", "before_tool_call", "--payload", "empty"],
+    &["call", "before_tool_call", "--payload", "-"],
+    &["call", "before_tool_call", "--payload", "binary"],
+    &["call", "before_tool_call", "--payload", "/dev/zero"],
+    &["call", "before_tool_call", "--tol", "t"],
+    &["call", "before_tool_call", "--tool", "t", "--label", "=a"],
     &["call", "before_response"],
     &["plugin", "test", "tenant-auth", "before_tool_call", "--tool", "t"],
     &["plugin", "test", "unix:///nowhere.sock", "before_tool_call"],
     &["plugin", "test", "unix:///nowhere.sock", "before_tool_call", "--tool", "t"],
     &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "missing.yaml"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "/dev/zero"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "binary"],
+    &["plugin", "run", "tenant-aut", "--listen", "unix:///nowhere/a.sock"],
+    &["plugin", "run", "tenant-auth", "--listen", "127.0.0.1:1"],
+    &["plugin", "run", "tenant-auth", "--listen", "unix:///nowhere/a.sock"],
     &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t"],
     &["completions", "csh"],
     &["man"],
@@ -207,6 +247,8 @@ fn files(folder: &Folder) {
     let good = smallest();
     folder.write("good.yaml", &good.to_string());
     folder.write("token.txt", "a.b.c\n");
+    folder.write("empty", "");
+    fs::write(folder.0.path().join("binary"), [0xff, 0xfe]).unwrap();
     folder.write("broken.yaml", "auth: {}\nlog: { level: loud }\n");
     let mut public = good.clone();
     let issuer = &mut public["auth"]["issuers"][0];
@@ -331,6 +373,19 @@ async fn completions_and_manual_pages_know_every_command() {
         let name = ["hookgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join("-");
         let page = fs::read_to_string(folder.0.path().join(format!("share/man1/{name}.1")));
         assert!(page.is_ok_and(|page| page.contains(".SH SYNOPSIS")), "{name}");
+    }
+}
+
+/// Standard error that can't be written is no reason for a stack trace either: the code is what is left to say it.
+#[tokio::test]
+async fn what_cannot_be_said_is_told_by_the_exit_code() {
+    let binary = tokio::task::spawn_blocking(hookgate_tests::gateway::binary).await.unwrap();
+    for (args, code) in [("errors NOPE", 2), ("config check nowhere.yaml", 2), ("init /proc/nowhere", 1)] {
+        for to in ["2>/dev/full", "2>&-"] {
+            let script = format!("'{}' {args} {to}; echo $?", binary.display());
+            let ran = tokio::process::Command::new("sh").args(["-c", &script]).output().await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&ran.stdout), format!("{code}\n"), "{args} {to}");
+        }
     }
 }
 

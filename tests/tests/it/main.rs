@@ -14,6 +14,7 @@ mod chain_flow;
 mod chain_observers;
 mod chain_poison;
 mod chain_start;
+mod cli_ask;
 mod cli_call;
 mod cli_config;
 mod cli_connect;

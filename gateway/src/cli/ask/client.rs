@@ -48,8 +48,12 @@ impl Asker {
         if let Some(cas) = cas {
             client = client.tls_certs_only(cas);
         }
-        let http =
-            client.build().map_err(|error| format!("no HTTP client could be set up: {}", why(&error)))?;
+        let http = client.build().map_err(|error| {
+            format!(
+                "no HTTP client could be set up: {}; --ca names the CA of a gateway's certificate",
+                why(&error)
+            )
+        })?;
         Ok(Asker { http, port, base, token, patience })
     }
 
@@ -128,7 +132,8 @@ impl Asker {
         self.base.as_str().trim_end_matches('/')
     }
 
-    fn remedy(&self) -> &'static str {
+    /// What to look at where another answered.
+    pub(in crate::cli) fn remedy(&self) -> &'static str {
         self.port.remedy(self.base.scheme() == "https")
     }
 }

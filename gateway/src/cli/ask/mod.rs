@@ -4,7 +4,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use http::HeaderValue;
 use reqwest::{Certificate, Url};
 
 use super::{output::printable, token};
-use crate::config::Span;
+use crate::{bounded, config::Span};
 
 mod answer;
 mod client;
@@ -168,7 +168,8 @@ impl Credentials {
 pub(super) fn ops(address: &str, patience: Span) -> Result<Asker, String> {
     let port = Port::Ops;
     let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-    let numbered = bare.rsplit_once(':').is_some_and(|(_, number)| number.parse::<u16>().is_ok());
+    let parts = bare.rsplit_once(':').filter(|_| !bare.contains('/'));
+    let numbered = parts.is_some_and(|(_, number)| number.parse::<u16>().is_ok());
     let url = if numbered { format!("http://{bare}") } else { String::new() };
     Asker::new(port, base(port, "--addr", &url)?, None, None, patience)
 }
@@ -201,10 +202,6 @@ fn lossy(text: Option<OsString>) -> String {
 }
 
 fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > most) {
-        return Err(io::Error::other(format!("it is larger than {} KiB", most >> 10)));
-    }
-    Ok(bytes)
+    bounded::file(path, most)?
+        .ok_or_else(|| io::Error::other(format!("it is larger than {} KiB", most >> 10)))
 }
