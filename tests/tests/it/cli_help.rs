@@ -5,10 +5,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use clap::CommandFactory as _;
 use hookgate::{cli::Cli, error::Code};
-use hookgate_tests::{repository, token::SECRET};
+use hookgate_tests::{gateway::binary, repository, token::SECRET};
 use serde_json::json;
 
-use super::cli_support::{Folder, smallest};
+use super::cli_support::{Folder, pasted, smallest};
 
 /// What stands above it in docs/cli.md is written by hand.
 const MARKER: &str =
@@ -379,21 +379,32 @@ async fn completions_and_manual_pages_know_every_command() {
 /// Standard error that can't be written is no reason for a stack trace either: the code is what is left to say it.
 #[tokio::test]
 async fn what_cannot_be_said_is_told_by_the_exit_code() {
-    let binary = tokio::task::spawn_blocking(hookgate_tests::gateway::binary).await.unwrap();
+    let program = binary().display().to_string();
     for (args, code) in [("errors NOPE", 2), ("config check nowhere.yaml", 2), ("init /proc/nowhere", 1)] {
         for to in ["2>/dev/full", "2>&-"] {
-            let script = format!("'{}' {args} {to}; echo $?", binary.display());
-            let ran = tokio::process::Command::new("sh").args(["-c", &script]).output().await.unwrap();
-            assert_eq!(String::from_utf8_lossy(&ran.stdout), format!("{code}\n"), "{args} {to}");
+            let ran = pasted(&format!("'{program}' {args} {to}; echo $?")).await;
+            assert_eq!(ran.stdout, format!("{code}\n"), "{args} {to}");
         }
+    }
+}
+
+/// A setting that is no text is not passed over, as if it weren't there.
+#[tokio::test]
+async fn a_variable_that_is_no_text_is_refused() {
+    let folder = Folder::new();
+    let file = folder.write("good.yaml", &smallest().to_string());
+    let (program, file) = (binary().display().to_string(), file.display().to_string());
+    for variable in ["HOOKGATE__SERVER__DATA_ADDR", "HOOKGATE__LOG__LEVEL"] {
+        let line = format!("{variable}=$(printf 'a\\377') '{program}' config check '{file}'");
+        let ran = pasted(&line).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains(variable), "{ran:?}");
     }
 }
 
 /// A pipe whose reader has seen enough, as `head` has, is no reason for a stack trace.
 #[tokio::test]
 async fn a_reader_that_goes_away_is_no_failure() {
-    let binary = tokio::task::spawn_blocking(hookgate_tests::gateway::binary).await.unwrap();
-    let script = format!("{{ '{}' config schema; echo $? >&2; }} | head -c 1", binary.display());
-    let ran = tokio::process::Command::new("sh").args(["-c", &script]).output().await.unwrap();
-    assert_eq!((ran.stdout.as_slice(), String::from_utf8_lossy(&ran.stderr).as_ref()), (&b"{"[..], "0\n"));
+    let program = binary().display().to_string();
+    let ran = pasted(&format!("{{ '{program}' config schema; echo $? >&2; }} | head -c 1")).await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("{", "0\n"));
 }
