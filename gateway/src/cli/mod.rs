@@ -1,6 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code means.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
@@ -13,7 +13,6 @@ mod dev;
 mod difference;
 mod errors;
 mod explain;
-mod http;
 mod init;
 mod invoked;
 mod output;
@@ -140,7 +139,7 @@ enum Command {
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
     #[command(after_help = "Example: hookgate probe --addr 127.0.0.1:9090\n\n\
-                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer.")]
+                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer, 2 wrong usage.")]
     Probe {
         /// Its `server.ops_addr`.
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9090")]
@@ -245,10 +244,10 @@ impl Exit {
     }
 
     /// Prints what went wrong, and gives back the exit code.
-    #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("{message}");
+            // Who reads it may be gone, as behind `2>&1 | head`: the exit code says it too.
+            let _ = writeln!(std::io::stderr().lock(), "{message}");
         }
         ExitCode::from(self.code)
     }
