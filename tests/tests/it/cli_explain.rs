@@ -255,7 +255,7 @@ async fn a_query_that_is_wrong_is_refused_and_says_what_is() {
         assert!(answer.body["detail"].as_str().unwrap().contains(named), "{query}: {answer:?}");
     }
     let post = operator.request(http::Method::POST, "/admin/v1/tenants/acme/explain?point=before_response");
-    let answer = hookgate_tests::agent::HttpAgent::send(post).await.unwrap();
+    let answer = HttpAgent::send(post).await.unwrap();
     assert_http_error(&answer, Code::MethodNotAllowed);
 }
 
