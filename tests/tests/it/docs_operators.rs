@@ -10,7 +10,8 @@ use super::{docs_story::Story, edge_support::POINT};
 #[tokio::test]
 async fn a_rule_is_observed_then_advised_then_enforced_and_taken_back_as_the_page_says() {
     let printed = Story::of("rolling-out-a-rule.md").await.told().await;
-    for stage in [r#"hookgate_mode="observe""#, r#""outcome":"would_block""#, r#""decision":"block""#] {
+    for stage in [r#"hookgate_mode="observe""#, r#"hookgate_mode="advise""#, "exit code 3", r#""revision":5"#]
+    {
         assert!(printed.contains(stage), "{stage}: {printed}");
     }
 }
