@@ -15,7 +15,8 @@ pub(super) enum Command {
     /// It takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
     /// gateway's file.
     #[command(
-        after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock"
+        after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock\n\n\
+                      Exit codes: 0 ended by a signal, 1 it can't listen there, 2 wrong usage."
     )]
     Run {
         /// Which one.
