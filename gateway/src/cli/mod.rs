@@ -45,7 +45,7 @@ pub struct Cli {
 enum Command {
     /// Runs the gateway until SIGTERM or Ctrl-C.
     ///
-    /// A second Ctrl-C ends it at once.
+    /// A changed file is taken into use by itself, and at once on SIGHUP. A second Ctrl-C ends it at once.
     #[command(group(ArgGroup::new("what").args(["config", "dev"]).required(true).multiple(true)))]
     #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
                             Exit codes: 0 ended by a signal, 1 it can't listen, 2 bad configuration or usage, 4 a \
@@ -69,15 +69,15 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
-    /// Runs a reference plugin.
+    /// Runs a reference plugin, and tries out a plugin of your own.
     #[command(subcommand)]
     Plugin(plugin::Command),
     /// Shows an agent's calls passing real plugins; needs no file and no service.
     ///
     /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
-    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be. Exit code 1: an
-    /// answer differs.
-    #[command(after_help = "Example: hookgate demo --keep")]
+    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be.
+    #[command(after_help = "Example: hookgate demo --keep\n\n\
+                            Exit codes: 0 every answer is as it should be, 1 one differs, or it can't start.")]
     Demo {
         /// Leaves it running until Ctrl-C, and prints how to call it.
         #[arg(long)]

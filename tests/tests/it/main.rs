@@ -31,6 +31,7 @@ mod cli_token;
 mod cli_whoami;
 mod demo;
 mod docs;
+mod docs_names;
 mod docs_operators;
 mod docs_plugins;
 mod docs_story;

@@ -18,7 +18,7 @@ pub(super) enum Command {
     /// gateway's file.
     #[command(
         after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock\n\n\
-                            Exit codes: 0 ended by a signal, 1 it can't listen, 2 wrong usage."
+                      Exit codes: 0 ended by a signal, 1 it can't listen there, 2 wrong usage."
     )]
     Run {
         /// Which one.
