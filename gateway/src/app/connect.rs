@@ -58,7 +58,7 @@ impl App {
     /// and lets go of them. It ends there: nothing is served.
     pub async fn connect(self, wait: Duration) -> Connected {
         let ended = CancellationToken::new();
-        self.first.start(None, &ended);
+        self.first.start(&[], &ended);
         let mut changes = self.workshop.shared.changes();
         let all_known = async {
             loop {

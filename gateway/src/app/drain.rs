@@ -22,7 +22,7 @@ pub const TELEMETRY: Duration = Duration::from_secs(1);
 /// The part of it for the answers to calls that were given up.
 const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
-const OBSERVERS: Duration = Duration::from_millis(1500);
+pub(super) const OBSERVERS: Duration = Duration::from_millis(1500);
 
 /// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
 const MARGIN: Duration = Duration::from_millis(250);

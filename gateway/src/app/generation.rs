@@ -72,15 +72,15 @@ struct From {
 }
 
 impl Workshop {
-    /// What `loaded` makes after `before`, and TLS for the listeners of a process that starts with it. Nothing is dialled
-    /// or fetched before [`Generation::start`].
+    /// What `loaded` makes with whatever it leaves as it is in one of `before`, and TLS for the listeners of a process
+    /// that starts with it. Nothing is dialled or fetched before [`Generation::start`].
     ///
     /// # Errors
     /// Every mistake that the parts find, with the lines.
     pub(super) fn build(
         &self,
         loaded: Loaded,
-        before: Option<&Generation>,
+        before: &[Arc<Generation>],
     ) -> Result<(Generation, Option<tls::Server>), Problems> {
         let config = &loaded.config;
         let mut problems = Vec::new();
@@ -96,15 +96,14 @@ impl Workshop {
         Ok((Generation { config: Arc::new(loaded.config), keys, plugins, statuses }, tls))
     }
 
-    fn plugins(&self, config: &Config, before: Option<&Generation>) -> Result<Vec<Made>, Vec<Problem>> {
+    fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
         let shared = self.shared.by(config.limits.clone(), config.observers.clone());
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
         for (index, plugin) in config.plugins.iter().enumerate() {
             let from = From::of(plugin, config);
-            if let Some(same) =
-                before.and_then(|before| before.made(&plugin.name)).filter(|old| *old.from == from)
-            {
+            let mut made_before = before.iter().filter_map(|before| before.made(&plugin.name));
+            if let Some(same) = made_before.find(|old| *old.from == from) {
                 made.push(same.clone());
                 continue;
             }
@@ -148,14 +147,14 @@ impl Generation {
         self.plugins.iter().map(|made| &made.client)
     }
 
-    /// The plugins whose clients are not those of `before`.
+    /// The plugins whose clients nobody of `before` has.
     pub(super) fn fresh<'a>(
         &'a self,
-        before: Option<&'a Generation>,
+        before: &'a [Arc<Generation>],
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
         let is_fresh = move |made: &&Made| {
-            let old = before.and_then(|before| before.made(made.client.name()));
-            old.is_none_or(|old| !Arc::ptr_eq(&old.client, &made.client))
+            let mut old = before.iter().filter_map(|before| before.client(made.client.name()));
+            !old.any(|old| Arc::ptr_eq(old, &made.client))
         };
         self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
     }
@@ -169,18 +168,34 @@ impl Generation {
         self.plugins.iter().find(|made| made.client.name() == name)
     }
 
+    /// The plugins that have to be there before this one takes the place of `before`: the fresh ones, and those that
+    /// are required from then on.
+    pub(super) fn awaited<'a>(
+        &'a self,
+        before: &'a Arc<Generation>,
+    ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
+        let kept = self.plugins.iter().filter(|made| {
+            let is_kept = before.client(made.client.name()).is_some_and(|old| Arc::ptr_eq(old, &made.client));
+            // Its entry is the same in both; whether it is required also hangs on bindings.
+            is_kept && self.config.requires(&made.from.plugin) && !before.config.requires(&made.from.plugin)
+        });
+        let kept = kept.map(|made| (&made.from.plugin, &made.client));
+        self.fresh(std::slice::from_ref(before)).filter(|(plugin, _)| plugin.enabled).chain(kept)
+    }
+
     /// Whether nothing at all differs from `other`.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.config == other.config && self.has_keys_of(other) && self.fresh(Some(other)).next().is_none()
+    pub(super) fn is(&self, other: &Arc<Self>) -> bool {
+        let has_its_clients = self.fresh(std::slice::from_ref(other)).next().is_none();
+        self.config == other.config && self.has_keys_of(other) && has_its_clients
     }
 
     fn has_keys_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys.auth, &other.keys.auth)
     }
 
-    /// Whether every issuer has keys.
-    pub(super) fn has_keys(&self) -> bool {
-        self.keys.auth.ready()
+    /// Whether there are keys for whoever `before` doesn't let in already.
+    pub(super) fn has_keys_after(&self, before: &Self) -> bool {
+        self.keys.auth.ready_after(&before.keys.auth)
     }
 
     /// Endpoints of the plugins in use, as they are written.
@@ -190,11 +205,11 @@ impl Generation {
     }
 
     /// Dials and fetches what `before` didn't, until `ended`.
-    pub(super) fn start(&self, before: Option<&Generation>, ended: &CancellationToken) {
+    pub(super) fn start(&self, before: &[Arc<Generation>], ended: &CancellationToken) {
         for (_, client) in self.fresh(before) {
             client.start(ended.clone());
         }
-        if before.is_none_or(|before| !self.has_keys_of(before)) {
+        if !before.iter().any(|before| self.has_keys_of(before)) {
             let Keys { auth, stop, .. } = self.keys.clone();
             let ended = ended.clone();
             tokio::spawn(async move { ended.run_until_cancelled(auth.refresh(stop)).await });
@@ -222,18 +237,18 @@ impl From {
 }
 
 /// Those of `before` where neither the configuration nor a file says anything else.
-fn keys(config: &Config, before: Option<&Generation>) -> Result<Keys, Vec<Problem>> {
+fn keys(config: &Config, before: &[Arc<Generation>]) -> Result<Keys, Vec<Problem>> {
     let contents = contents(&config.auth);
-    if let Some(before) = before
-        && before.config.auth == config.auth
-        && before.keys.contents == contents
-    {
+    let is_same =
+        |before: &&Arc<Generation>| before.config.auth == config.auth && before.keys.contents == contents;
+    if let Some(before) = before.iter().find(is_same) {
         return Ok(before.keys.clone());
     }
     let problems = |violations: Vec<crate::error::Violation>| {
         violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect::<Vec<_>>()
     };
-    let auth = Arc::new(Authenticator::new(&config.auth).map_err(problems)?);
+    let published = before.iter().map(|before| &*before.keys.auth);
+    let auth = Arc::new(Authenticator::after(published, &config.auth).map_err(problems)?);
     let stop = CancellationToken::new();
     Ok(Keys { auth, contents, stop: stop.clone(), _stops: Arc::new(stop.drop_guard()) })
 }

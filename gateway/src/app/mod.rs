@@ -110,7 +110,7 @@ impl App {
             .following(certificates.clone());
         let abort = CancellationToken::new();
         let workshop = Workshop { shared, telemetry, certificates, abort };
-        let (first, tls) = workshop.build(loaded, None)?;
+        let (first, tls) = workshop.build(loaded, &[])?;
         let gateway = Arc::new(publisher::gateway(&workshop, &first));
         gauges::register(&gateway, &workshop.certificates);
         let (workshop, first) = (Arc::new(workshop), Arc::new(first));
@@ -133,6 +133,8 @@ impl App {
         };
         match started {
             Ok(Some(running)) => {
+                // From here on it goes when it is replaced, and with it the fetching of its keys.
+                drop(first);
                 running.listen(hangups);
                 ready(&running);
                 running.until(|| signals.next()).await;
@@ -182,7 +184,7 @@ impl App {
         tracing::info!(%data_addr, %ops_addr, admin_addr, "listening");
 
         self.first.clients().for_each(|client| client.log_registered());
-        self.first.start(None, &lifecycle.ended);
+        self.first.start(&[], &lifecycle.ended);
         let (certificates, ended) = (self.workshop.certificates.clone(), lifecycle.ended.clone());
         tokio::spawn(async move { certificates.follow(ended).await });
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
@@ -210,25 +212,27 @@ impl Bound {
     /// # Errors
     /// When a required plugin is missing.
     pub async fn start(self) -> Result<Running, RunError> {
-        let App { workshop, first, gateway, .. } = &self.app;
-        start::wait(first, workshop.shared.changes()).await?;
-        let (workshop, gateway, first) = (Arc::clone(workshop), Arc::clone(gateway), Arc::clone(first));
-        let mut publisher = Publisher::new(workshop, gateway, first);
+        start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
+        let Bound { app, data_addr, ops_addr, lifecycle, readiness, health } = self;
+        let App { workshop, first, gateway, source, .. } = app;
+        let started = Arc::clone(&first.config);
+        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), first);
         publisher.refresh();
-        self.readiness.started();
-        self.health.set_service_status("", ServingStatus::Serving).await;
+        readiness.started();
+        health.set_service_status("", ServingStatus::Serving).await;
         tracing::info!("started");
-        let Bound { mut app, data_addr, ops_addr, lifecycle, health, .. } = self;
-        let source = app.source.take();
-        let (workshop, ended) = (Arc::clone(&app.workshop), lifecycle.ended.clone());
-        let reload = Reload::new(workshop, Arc::clone(&app.gateway), publisher, source, ended);
-        Ok(Running { app, data_addr, ops_addr, lifecycle, health, reload })
+        let ended = lifecycle.ended.clone();
+        let reload = Reload::new(Arc::clone(&workshop), Arc::clone(&gateway), publisher, source, ended);
+        Ok(Running { workshop, gateway, started, data_addr, ops_addr, lifecycle, health, reload })
     }
 }
 
 /// A gateway that serves; [`Running::until`] keeps what is in force up to date and ends it.
 pub struct Running {
-    app: App,
+    workshop: Arc<Workshop>,
+    gateway: Arc<Gateway>,
+    /// What it was started with. Its generation isn't kept: that would keep its clients and the fetching of its keys.
+    started: Arc<Config>,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     lifecycle: Lifecycle,
@@ -257,14 +261,13 @@ impl Running {
 
     /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let Running { app, lifecycle, health, mut reload, .. } = self;
+        let Running { workshop, gateway, started, lifecycle, health, mut reload, .. } = self;
         tokio::select! {
-            () = reload.run(app.workshop.shared.changes()) => {}
+            () = reload.run(workshop.shared.changes()) => {}
             () = stop() => {}
         }
         reload.give_up();
-        let drain = &app.config().drain;
-        let drained = drain::run(drain, &app.gateway, reload.publisher(), &lifecycle, &health);
+        let drained = drain::run(&started.drain, &gateway, reload.publisher(), &lifecycle, &health);
         tokio::select! {
             () = drained => {}
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),

@@ -2,7 +2,7 @@
 //! manifests change.
 
 use std::{
-    collections::BTreeSet,
+    slice,
     sync::{Arc, Weak},
 };
 
@@ -45,7 +45,8 @@ impl Publisher {
     /// A publisher for `gateway`, which is [`gateway`] of `first`.
     pub(super) fn new(workshop: Arc<Workshop>, gateway: Arc<Gateway>, first: Arc<Generation>) -> Self {
         let manifests = vec![None; first.clients().count()];
-        let (revision, past, retiring) = (FIRST_REVISION, Vec::new(), Retiring::default());
+        let (revision, past, retiring) = (FIRST_REVISION, Vec::new(), Retiring::new(Arc::clone(&gateway)));
+        retiring.use_those_of([&*first]);
         Publisher { workshop, gateway, current: first, manifests, revision, past, retiring }
     }
 
@@ -81,13 +82,14 @@ impl Publisher {
         self.workshop.telemetry.configured(&next.config);
         self.publish(&next, next.manifests(), self.revision + 1)?;
         let before = std::mem::replace(&mut self.current, next);
-        for (plugin, fresh) in self.current.fresh(Some(&before)) {
+        self.expect(None);
+        for (plugin, fresh) in self.current.fresh(slice::from_ref(&before)) {
             let name = &*plugin.name;
             let Some(old) = before.client(name) else {
                 fresh.log_registered();
                 continue;
             };
-            fresh.succeeds(old);
+            fresh.add_dropped(old.observers_dropped());
             let was_enabled = before.config.plugins.iter().any(|old| old.name == *name && old.enabled);
             let (event, message) = match (was_enabled, plugin.enabled) {
                 (true, false) => ("plugin.disabled", "switched off: it is dialled no more"),
@@ -96,21 +98,26 @@ impl Publisher {
             };
             tracing::info!(event, plugin = name, "{message}");
         }
-        let kept = self.current.endpoints();
-        for (plugin, old) in before.fresh(Some(&self.current)) {
+        for (plugin, old) in before.fresh(slice::from_ref(&self.current)) {
             if self.current.client(&plugin.name).is_none() {
                 tracing::info!(event = "plugin.removed", plugin = plugin.name, "left the configuration");
             }
-            self.retiring.add(Arc::clone(old), self.past.clone(), kept.clone());
+            self.retiring.add(Arc::clone(old), self.past.clone());
         }
         Ok(())
     }
 
-    /// Lets go of the plugins of `candidate`, which is never put in force.
-    pub(super) fn abandon(&self, candidate: &Generation) {
-        let kept: BTreeSet<String> = self.current.endpoints();
-        for (_, client) in candidate.fresh(Some(&self.current)) {
-            self.retiring.add(Arc::clone(client), Vec::new(), kept.clone());
+    /// Takes note of what may be in force next: who is let go of meanwhile must not be missed by it.
+    pub(super) fn expect(&self, candidate: Option<&Generation>) {
+        self.retiring.use_those_of([&*self.current].into_iter().chain(candidate));
+    }
+
+    /// Lets go of the plugins of `candidate`, which is never put in force; those of `next` stay.
+    pub(super) fn abandon(&self, candidate: &Generation, next: Option<&Arc<Generation>>) {
+        self.expect(next.map(|next| &**next));
+        let stay: Vec<_> = [&self.current].into_iter().chain(next).cloned().collect();
+        for (_, client) in candidate.fresh(&stay) {
+            self.retiring.add(Arc::clone(client), Vec::new());
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::{
     sync::{Notify, watch},
+    task::{JoinError, JoinHandle},
     time::{Duration, Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,16 @@ pub(super) struct Reload {
     /// What the process was started with: some of it holds until its end.
     started: Arc<Config>,
     candidate: Option<Candidate>,
+    /// The file is being read.
+    reading: Option<JoinHandle<Read>>,
     ended: CancellationToken,
+}
+
+/// What the file said.
+struct Read {
+    /// What it took over from.
+    before: Vec<Arc<Generation>>,
+    generation: Result<Arc<Generation>, Problems>,
 }
 
 /// A configuration that is right, and waits for its plugins and keys.
@@ -63,7 +73,7 @@ impl Reload {
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
         let (source, again) = (source.map(Arc::new), Arc::default());
-        Reload { workshop, gateway, publisher, source, again, started, candidate: None, ended }
+        Reload { workshop, gateway, publisher, source, again, started, candidate: None, reading: None, ended }
     }
 
     /// Has the file read again when `hangups` say so, or when it changed.
@@ -82,7 +92,9 @@ impl Reload {
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
             tokio::select! {
-                () = self.again.notified() => self.read().await,
+                () = self.again.notified(), if self.reading.is_none() => self.read(),
+                // A file system may hang: what is in force goes on following its plugins.
+                Some(read) = ended(&mut self.reading) => self.take(read),
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return;
@@ -96,45 +108,73 @@ impl Reload {
 
     /// Gives up what waits, at the end.
     pub(super) fn give_up(&mut self) {
-        if let Some(candidate) = self.candidate.take() {
-            self.publisher.abandon(&candidate.generation);
-        }
+        self.replace_candidate(None);
     }
 
-    /// Reads the file. What waited before is what the file said before.
-    async fn read(&mut self) {
+    /// Begins to read the file.
+    fn read(&mut self) {
         let Some(source) = self.source.clone() else { return };
-        let (workshop, current) = (Arc::clone(&self.workshop), Arc::clone(self.publisher.current()));
-        let before = Arc::clone(&current);
+        let (workshop, before) = (Arc::clone(&self.workshop), self.before());
         // Reads files, and a large table takes a while.
-        let built = tokio::task::spawn_blocking(move || {
-            let (loaded, _) = source.load(Telemetry::rehearse)?;
-            workshop.build(loaded, Some(&before)).map(|(generation, _)| generation)
-        });
-        let built = built.await;
-        self.give_up();
-        match built {
-            Ok(Ok(same)) if same.is(&current) => {
+        self.reading = Some(tokio::task::spawn_blocking(move || {
+            let generation = source.again(Telemetry::rehearse).and_then(|(loaded, _)| {
+                workshop.build(loaded, &before).map(|(generation, _)| Arc::new(generation))
+            });
+            Read { before, generation }
+        }));
+    }
+
+    /// What another configuration takes over from.
+    fn before(&self) -> Vec<Arc<Generation>> {
+        let candidate = self.candidate.iter().map(|candidate| &candidate.generation);
+        [self.publisher.current()].into_iter().chain(candidate).cloned().collect()
+    }
+
+    /// Takes what the file says. What waited before is what the file said before.
+    fn take(&mut self, read: Result<Read, JoinError>) {
+        let Read { before, generation } = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!(event = "table.refused", %error, "reading the configuration failed");
+                self.replace_candidate(None);
+                return self.refused(vec![format!("reading the configuration failed: {error}")]);
+            }
+        };
+        if !before.iter().zip(&self.before()).all(|(then, now)| Arc::ptr_eq(then, now)) {
+            // The candidate came into force meanwhile: clients that this one would take over are let go of.
+            return self.again.notify_one();
+        }
+        match generation {
+            Ok(same) if same.is(self.publisher.current()) => {
+                self.replace_candidate(None);
                 tracing::info!("the configuration was read again and is as it was");
                 self.gateway.set_applied(self.gateway.applied().whole());
             }
-            Ok(Ok(generation)) => {
-                generation.start(Some(&current), &self.ended);
-                let generation = Arc::new(generation);
-                self.candidate = Some(Candidate { generation, since: Instant::now(), told: false });
+            Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
+                tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
+            }
+            Ok(generation) => {
+                generation.start(&before, &self.ended);
+                self.replace_candidate(Some(generation));
                 self.look();
             }
-            Ok(Err(problems)) => {
+            Err(problems) => {
+                self.replace_candidate(None);
                 log(&problems);
                 self.refused(
                     problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
                 );
             }
-            Err(error) => {
-                tracing::error!(event = "table.refused", %error, "reading the configuration failed");
-                self.refused(vec![format!("reading the configuration failed: {error}")]);
-            }
         }
+    }
+
+    /// Gives up what waits for `next`.
+    fn replace_candidate(&mut self, next: Option<Arc<Generation>>) {
+        if let Some(given_up) = self.candidate.take() {
+            self.publisher.abandon(&given_up.generation, next.as_ref());
+        }
+        self.publisher.expect(next.as_deref());
+        self.candidate = next.map(|generation| Candidate { generation, since: Instant::now(), told: false });
     }
 
     /// Puts the candidate in force if it is ready.
@@ -160,7 +200,7 @@ impl Reload {
         if let Err(problems) = self.publisher.adopt(Arc::clone(&generation)) {
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             self.refused(problems.iter().map(said).collect());
-            return self.publisher.abandon(&generation);
+            return self.publisher.abandon(&generation, None);
         }
         if !at_restart.is_empty() {
             let keys = at_restart.join(", ");
@@ -176,18 +216,18 @@ impl Reload {
 
 impl Candidate {
     /// `before`: what is in force, and serves as long as this one doesn't.
-    fn standing(&self, before: &Generation) -> Standing {
+    fn standing(&self, before: &Arc<Generation>) -> Standing {
         let config = &self.generation.config;
         let is_late = self.since.elapsed() >= config.startup.wait.0;
         let mut is_waiting = false;
-        for (plugin, client) in self.generation.fresh(Some(before)).filter(|(plugin, _)| plugin.enabled) {
+        for (plugin, client) in self.generation.awaited(before) {
             match is_there(client, config.requires(plugin), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),
                 None => is_waiting = true,
             }
         }
-        if !self.generation.has_keys() {
+        if !self.generation.has_keys_after(before) {
             if is_late {
                 return Standing::Held(
                     "an issuer has no keys: see the log for why they can't be fetched".into(),
@@ -197,6 +237,13 @@ impl Candidate {
         }
         if is_waiting { Standing::Waiting } else { Standing::Ready }
     }
+}
+
+/// What came of what is under way; none: nothing is.
+async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
+    let result = under_way.as_mut()?.await;
+    *under_way = None;
+    Some(result)
 }
 
 /// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't

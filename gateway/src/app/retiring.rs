@@ -6,10 +6,15 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{ingress::call::InForce, upstream::PluginClient};
+use super::{Generation, drain};
+use crate::{
+    ingress::call::{Gateway, InForce},
+    upstream::PluginClient,
+};
 
 /// The longest invocation, 60 s, and some more.
 const LAST_CALLS: Duration = Duration::from_secs(65);
@@ -19,26 +24,47 @@ const LOOK: Duration = Duration::from_millis(50);
 const OBSERVERS: Duration = Duration::from_secs(5);
 
 /// All of them.
-#[derive(Clone, Default)]
 pub(super) struct Retiring {
+    gateway: Arc<Gateway>,
     tasks: TaskTracker,
     /// No call is under way any more.
     at_once: CancellationToken,
+    /// Endpoints, as they are written, of what is in force and of what may be next. They serve this gateway, and are
+    /// told of no end. Looked at when a client goes, which may be a minute and several files after it was replaced.
+    in_use: Arc<ArcSwap<BTreeSet<String>>>,
 }
 
 impl Retiring {
-    /// Lets go of `client` once no call goes by one of `past`. Its endpoints among `kept` go on serving and are told
-    /// nothing.
-    pub(super) fn add(&self, client: Arc<PluginClient>, past: Vec<Weak<InForce>>, kept: BTreeSet<String>) {
-        let at_once = self.at_once.clone();
+    /// Those of `gateway`; none yet.
+    pub(super) fn new(gateway: Arc<Gateway>) -> Self {
+        let (tasks, at_once, in_use) = (TaskTracker::new(), CancellationToken::new(), Arc::default());
+        Retiring { gateway, tasks, at_once, in_use }
+    }
+
+    /// From now on the endpoints of these are in use.
+    pub(super) fn use_those_of<'a>(&self, generations: impl IntoIterator<Item = &'a Generation>) {
+        let endpoints = generations.into_iter().flat_map(Generation::endpoints).collect();
+        self.in_use.store(Arc::new(endpoints));
+    }
+
+    /// Lets go of `client` once no call goes by one of `past`.
+    pub(super) fn add(&self, client: Arc<PluginClient>, past: Vec<Weak<InForce>>) {
+        let (gateway, in_use, at_once) =
+            (Arc::clone(&self.gateway), Arc::clone(&self.in_use), self.at_once.clone());
+        // Whoever takes its place goes on with this count.
+        let dropped = client.observers_dropped();
         self.tasks.spawn(async move {
             at_once.run_until_cancelled(unused(&past)).await;
-            let given_up = client.drain(OBSERVERS).await;
+            let given_up = client.drain_until(for_observers(&at_once)).await;
             if given_up > 0 {
                 let plugin = client.name();
                 tracing::warn!(plugin, given_up, "observers did not see every call");
             }
-            client.retire(&kept).await;
+            if let Some(heir) = heir(&gateway, &client) {
+                heir.add_dropped(client.observers_dropped() - dropped);
+            }
+            let in_use = in_use.load_full();
+            client.retire(&in_use).await;
         });
     }
 
@@ -48,6 +74,24 @@ impl Retiring {
         self.tasks.close();
         let _ = timeout_at(end, self.tasks.wait()).await;
     }
+}
+
+/// Resolves when observers have had their time; sooner where the process ends.
+async fn for_observers(at_once: &CancellationToken) {
+    let at_the_end = async {
+        at_once.cancelled().await;
+        sleep(drain::OBSERVERS).await;
+    };
+    tokio::select! {
+        () = sleep(OBSERVERS) => {}
+        () = at_the_end => {}
+    }
+}
+
+/// Who is in the place of `client` by now.
+fn heir(gateway: &Gateway, client: &PluginClient) -> Option<Arc<PluginClient>> {
+    let in_force = gateway.in_force();
+    in_force.invoker.routes().clients.iter().find(|heir| heir.name() == client.name()).cloned()
 }
 
 /// Returns when nobody holds one of `past`.

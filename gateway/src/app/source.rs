@@ -4,7 +4,7 @@
 //! over file systems that tell nobody of a change. The second look leaves whoever writes it the time to finish.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -24,6 +24,9 @@ use crate::config::{self, Config, Loaded, Problem, Problems};
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// A file that is another at so many looks in a row never stands still: it is read as it is.
+const MOST_RESTLESS: u32 = 10;
 
 /// Tells contents apart; none: it can't be read.
 type Fingerprint = Option<[u8; 32]>;
@@ -70,10 +73,26 @@ impl Source {
         Ok((loaded, telemetry))
     }
 
+    /// Reads it once more, as [`Source::load`] does. A pipe gives nothing a second time, and may be waited for for ever.
+    ///
+    /// # Errors
+    /// As [`Source::load`]; what is there is no file.
+    pub(super) fn again<T>(
+        &self,
+        telemetry: impl FnOnce(&Config) -> Result<T, String>,
+    ) -> Result<(Loaded, T), Problems> {
+        if let Some(path) = self.path.as_deref().filter(|path| is_no_file(path)) {
+            let (file, message) =
+                (path.display().to_string(), "is no file that can be read again".to_owned());
+            return Err(Problems::nowhere(&file, message, "put a file there, or start the process again"));
+        }
+        self.load(telemetry)
+    }
+
     /// Notifies `again` whenever it is to be read again, until `stop`.
     pub(super) async fn follow(&self, mut hangups: Signal, again: Arc<Notify>, stop: CancellationToken) {
         let Some(path) = self.path.clone() else { return };
-        let mut looks = Looks { read: self.first, seen: self.first };
+        let mut looks = Looks::new(self.first);
         let look = async {
             loop {
                 let asked = tokio::select! {
@@ -97,15 +116,23 @@ struct Looks {
     read: Fingerprint,
     /// At the last look.
     seen: Fingerprint,
+    /// How often in a row it was something else.
+    restless: u32,
 }
 
 impl Looks {
+    /// It was read when it held `first`.
+    fn new(first: Fingerprint) -> Self {
+        Looks { read: first, seen: first, restless: 0 }
+    }
+
     /// Whether it is to be read, now that this is seen.
     fn wants(&mut self, now: Fingerprint, asked: bool) -> bool {
         let is_stable = now == std::mem::replace(&mut self.seen, now);
-        let wants = asked || (is_stable && now != self.read);
+        self.restless = if is_stable { 0 } else { self.restless + 1 };
+        let wants = asked || ((is_stable || self.restless >= MOST_RESTLESS) && now != self.read);
         if wants {
-            self.read = now;
+            (self.read, self.restless) = (now, 0);
         }
         wants
     }
@@ -116,7 +143,15 @@ pub(super) fn hangups() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
+/// Whether something is there that can be read once at most: a pipe, say, of a shell.
+fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// Nothing is taken out of a pipe. A file that is too large to be taken is as one that can't be read.
 fn fingerprint(path: &Path) -> Fingerprint {
+    // A pipe would wait for who writes it.
+    fs::metadata(path).is_ok_and(|there| there.is_file()).then_some(())?;
     bounded::file(path, config::MAX_FILE).ok().flatten().map(|bytes| Sha256::digest(bytes).into())
 }
 
@@ -127,7 +162,7 @@ mod tests {
     #[test]
     fn a_file_is_read_when_it_stands_still_with_another_content_or_somebody_asks() {
         let [first, half, second, none] = [Some([1; 32]), Some([2; 32]), Some([3; 32]), None];
-        let mut looks = Looks { read: first, seen: first };
+        let mut looks = Looks::new(first);
         let seen = [
             (first, false, false),
             (half, false, false),   // being written
@@ -147,5 +182,12 @@ mod tests {
         for (at, (now, asked, wanted)) in seen.into_iter().enumerate() {
             assert_eq!(looks.wants(now, asked), wanted, "look {at}");
         }
+    }
+
+    #[test]
+    fn a_file_that_never_stands_still_is_read_now_and_then() {
+        let mut looks = Looks::new(None);
+        let wanted: Vec<_> = (1..=25).filter(|look| looks.wants(Some([*look; 32]), false)).collect();
+        assert_eq!(wanted, [10, 20]);
     }
 }

@@ -58,6 +58,11 @@ impl Issuer {
         }
     }
 
+    /// Whether its keys are those that `published` fetches.
+    pub(super) fn shares(&self, published: &Arc<Published>) -> bool {
+        self.published().is_some_and(|own| Arc::ptr_eq(own, published))
+    }
+
     /// Whether the key set of `generation` still stands.
     pub(super) fn stands(&self, generation: u64) -> bool {
         self.keys().is_some_and(|keys| keys.generation == generation)
@@ -106,8 +111,9 @@ fn refuse(misfit: Misfit) -> Refusal {
     }
 }
 
-/// Compiles all issuers; Err lists every mistake.
-pub(super) fn compile(auth: &config::Auth) -> Result<Vec<Issuer>, Vec<Violation>> {
+/// Compiles all issuers, with the keys that were fetched for one of `known` where they are published as they were; Err
+/// lists every mistake.
+pub(super) fn compile(auth: &config::Auth, known: &[&Issuer]) -> Result<Vec<Issuer>, Vec<Violation>> {
     let mut problems = Vec::new();
     let several = auth.issuers.len() > 1;
     let mut issuers = Vec::with_capacity(auth.issuers.len());
@@ -117,7 +123,7 @@ pub(super) fn compile(auth: &config::Auth) -> Result<Vec<Issuer>, Vec<Violation>
             found.add("/issuer", "an issuer is listed once; this one is listed before");
         }
         let tenants = tenants(issuer, several, &mut found);
-        if let Some(keys) = key_source(issuer, &mut found) {
+        if let Some(keys) = key_source(issuer, known, &mut found) {
             issuers.push(Issuer {
                 name: issuer.issuer.clone(),
                 rules: ClaimRules::new(issuer, tenants),
@@ -160,7 +166,7 @@ fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> 
 }
 
 /// None: what was wrong is in `found`.
-fn key_source(issuer: &config::Issuer, found: &mut Problems<'_>) -> Option<Keys> {
+fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'_>) -> Option<Keys> {
     let Some(url) = &issuer.jwks_url else {
         if issuer.keys.is_empty() {
             found.add("/keys", "an issuer needs `keys` or a `jwks_url`");
@@ -173,6 +179,10 @@ fn key_source(issuer: &config::Issuer, found: &mut Problems<'_>) -> Option<Keys>
     let ttl = issuer.jwks_ttl.0;
     if ttl < MIN_TTL {
         found.add("/jwks_ttl", "keys are fresh for at least 1s");
+    }
+    let mut published = known.iter().filter_map(|known| known.published());
+    if let Some(same) = published.find(|published| published.is_of(&issuer.issuer, url, ttl)) {
+        return Some(Keys::Published(Arc::clone(same)));
     }
     match Published::new(&issuer.issuer, url, ttl) {
         Ok(published) => Some(Keys::Published(published)),

@@ -74,8 +74,25 @@ impl Authenticator {
 
     /// The same with another clock, for tests of `exp` and `nbf`.
     pub fn with_clock(auth: &config::Auth, clock: Clock) -> Result<Self, Vec<Violation>> {
+        Ok(Self::of(issuer::compile(auth, &[])?, clock))
+    }
+
+    /// As [`Authenticator::new`]; an issuer that publishes its keys where it did for one of `before` goes on with those
+    /// that were fetched.
+    ///
+    /// # Errors
+    /// As [`Authenticator::new`].
+    pub fn after<'a>(
+        before: impl Iterator<Item = &'a Authenticator>,
+        auth: &config::Auth,
+    ) -> Result<Self, Vec<Violation>> {
+        let known: Vec<_> = before.flat_map(|before| &before.issuers).collect();
+        Ok(Self::of(issuer::compile(auth, &known)?, Arc::new(SystemTime::now)))
+    }
+
+    fn of(issuers: Vec<Issuer>, clock: Clock) -> Self {
         let remembered = Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
-        Ok(Authenticator { issuers: issuer::compile(auth)?, remembered, clock })
+        Authenticator { issuers, remembered, clock }
     }
 
     /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC), for the data port.
@@ -100,6 +117,15 @@ impl Authenticator {
     /// Whether every issuer has keys (for /readyz).
     pub fn ready(&self) -> bool {
         self.issuers.iter().all(Issuer::ready)
+    }
+
+    /// Whether every issuer has keys whose keys `before` doesn't wait for just as well.
+    pub fn ready_after(&self, before: &Self) -> bool {
+        let is_shared = |issuer: &Issuer| {
+            let shares = |published| before.issuers.iter().any(|old| old.shares(published));
+            issuer.published().is_some_and(shares)
+        };
+        self.issuers.iter().all(|issuer| issuer.ready() || is_shared(issuer))
     }
 
     /// Fetches the keys that issuers publish, at once and whenever they are no longer fresh, until `stop`.

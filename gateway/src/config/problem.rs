@@ -107,7 +107,7 @@ pub struct Problems(Vec<Located>);
 
 impl Problems {
     /// A mistake that no place in a file belongs to.
-    pub(super) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
+    pub(crate) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
         Problems(vec![Located { problem, position: None, variable: None, rendered }])

@@ -192,9 +192,9 @@ impl PluginClient {
         self.pool.registration.log_registered();
     }
 
-    /// Takes the place of `old`, which is let go of: goes on with its count of what observers did not see.
-    pub fn succeeds(&self, old: &Self) {
-        self.observers.add_dropped(old.observers_dropped());
+    /// Counts entries that were given up by a client in whose place this one is.
+    pub fn add_dropped(&self, count: u64) {
+        self.observers.add_dropped(count);
     }
 
     /// Starts what works in the background: what keeps the endpoints connected, until `cancel`, and the observers'
@@ -266,7 +266,12 @@ impl PluginClient {
     /// Ends the observers' queue: takes no more, delivers what is queued within `limit`, gives up the rest
     /// and says how many that were.
     pub async fn drain(&self, limit: Duration) -> u64 {
-        self.observers.drain(limit).await
+        self.drain_until(tokio::time::sleep(limit)).await
+    }
+
+    /// The same until `end` resolves.
+    pub async fn drain_until(&self, end: impl Future<Output = ()>) -> u64 {
+        self.observers.drain(end).await
     }
 
     /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's

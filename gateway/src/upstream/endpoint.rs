@@ -12,7 +12,10 @@ use std::{
 use arc_swap::ArcSwap;
 use hookgate_proto::plugin::v1::ShutdownRequest;
 use http::HeaderMap;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -445,11 +448,16 @@ impl Endpoint {
     pub(super) async fn shut_down(&self, limit: Duration) {
         let Registration { plugin, shared, .. } = &*self.registration;
         let lives = self.let_go();
-        let told = |live: &&Arc<Live>| live.is_initialised() && !live.connection.is_closed();
-        let Some(live) = lives.iter().find(told) else { return };
         let limit = limit.min(plugin.limits.shutdown.0);
+        let deadline = Instant::now() + limit;
+        let told = |live: &&Arc<Live>| live.is_initialised() && !live.connection.is_closed();
+        if !lives.iter().any(|live| told(&live)) {
+            // Whoever is being initialised would keep a configuration that nobody takes back: that ends first.
+            let _ = timeout_at(deadline, self.handing_over.lock()).await;
+        }
+        let Some(live) = lives.iter().find(told) else { return };
         let request = ShutdownRequest { gateway_instance_id: shared.instance_id.as_ref().into() };
-        let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
+        let frame = codec::message(&request);
         let reply =
             live.connection.unary(Rpc::Shutdown, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
         if let Err(error) = reply {

@@ -149,18 +149,22 @@ impl Observers {
         *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = Some(delivery);
     }
 
-    /// Ends the queue: delivers what is left within `limit`, gives up the rest and says how many that were.
-    pub(super) async fn drain(&self, limit: Duration) -> u64 {
+    /// Ends the queue: delivers what is left before `end` resolves, gives up the rest and says how many that were.
+    pub(super) async fn drain(&self, end: impl Future<Output = ()>) -> u64 {
         let before = self.dropped();
         self.queue().ended = true;
         self.arrived.notify_one();
         let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut delivery) = delivery
-            && tokio::time::timeout(limit, &mut delivery).await.is_err()
-        {
-            delivery.abort();
-            // Waits until what was under way is dropped, and so counted.
-            let _ = delivery.await;
+        if let Some(mut delivery) = delivery {
+            tokio::select! {
+                biased;
+                _ = &mut delivery => {}
+                () = end => {
+                    delivery.abort();
+                    // Waits until what was under way is dropped, and so counted.
+                    let _ = delivery.await;
+                }
+            }
         }
         let left: Vec<_> = self.queue().entries.drain(..).collect();
         self.dropped.fetch_add(left.len() as u64, Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::auth_keys::{Keys, SECRET, ask, authenticator, claims, token, unsigned
 
 /// What the issuer answers.
 #[derive(Clone)]
-enum Answer {
+pub(crate) enum Answer {
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
     /// Nothing, until the client gives up.
@@ -36,7 +36,7 @@ enum Answer {
 }
 
 /// An issuer on a real socket.
-struct Idp {
+pub(crate) struct Idp {
     url: String,
     answer: Arc<Mutex<Answer>>,
     requests: Arc<AtomicUsize>,
@@ -61,12 +61,12 @@ fn jwks(keys: &[(&str, &Keys)]) -> String {
     json!({ "keys": keys.iter().map(key).collect::<Vec<_>>() }).to_string()
 }
 
-fn published(keys: &[(&str, &Keys)]) -> Answer {
+pub(crate) fn published(keys: &[(&str, &Keys)]) -> Answer {
     http("200 OK", "", &jwks(keys))
 }
 
 impl Idp {
-    async fn start(answer: Answer) -> Self {
+    pub(crate) async fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
         let answer = Arc::new(Mutex::new(answer));
@@ -83,19 +83,19 @@ impl Idp {
         Idp { url, answer, requests, asked, gave_up, serving }
     }
 
-    fn answers(&self, answer: Answer) {
+    pub(crate) fn answers(&self, answer: Answer) {
         *self.answer.lock().unwrap() = answer;
     }
 
-    fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
 
-    fn issuer(&self) -> Value {
+    pub(crate) fn issuer(&self) -> Value {
         json!({ "issuer": self.url, "audience": "hookgate", "jwks_url": self.url, "tenants": "*" })
     }
 
-    fn token(&self, kid: &str, key: &Keys) -> String {
+    pub(crate) fn token(&self, kid: &str, key: &Keys) -> String {
         let header = json!({ "alg": "EdDSA", "kid": kid });
         token(&header, &claims(&self.url, "acme"), &key.signs, Algorithm::EdDSA)
     }

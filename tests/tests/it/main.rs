@@ -67,6 +67,8 @@ mod proxy_dead;
 mod proxy_support;
 mod refused_config;
 mod reload;
+mod reload_again;
+mod reload_keys;
 mod reload_load;
 mod reload_plugins;
 mod replicas_manifest;

@@ -4,17 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hookgate::{
+    config::UnknownTenant,
     error::Code,
     ingress::answer::FIXED_BLOCK_STATUSES,
+    invoke::explain,
     point::Point,
-    step::{Mode, Reason, StepOutcome},
+    routing::Checked,
+    step::{Mode, OnError, Reason, StepOutcome},
     upstream::{BreakerState, State, Why},
 };
 use hookgate_tests::{
     gateway::Gateway,
     openapi::{DOCUMENT, Port, resolve, validate},
     repository,
+    token::Token,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Codes that no answer on the wire has, and why.
@@ -72,6 +77,75 @@ fn closed_sets_are_those_of_the_code() {
     assert_eq!(words(&schema("PlanStep")["properties"]["mode"]), modes);
     let states = schema("Status")["properties"]["plugins"]["properties"].as_object().unwrap();
     assert_eq!(states.keys().map(String::as_str).collect::<BTreeSet<_>>(), words(schema("PluginState")));
+}
+
+/// What `T` may be: serde names all of it to whoever sends something else.
+fn variants<T: DeserializeOwned>() -> BTreeSet<String> {
+    let wrong = serde_json::from_value::<T>(json!("?")).err().expect("`?` is none of them").to_string();
+    let names = wrong.split('`').skip(1).step_by(2).filter(|name| *name != "?");
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn closed_sets_of_explanations_are_those_of_the_code() {
+    let of = |name: &str, member: &str| {
+        let at = schema(name).pointer(&format!("/properties/{member}"));
+        words(at.unwrap_or_else(|| panic!("{name}: no {member}"))).into_iter().map(str::to_owned).collect()
+    };
+    let described: [BTreeSet<String>; 9] = [
+        of("Explanation", "tenant/properties/standing"),
+        of("Explanation", "tenant/properties/unknown"),
+        of("StepExplained", "mode"),
+        of("StepExplained", "on_error"),
+        of("StepExplained", "timeout_from"),
+        of("StepExplained", "from"),
+        of("StepExplained", "conditions/items/properties/result"),
+        of("AbsentBinding", "why"),
+        words(schema("Fate")).into_iter().map(str::to_owned).collect(),
+    ];
+    let coded = [
+        variants::<explain::Standing>(),
+        variants::<UnknownTenant>(),
+        variants::<Mode>(),
+        variants::<OnError>(),
+        variants::<explain::TimeoutFrom>(),
+        variants::<explain::From>(),
+        variants::<Checked>(),
+        variants::<explain::AbsentWhy>(),
+        variants::<explain::Fate>(),
+    ];
+    assert_eq!(described, coded);
+    assert!(coded.iter().all(|names| names.len() > 1), "{coded:?}");
+}
+
+/// The names that the refusal of an unknown one lists are those that the code takes.
+#[tokio::test]
+async fn the_query_of_an_explanation_is_the_one_that_is_taken() {
+    let gateway = Gateway::with().tenant("acme").admin().start().await;
+    let operator = gateway.admin(&Token::for_operators().mint());
+    let path = "/admin/v1/tenants/{id}/explain";
+    let at = path.replace("{id}", "acme") + "?point=before_tool_call";
+    let refusal = operator.get(&format!("{at}&else=1")).await.unwrap();
+    assert_eq!(refusal.status, 400, "{refusal:?}");
+    let (_, listed) = refusal.body["detail"].as_str().unwrap().split_once("there are ").unwrap();
+    let taken: BTreeSet<_> = listed.split([',', ' ']).filter(|word| !["", "and"].contains(word)).collect();
+
+    let described = DOCUMENT["paths"][path]["parameters"].as_array().unwrap();
+    let in_query = described.iter().filter(|parameter| parameter["in"] == json!("query"));
+    let names = in_query.map(|parameter| match parameter["name"].as_str().unwrap() {
+        // Exploded: each of its members is a name of its own.
+        "labels" => "label.KEY",
+        name => name,
+    });
+    assert_eq!(names.collect::<BTreeSet<_>>(), taken);
+    for name in taken.iter().filter(|name| **name != "point") {
+        let answer = operator.get(&format!("{at}&{name}=1")).await.unwrap();
+        assert_eq!(answer.status, 200, "{name}: {answer:?}");
+    }
+    for outside in ["0", "60001"] {
+        let answer = operator.get(&format!("{at}&timeout_ms={outside}")).await.unwrap();
+        assert_eq!(answer.status, 400, "{outside}: {answer:?}");
+    }
 }
 
 #[test]

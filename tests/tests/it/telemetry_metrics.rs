@@ -9,7 +9,7 @@ use std::{
 
 use hookgate::telemetry::names::{Kind, METRICS, Metric, TENANT};
 use hookgate_tests::{
-    agent::path,
+    agent::{HttpAgent, path},
     ca::Ca,
     fake::{Act, FakePlugin, Gate},
     gateway::{Gateway, Setup},
@@ -108,7 +108,6 @@ async fn eventful() -> Eventful {
         .binding_with("slow", 30, &json!({ "tenant": "globex", "timeout": "60s" }))
         .binding("guard", 40)
         .binding_with("observer", 50, &json!({ "mode": "observe" }))
-        .set("/limits/budget", "300ms")
         .set("/observers/items", 1)
         .set("/telemetry/tenant_labels", json!(["acme", "globex"]));
     let gateway = with_issuer(gateway, &issuer).start().await;
@@ -116,7 +115,11 @@ async fn eventful() -> Eventful {
     for _ in 0..12 {
         assert_eq!(traced_call(&acme).await.status, 403, "{}", gateway.log());
     }
-    let answer = globex.call(POINT, payload()).await;
+    // The one call that is to run out of time: as much as others need for the steps before `slow`, however busy it is.
+    let request = globex.request(http::Method::POST, path(POINT)).header("hookgate-timeout-ms", "2000");
+    let request = request.header("content-type", "application/json");
+    let body = json!({ "payload": payload() }).to_string();
+    let answer = HttpAgent::send(request.body(body)).await.expect("an answer");
     assert_eq!((answer.status, &answer.body["code"]), (504, &json!("BUDGET_EXHAUSTED")), "{answer:?}");
     assert_eq!(gateway.http("no.token.at-all").call(POINT, payload()).await.status, 401);
     assert_eq!(acme.get("/secret/path").await.expect("an answer").status, 404);
@@ -282,7 +285,7 @@ async fn series_do_not_grow_with_what_callers_and_plugins_say() {
         }
         agent.get(&format!("/path-{round}")).await.expect("an answer");
         let method = http::Method::from_bytes(format!("M{round}").as_bytes()).expect("a method");
-        hookgate_tests::agent::HttpAgent::send(agent.request(method, path(POINT))).await.expect("an answer");
+        HttpAgent::send(agent.request(method, path(POINT))).await.expect("an answer");
         gateway.http(&format!("bad-{round}")).call(POINT, payload).await;
     };
     // Everything has happened once, the configured code too; from here on no series is new.

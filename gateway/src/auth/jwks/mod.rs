@@ -49,6 +49,8 @@ pub(super) enum FetchError {
 #[derive(Debug)]
 pub(super) struct Published {
     issuer: String,
+    /// Where it publishes them.
+    url: String,
     source: Box<dyn Fetch>,
     ttl: Duration,
     current: ArcSwapOption<Snapshot>,
@@ -84,18 +86,24 @@ impl Published {
     /// Keys from `url`; nothing is fetched yet. Err says what is wrong with the URL.
     pub(super) fn new(issuer: &str, url: &str, ttl: Duration) -> Result<Arc<Self>, String> {
         let source = http::Http::new(url, http::TIME_LIMIT)?;
-        Ok(Self::from_source(issuer, Box::new(source), ttl))
+        Ok(Self::from_source(issuer, url, Box::new(source), ttl))
     }
 
-    fn from_source(issuer: &str, source: Box<dyn Fetch>, ttl: Duration) -> Arc<Self> {
+    fn from_source(issuer: &str, url: &str, source: Box<dyn Fetch>, ttl: Duration) -> Arc<Self> {
         Arc::new(Published {
             issuer: issuer.to_owned(),
+            url: url.to_owned(),
             source,
             ttl,
             current: ArcSwapOption::empty(),
             gate: Mutex::default(),
             refetching: Flight::new(),
         })
+    }
+
+    /// Whether [`Published::new`] would make the same of these.
+    pub(super) fn is_of(&self, issuer: &str, url: &str, ttl: Duration) -> bool {
+        (&*self.issuer, &*self.url, self.ttl) == (issuer, url, ttl)
     }
 
     /// The keys, unless they were never fetched or are too old.
@@ -110,16 +118,25 @@ impl Published {
         self.current.load().as_ref().map(|current| current.fetched.elapsed())
     }
 
-    /// Fetches now and then, until `stop`.
+    /// Fetches now and then, until `stop`. While one configuration takes the place of another, both may ask for this:
+    /// what one fetched, the other doesn't fetch again.
     pub(super) async fn keep_fresh(&self, stop: &CancellationToken) {
         let rounds = async {
             let mut retry = FIRST_RETRY;
             loop {
                 let mut gate = self.gate.lock().await;
-                let fetched = self.fetch(&mut gate).await;
+                let left = self.age().map_or(Duration::ZERO, |age| self.ttl.saturating_sub(age));
+                let pause = if !left.is_zero() {
+                    left
+                } else if self.fetch(&mut gate).await {
+                    retry = FIRST_RETRY;
+                    self.ttl
+                } else {
+                    let pause = retry;
+                    retry = (retry * 2).min(LAST_RETRY);
+                    pause
+                };
                 drop(gate);
-                let pause = if fetched { self.ttl } else { retry };
-                retry = if fetched { FIRST_RETRY } else { (retry * 2).min(LAST_RETRY) };
                 tokio::time::sleep(pause).await;
             }
         };

@@ -62,7 +62,7 @@ fn published(kids: Option<Vec<&'static str>>) -> (Arc<Published>, Fake) {
         permits: Semaphore::new(1_000_000),
     };
     let fake = Fake(Arc::new(script));
-    (Published::from_source("https://id", Box::new(fake.clone()), TTL), fake)
+    (Published::from_source("https://id", "", Box::new(fake.clone()), TTL), fake)
 }
 
 fn kids(published: &Published) -> Option<Vec<String>> {
