@@ -147,8 +147,8 @@ impl Reload {
         match generation {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_candidate(None);
-                tracing::info!("the configuration was read again and is as it was");
                 self.gateway.set_applied(self.gateway.applied().whole());
+                tracing::info!("the configuration was read again and is as it was");
             }
             Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
                 tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
@@ -160,10 +160,10 @@ impl Reload {
             }
             Err(problems) => {
                 self.replace_candidate(None);
-                log(&problems);
                 self.refused(
                     problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
                 );
+                log(&problems);
             }
         }
     }
@@ -184,8 +184,8 @@ impl Reload {
             Standing::Waiting => {}
             Standing::Held(why) => {
                 if !std::mem::replace(&mut candidate.told, true) {
+                    self.refused(vec![why.clone()]);
                     tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
-                    self.refused(vec![why]);
                 }
             }
             Standing::Ready => {
@@ -202,13 +202,14 @@ impl Reload {
             self.refused(problems.iter().map(said).collect());
             return self.publisher.abandon(&generation, None);
         }
-        if !at_restart.is_empty() {
-            let keys = at_restart.join(", ");
+        let keys = at_restart.join(", ");
+        self.gateway.set_applied(Applied::now(at_restart));
+        if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
-        self.gateway.set_applied(Applied::now(at_restart));
     }
 
+    /// Before it is logged, so that whoever reads of it there finds it in the status.
     fn refused(&self, problems: Vec<String>) {
         self.gateway.set_applied(self.gateway.applied().but(problems));
     }
