@@ -21,6 +21,8 @@ use crate::{
 
 /// How often it is looked whether a candidate's plugins are there.
 const LOOK: Duration = Duration::from_millis(20);
+/// The same for one of which it was said what it waits for.
+const LOOK_WHEN_HELD: Duration = Duration::from_millis(500);
 /// Most problems that are logged one by one.
 const MOST_LOGGED: usize = 20;
 
@@ -91,6 +93,7 @@ impl Reload {
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
+            let until_look = self.until_look();
             tokio::select! {
                 () = self.again.notified(), if self.reading.is_none() => self.read(),
                 // A file system may hang: what is in force goes on following its plugins.
@@ -100,9 +103,19 @@ impl Reload {
                         return;
                     }
                     self.publisher.refresh();
+                    self.look();
                 }
-                () = sleep(LOOK), if self.candidate.is_some() => self.look(),
+                () = sleep(until_look), if self.candidate.is_some() => self.look(),
             }
+        }
+    }
+
+    /// Of changes of plugins it hears; time passes and keys come without a word.
+    fn until_look(&self) -> Duration {
+        match &self.candidate {
+            // It may take hours.
+            Some(Candidate { told: true, .. }) => LOOK_WHEN_HELD,
+            _ => LOOK,
         }
     }
 
