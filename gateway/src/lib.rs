@@ -19,6 +19,7 @@
 
 pub mod app;
 pub mod auth;
+mod bounded;
 pub mod builtin;
 pub mod cli;
 pub mod config;

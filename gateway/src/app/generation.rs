@@ -1,15 +1,15 @@
 //! What is made from one configuration: who may call, the plugins' clients, the table. Another configuration makes
 //! another generation, which takes over whatever it leaves as it was: connections, keys, what a plugin is counted by.
 
-use std::{collections::BTreeSet, fs, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::environment;
 use crate::{
-    auth::Authenticator,
-    builtin,
+    auth::{Authenticator, MAX_KEY_FILE},
+    bounded, builtin,
     config::{self, Config, Loaded, Problem, Problems, resolve_references},
     digest::digest,
     ingress::{
@@ -264,7 +264,7 @@ fn contents(auth: &config::Auth) -> [u8; 32] {
     let files = keys.flat_map(|key| key.pem_file.iter().chain(&key.jwk_file));
     let mut all = Sha256::new();
     for file in files {
-        all.update(Sha256::digest(fs::read(file).unwrap_or_default()));
+        all.update(Sha256::digest(bounded::file(file, MAX_KEY_FILE).ok().flatten().unwrap_or_default()));
     }
     all.finalize().into()
 }

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    config::{Config, Loaded, Problems, resolve_references},
+    config::{Config, Loaded, Problems, is_setting, resolve_references},
     ingress::{admin::Admin, call::Gateway, ops::Readiness, overview::Overview, server},
     telemetry::Telemetry,
     tls,
@@ -278,8 +278,16 @@ impl Running {
 
 /// The process's environment. Variables that are not UTF-8 can't be named in a configuration and are left out.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        // A setting that is no text is refused for what it becomes here, where it would pass unseen.
+        let value = if is_setting(&name) {
+            value.to_string_lossy().into_owned()
+        } else {
+            value.into_string().ok()?
+        };
+        Some((name, value))
+    })
 }
 
 /// Where a gateway is on its way down, in this order.

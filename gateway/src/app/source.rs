@@ -4,8 +4,7 @@
 //! over file systems that tell nobody of a change. The second look leaves whoever writes it the time to finish.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read as _},
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -20,6 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::environment;
+use crate::bounded;
 use crate::config::{self, Config, Loaded, Problem, Problems};
 
 /// How often the file is looked at.
@@ -148,12 +148,11 @@ fn is_no_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Nothing is taken out of a pipe. Of a file that is too large to be taken, its beginning is enough.
+/// Nothing is taken out of a pipe. A file that is too large to be taken is as one that can't be read.
 fn fingerprint(path: &Path) -> Fingerprint {
-    let file = fs::metadata(path).is_ok_and(|there| there.is_file()).then(|| File::open(path).ok())??;
-    let mut bytes = Vec::new();
-    file.take(config::MAX_FILE + 1).read_to_end(&mut bytes).ok()?;
-    Some(Sha256::digest(bytes).into())
+    // A pipe would wait for who writes it.
+    fs::metadata(path).is_ok_and(|there| there.is_file()).then_some(())?;
+    bounded::file(path, config::MAX_FILE).ok().flatten().map(|bytes| Sha256::digest(bytes).into())
 }
 
 #[cfg(test)]

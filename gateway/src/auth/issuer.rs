@@ -1,7 +1,7 @@
 //! One issuer, compiled from the configuration: its keys and what its claims mean. Every mistake in it is
 //! reported at once, with a JSON pointer into the configuration.
 
-use std::{fs::File, io::Read, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use jsonwebtoken::Algorithm;
 
@@ -15,12 +15,13 @@ use super::{
     token::Unverified,
 };
 use crate::{
+    bounded,
     config::{self, IssuerTenants},
     error::Violation,
 };
 
 /// Largest file with a key, in bytes.
-const MAX_FILE: u64 = 64 << 10;
+pub(crate) const MAX_KEY_FILE: u64 = 64 << 10;
 /// Shortest `jwks_ttl`: keys are fetched this often.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
@@ -235,13 +236,11 @@ fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let mut content = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content));
-    match read {
+    match bounded::file(path, MAX_KEY_FILE) {
         Err(error) => Err(config::unreadable(format_args!("`{}`", path.display()), &error)),
-        Ok(_) if content.len() as u64 > MAX_FILE => {
+        Ok(None) => {
             Err(format!("`{}` is larger than 64 KiB: name the file that holds the one key", path.display()))
         }
-        Ok(_) => Ok(content),
+        Ok(Some(content)) => Ok(content),
     }
 }

@@ -30,6 +30,7 @@ use moka::sync::Cache;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::issuer::MAX_KEY_FILE;
 pub use self::{
     claims::{Port, is_tenant_id},
     inspect::{Inspected, KeyFound},

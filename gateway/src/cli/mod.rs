@@ -1,6 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code means.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
@@ -13,7 +13,6 @@ mod dev;
 mod difference;
 mod errors;
 mod explain;
-mod http;
 mod init;
 mod invoked;
 mod output;
@@ -46,7 +45,7 @@ pub struct Cli {
 enum Command {
     /// Runs the gateway until SIGTERM or Ctrl-C.
     ///
-    /// A second Ctrl-C ends it at once.
+    /// A changed file is taken into use by itself, and at once on SIGHUP. A second Ctrl-C ends it at once.
     #[command(group(ArgGroup::new("what").args(["config", "dev"]).required(true).multiple(true)))]
     #[command(after_help = "Example: hookgate serve --config hookgate.yaml\n\n\
                             Exit codes: 0 ended by a signal, 1 it can't listen, 2 bad configuration or usage, 4 a \
@@ -70,15 +69,15 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
-    /// Runs a reference plugin.
+    /// Runs a reference plugin, and tries out a plugin of your own.
     #[command(subcommand)]
     Plugin(plugin::Command),
     /// Shows an agent's calls passing real plugins; needs no file and no service.
     ///
     /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
-    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be. Exit code 1: an
-    /// answer differs.
-    #[command(after_help = "Example: hookgate demo --keep")]
+    /// points for two tenants over HTTP and gRPC, and compares every answer with what it should be.
+    #[command(after_help = "Example: hookgate demo --keep\n\n\
+                            Exit codes: 0 every answer is as it should be, 1 one differs, or it can't start.")]
     Demo {
         /// Leaves it running until Ctrl-C, and prints how to call it.
         #[arg(long)]
@@ -140,7 +139,7 @@ enum Command {
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
     #[command(after_help = "Example: hookgate probe --addr 127.0.0.1:9090\n\n\
-                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer.")]
+                            Exit codes: 0 ready (with --live: alive), 1 not, or no answer, 2 wrong usage.")]
     Probe {
         /// Its `server.ops_addr`.
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9090")]
@@ -245,10 +244,10 @@ impl Exit {
     }
 
     /// Prints what went wrong, and gives back the exit code.
-    #[allow(clippy::print_stderr)] // standard error is where a command says why it failed
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("{message}");
+            // Who reads it may be gone, as behind `2>&1 | head`: the exit code says it too.
+            let _ = writeln!(std::io::stderr().lock(), "{message}");
         }
         ExitCode::from(self.code)
     }

@@ -12,6 +12,7 @@ use clap::{
 
 use super::output::printable;
 use crate::{
+    bounded,
     config::did_you_mean,
     error::Violation,
     ingress::wire::{self, ObjectWriter},
@@ -144,6 +145,9 @@ impl Payload {
             (shown, std::fs::File::open(path).and_then(read))
         };
         let bytes = read.map_err(|error| format!("the payload can't be read from {shown}: {error}"))?;
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!("there is no payload in {shown}: give a JSON object"));
+        }
         object(&format!("the payload in {shown}"), &bytes)?;
         Ok(bytes.trim_ascii().to_vec().into())
     }
@@ -232,13 +236,9 @@ fn put(
     Ok(())
 }
 
-fn read(mut input: impl Read) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    input.by_ref().take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_INPUT) {
-        return Err(std::io::Error::other("it is larger than 16 MiB"));
-    }
-    Ok(bytes)
+/// Reads what may be a payload, or as long as one.
+pub(super) fn read(input: impl Read) -> std::io::Result<Vec<u8>> {
+    bounded::read(input, MAX_INPUT)?.ok_or_else(|| std::io::Error::other("it is larger than 16 MiB"))
 }
 
 /// What kind of JSON value `text`, called `name`, is.
@@ -305,8 +305,10 @@ pub(super) struct Context {
     labels: Vec<(String, String)>,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a label is written KEY=VALUE")?;
+/// Reads `--label`.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or("a label is written KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

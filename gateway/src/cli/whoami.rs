@@ -23,10 +23,7 @@ pub(super) async fn run(gateway: &Gateway, timeout: Span, output: Output) -> Exi
     match asker.ask(Method::GET, PATH, None).await {
         Err(unanswered) => Exit::failure(unanswered),
         Ok(answer) if answer.status == 200 => answer.print(output, || table(&answer.body), Exit::ok()),
-        Ok(answer) => {
-            let exit = Exit::failure(answer.error());
-            if output == Output::Table { exit } else { answer.print(output, String::new, exit) }
-        }
+        Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
     }
 }
 

@@ -15,11 +15,16 @@ use super::{
 /// Behind this, names stand for keys.
 const PREFIX: &str = "HOOKGATE__";
 
+/// Whether the variable `name` sets something in the configuration.
+pub(crate) fn is_setting(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// Lays the `HOOKGATE__*` of `env` over `root`. Gives back what is wrong with their names.
 pub(super) fn overlay(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut ours = BTreeMap::new();
-    for (name, value) in env.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+    for (name, value) in env.iter().filter(|(name, _)| is_setting(name)) {
         if name.chars().any(|c| c.is_lowercase() || c == '.') {
             let problem =
                 Problem::in_variable(name, "names of variables are in upper case, with `__` between keys");

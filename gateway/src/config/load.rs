@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    io::Read as _,
     path::Path,
 };
 
@@ -20,9 +19,10 @@ use super::{
     tree::{self, Kind, Node, Origin, pointer_segments},
     validate::validate,
 };
+use crate::bounded;
 
 /// Largest configuration file, in bytes.
-pub const MAX_FILE: u64 = 16 << 20;
+pub(crate) const MAX_FILE: u64 = 16 << 20;
 
 /// A configuration, and what is needed to show further problems against its file.
 #[derive(Clone)]
@@ -58,12 +58,8 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Res
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|error| format!("can't be read: {error}"))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| format!("can't be read: {error}"))?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err("is larger than 16 MiB".into());
-    }
+    let read = bounded::file(path, MAX_FILE).map_err(|error| format!("can't be read: {error}"))?;
+    let bytes = read.ok_or("is larger than 16 MiB")?;
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
 }
 

@@ -73,7 +73,7 @@ pub struct Server {
     /// Agents: HTTP and gRPC on one port.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub data_addr: SocketAddr,
-    /// Operators: /livez, /readyz, /metrics and gRPC health, plaintext and without a token.
+    /// Operators: /livez, /readyz, /metrics, /openapi.json, a page at / and gRPC health, plaintext and without a token.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub ops_addr: SocketAddr,
     /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.

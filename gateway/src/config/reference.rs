@@ -1,11 +1,12 @@
 //! References in text: `${NAME}`, `${NAME:-default}`, `${file:/path}`, and `$$` for a `$`
 //! (docs/protocol.md, section 7). Not recursive: what a reference resolves to is taken as it is.
 
-use std::{collections::BTreeMap, fmt, io::Read, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde_json::Value;
 
 use super::{model::Object, unreadable::unreadable};
+use crate::bounded;
 
 /// Largest file that a reference may name.
 const MAX_FILE: u64 = 64 << 10;
@@ -167,15 +168,10 @@ fn read(path: &Path) -> Result<String, String> {
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("{} is not a file: name one that holds the value", path.display()));
     }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(format!(
-            "{} is larger than 64 KiB: name the file that holds the value alone",
-            path.display()
-        ));
-    }
+    let bytes = bounded::file(path, MAX_FILE).map_err(unreadable)?;
+    let bytes = bytes.ok_or_else(|| {
+        format!("{} is larger than 64 KiB: name the file that holds the value alone", path.display())
+    })?;
     let mut text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8 text", path.display()))?;
     if text.ends_with('\n') {
         text.pop();

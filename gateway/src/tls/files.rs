@@ -1,10 +1,10 @@
 //! The files of one end of TLS, as bytes: what is in them, and whether that is what it was.
 
-use std::{fmt, fs, io::Read as _, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::config;
+use crate::{bounded, config};
 
 /// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
@@ -26,15 +26,10 @@ impl fmt::Display for File {
 impl File {
     /// Whole; else one sentence.
     fn read(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        let read =
-            fs::File::open(&self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-        match read {
+        match bounded::file(&self.path, MAX_BYTES) {
             Err(error) => Err(config::unreadable(self, &error)),
-            Ok(_) if bytes.len() as u64 > MAX_BYTES => {
-                Err(format!("{self} is larger than 1 MiB: name a file of certificates or a key"))
-            }
-            Ok(_) => Ok(bytes),
+            Ok(None) => Err(format!("{self} is larger than 1 MiB: name a file of certificates or a key")),
+            Ok(Some(bytes)) => Ok(bytes),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use clap::CommandFactory as _;
 use hookgate::{cli::Cli, error::Code};
-use hookgate_tests::{repository, token::SECRET};
+use hookgate_tests::{gateway::binary, repository, token::SECRET};
 use serde_json::json;
 
-use super::cli_support::{Folder, smallest};
+use super::cli_support::{Folder, pasted, smallest};
 
 /// What stands above it in docs/cli.md is written by hand.
 const MARKER: &str =
@@ -79,11 +79,16 @@ async fn every_command_that_does_something_shows_an_example() {
 const MISTAKES: &[&[&str]] = &[
     &[],
     &["confg"],
+    &["--config", "good.yaml"],
+    &["serve", "good.yaml"],
     &["config"],
     &["config", "chek", "good.yaml"],
     &["config", "check"],
     &["config", "check", "missing.yaml"],
     &["config", "check", "."],
+    &["config", "check", "empty"],
+    &["config", "check", "binary"],
+    &["config", "check", "/dev/zero"],
     &["config", "check", "broken.yaml"],
     &["config", "check", "broken.yaml", "--output", "json"],
     &["config", "check", "broken.yaml", "--output", "yaml"],
@@ -123,7 +128,7 @@ const MISTAKES: &[&[&str]] = &[
         "--point",
         "before_tool_call",
         "--timeout",
-        "5",
+        "5ms",
     ],
     &["explain", "--config", "good.yaml", "--tenant", "*", "--point", "before_tool_call"],
     &["explain", "--config", "good.yaml", "--tenant", "acme", "--point", "before_tool_call", "--label", "a"],
@@ -136,7 +141,7 @@ const MISTAKES: &[&[&str]] = &[
         "--point",
         "before_tool_call",
         "--timeout",
-        "0",
+        "0ms",
     ],
     &[
         "explain",
@@ -151,6 +156,17 @@ const MISTAKES: &[&[&str]] = &[
     ],
     &["explain", "--config", "good.yaml", "--ca", "ca.pem", "--tenant", "acme", "--point", "before_response"],
     &["explain", "--addr", "http://127.0.0.1:1", "--tenant", "acme", "--point", "before_response"],
+    &[
+        "explain",
+        "--addr",
+        "h:1",
+        "--token-file",
+        "token.txt",
+        "--tenant",
+        "acme",
+        "--point",
+        "before_response",
+    ],
     &["token", "inspect", "--config", "good.yaml"],
     &["token", "inspect", "a.b.c", "--config", "good.yaml"],
     &["token", "inspect", "a.b.c", "--config", "missing.yaml"],
@@ -172,6 +188,8 @@ const MISTAKES: &[&[&str]] = &[
     &["token", "mint", "--config", "several.yaml", "--tenant", "acme"],
     &["token", "mint", "--config", "several.yaml", "--tenant", "nobody"],
     &["probe", "--addr", "nonsense"],
+    &["probe", "--addr", "https://127.0.0.1:1"],
+    &["probe", "--addr", "http://127.0.0.1:1"],
     &["proto"],
     &["proto", "export"],
     &["proto", "export", "good.yaml/proto"],
@@ -179,6 +197,15 @@ const MISTAKES: &[&[&str]] = &[
     &["whoami"],
     &["whoami", "--token-file", "missing.txt"],
     &["whoami", "--token-file", "good.yaml"],
+    &["whoami", "--token-file", "."],
+    &["whoami", "--token-file", "empty"],
+    &["whoami", "--token-file", "binary"],
+    &["whoami", "--token-file", "/dev/zero"],
+    &["whoami", "--token-file", "token.txt", "--ca", "missing.pem"],
+    &["whoami", "--token-file", "token.txt", "--ca", "good.yaml"],
+    &["whoami", "--token-file", "token.txt", "--addr", "http://me:pw@127.0.0.1:1"],
+    &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1/v1/whoami"],
+    &["whoami", "--token-file", "token.txt", "--timeout", "2m"],
     &["whoami", "--token-file", "token.txt", "--addr", "localhost:8080"],
     &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
     &["call"],
@@ -190,11 +217,24 @@ const MISTAKES: &[&[&str]] = &[
     &["call", "before_tool_call", "--tool", "t", "--content", "hi"],
     &["call", "before_tool_call", "--tool", "t", "--payload", "payload.json"],
     &["call", "before_tool_call", "--payload", "good.yaml", "--token-file", "token.txt"],
+    &["call", "before_tool_call", "--payload", "missing.json"],
+    &["call", "before_tool_call", "--payload", "."],
+    &["call", "before_tool_call", "--payload", "empty"],
+    &["call", "before_tool_call", "--payload", "-"],
+    &["call", "before_tool_call", "--payload", "binary"],
+    &["call", "before_tool_call", "--payload", "/dev/zero"],
+    &["call", "before_tool_call", "--tol", "t"],
+    &["call", "before_tool_call", "--tool", "t", "--label", "=a"],
     &["call", "before_response"],
     &["plugin", "test", "tenant-auth", "before_tool_call", "--tool", "t"],
     &["plugin", "test", "unix:///nowhere.sock", "before_tool_call"],
     &["plugin", "test", "unix:///nowhere.sock", "before_tool_call", "--tool", "t"],
     &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "missing.yaml"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "/dev/zero"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--config", "binary"],
+    &["plugin", "run", "tenant-aut", "--listen", "unix:///nowhere/a.sock"],
+    &["plugin", "run", "tenant-auth", "--listen", "127.0.0.1:1"],
+    &["plugin", "run", "tenant-auth", "--listen", "unix:///nowhere/a.sock"],
     &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t"],
     &["completions", "csh"],
     &["man"],
@@ -207,6 +247,8 @@ fn files(folder: &Folder) {
     let good = smallest();
     folder.write("good.yaml", &good.to_string());
     folder.write("token.txt", "a.b.c\n");
+    folder.write("empty", "");
+    fs::write(folder.0.path().join("binary"), [0xff, 0xfe]).unwrap();
     folder.write("broken.yaml", "auth: {}\nlog: { level: loud }\n");
     let mut public = good.clone();
     let issuer = &mut public["auth"]["issuers"][0];
@@ -334,11 +376,35 @@ async fn completions_and_manual_pages_know_every_command() {
     }
 }
 
+/// Standard error that can't be written is no reason for a stack trace either: the code is what is left to say it.
+#[tokio::test]
+async fn what_cannot_be_said_is_told_by_the_exit_code() {
+    let program = binary().display().to_string();
+    for (args, code) in [("errors NOPE", 2), ("config check nowhere.yaml", 2), ("init /proc/nowhere", 1)] {
+        for to in ["2>/dev/full", "2>&-"] {
+            let ran = pasted(&format!("'{program}' {args} {to}; echo $?")).await;
+            assert_eq!(ran.stdout, format!("{code}\n"), "{args} {to}");
+        }
+    }
+}
+
+/// A setting that is no text is not passed over, as if it weren't there.
+#[tokio::test]
+async fn a_variable_that_is_no_text_is_refused() {
+    let folder = Folder::new();
+    let file = folder.write("good.yaml", &smallest().to_string());
+    let (program, file) = (binary().display().to_string(), file.display().to_string());
+    for variable in ["HOOKGATE__SERVER__DATA_ADDR", "HOOKGATE__LOG__LEVEL"] {
+        let line = format!("{variable}=$(printf 'a\\377') '{program}' config check '{file}'");
+        let ran = pasted(&line).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains(variable), "{ran:?}");
+    }
+}
+
 /// A pipe whose reader has seen enough, as `head` has, is no reason for a stack trace.
 #[tokio::test]
 async fn a_reader_that_goes_away_is_no_failure() {
-    let binary = tokio::task::spawn_blocking(hookgate_tests::gateway::binary).await.unwrap();
-    let script = format!("{{ '{}' config schema; echo $? >&2; }} | head -c 1", binary.display());
-    let ran = tokio::process::Command::new("sh").args(["-c", &script]).output().await.unwrap();
-    assert_eq!((ran.stdout.as_slice(), String::from_utf8_lossy(&ran.stderr).as_ref()), (&b"{"[..], "0\n"));
+    let program = binary().display().to_string();
+    let ran = pasted(&format!("{{ '{program}' config schema; echo $? >&2; }} | head -c 1")).await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("{", "0\n"));
 }

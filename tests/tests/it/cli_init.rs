@@ -10,18 +10,10 @@ use std::{
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{agent::HttpAgent, gateway::binary, repository};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
-use super::cli_support::{Folder, Ran, Serving};
+use super::cli_support::{Folder, Ran, Serving, pasted};
 
 const FILES: [&str; 4] = [".gitignore", "dev.key", "hookgate.schema.json", "hookgate.yaml"];
-
-/// Runs a command line in a shell, in a folder that has nothing to do with it.
-async fn paste(script: &str) -> Ran {
-    let ran = Command::new("sh").args(["-c", script]).current_dir("/").output().await.unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ran { code: ran.status.code(), stdout: text(&ran.stdout), stderr: text(&ran.stderr) }
-}
 
 /// The commands that were printed.
 fn commands(ran: &Ran) -> Vec<&str> {
@@ -70,13 +62,14 @@ async fn the_printed_commands_lead_from_an_empty_folder_to_a_blocked_call() {
         agent.call(ExtensionPoint::BeforeLlmRequest, json!({ "text": text })).await
     };
 
-    let minted = paste(&format!("{mint} && printf %s \"$HOOKGATE_TOKEN\"")).await;
+    let minted = pasted(&format!("{mint} && printf %s \"$HOOKGATE_TOKEN\"")).await;
     assert_eq!((minted.code, minted.stderr.as_str()), (Some(0), ""));
     let blocked = asked(minted.stdout).await;
     assert_eq!((blocked.status, &blocked.body["code"]), (413, &json!("INPUT_TOO_LONG")), "{blocked:?}");
 
     // The other tenant's call goes on, and says that it would have been blocked.
-    let minted = paste(&format!("{} && printf %s \"$HOOKGATE_TOKEN\"", mint.replace("acme", "globex"))).await;
+    let minted =
+        pasted(&format!("{} && printf %s \"$HOOKGATE_TOKEN\"", mint.replace("acme", "globex"))).await;
     let advised = asked(minted.stdout).await;
     assert_eq!((advised.status, &advised.body["steps"][0]["outcome"]), (200, &json!("would_block")));
     assert_eq!(gateway.stop().await.code, Some(0));
@@ -148,11 +141,10 @@ async fn a_file_that_cannot_be_written_to_its_end_leaves_nothing_behind() {
     let folder = Folder::new();
     folder.write("mine", "mine");
     let before = everything(folder.0.path());
-    tokio::task::spawn_blocking(binary).await.unwrap();
     for name in [".", "new/and newer"] {
         let program = binary().display().to_string();
         let place = folder.0.path().join(name).display().to_string();
-        let ran = paste(&format!("trap '' XFSZ; ulimit -f 8; exec '{program}' init '{place}'")).await;
+        let ran = pasted(&format!("trap '' XFSZ; ulimit -f 8; exec '{program}' init '{place}'")).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
         assert!(ran.stderr.contains(" can't be written: File too large"), "{ran:?}");
         assert_eq!(everything(folder.0.path()), before, "{ran:?}");

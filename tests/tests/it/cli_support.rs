@@ -62,6 +62,16 @@ impl Folder {
     }
 }
 
+/// Runs a line in a shell, in a folder that has nothing to do with it; the gateway is built by then.
+pub(crate) async fn pasted(line: &str) -> Ran {
+    tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+    let mut shell = Command::new("sh");
+    let run = shell.args(["-c", line]).current_dir("/").kill_on_drop(true).output();
+    let ran = timeout(PATIENCE, run).await.unwrap_or_else(|_| panic!("`{line}` does not end")).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { code: ran.status.code(), stdout: text(&ran.stdout), stderr: text(&ran.stderr) }
+}
+
 /// A gateway that a command line started, on free ports whatever its file says.
 pub(crate) struct Serving {
     child: Child,

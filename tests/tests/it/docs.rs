@@ -15,11 +15,13 @@ use hookgate_tests::{gateway::Gateway, repository, token::token};
 use serde_json::{Value, json};
 use tonic_types::StatusExt;
 
-/// README.md and everything in docs/, relative to the repository.
-fn pages() -> Vec<PathBuf> {
+/// README.md, CONTRIBUTING.md, the examples' pages and everything in docs/.
+pub(crate) fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     collect(&repository::root().join("docs"), &mut pages);
-    pages.push(repository::root().join("README.md"));
+    for page in ["README.md", "CONTRIBUTING.md", "examples/python-raw/README.md"] {
+        pages.push(repository::root().join(page));
+    }
     pages.retain(|page| page.exists());
     assert!(!pages.is_empty(), "there is documentation");
     pages.sort();
@@ -37,16 +39,16 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) {
     }
 }
 
-fn read(page: &Path) -> String {
+pub(crate) fn read(page: &Path) -> String {
     fs::read_to_string(page).expect("a page is readable text")
 }
 
-fn protocol() -> String {
+pub(crate) fn protocol() -> String {
     read(&repository::root().join("docs/protocol.md"))
 }
 
 /// A page without its fenced blocks, and the blocks with their language.
-fn parts(page: &str) -> (String, Vec<(String, String)>) {
+pub(crate) fn parts(page: &str) -> (String, Vec<(String, String)>) {
     let (mut prose, mut blocks) = (String::new(), Vec::new());
     let mut block: Option<(String, String)> = None;
     for line in page.lines() {
@@ -135,6 +137,24 @@ fn every_link_leads_somewhere() {
         .collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(!links(&repository::root().join("docs/README.md")).is_empty(), "the map has links");
+}
+
+/// A heading that is there twice is a section that was written, or merged, twice.
+#[test]
+fn no_page_says_a_thing_twice_or_waits_for_one() {
+    for page in pages() {
+        let (prose, _) = parts(&read(&page));
+        let mut headings: Vec<_> = prose.lines().filter(|line| line.starts_with('#')).collect();
+        let all = headings.len();
+        headings.sort_unstable();
+        headings.dedup();
+        assert_eq!(headings.len(), all, "{}: a heading is there twice: {headings:?}", page.display());
+        for remark in prose.split("<!-- ").skip(1) {
+            let is_known =
+                ["story: ", "Written by ", "Generated "].iter().any(|kind| remark.starts_with(kind));
+            assert!(is_known, "{}: `<!-- {remark:.40}` waits for something", page.display());
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //!   for anything; `session eventually`: what they print follows from something that is still under way;
 //! - `start`: a command that stays; the one before it with the same words is stopped first;
 //! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first; the story
-//!   goes on when it is ready, or with `gateway unready` when it listens; `gateway.log` is its log;
+//!   goes on when it is ready, or with `gateway unready` when it listens; `gateway.log` is its log; what changes that
+//!   file from then on changes the gateway's, which is a link to it;
 //! - `installed`: what the test has put there by other means.
 //!
 //! Rust without a comment is a doctest of the SDK. What the page calls /tmp is a folder of the test, and the gateway's
@@ -17,6 +18,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Output, Stdio},
     time::Duration,
@@ -80,7 +82,7 @@ impl Story {
         for name in ["bin", "tmp"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        std::os::unix::fs::symlink(hookgate, folder.path().join("bin/hookgate")).unwrap();
+        symlink(hookgate, folder.path().join("bin/hookgate")).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let mut environment = BTreeMap::from([
             ("PATH".to_owned(), format!("{}/bin:{path}", folder.path().display())),
@@ -207,7 +209,7 @@ impl Story {
                     fs::write(self.place().join("gateway.log"), gateway.log().to_string()).unwrap();
                 }
                 let output = self.output(&format!("{{ {command}\n}} 2>&1")).await;
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let said = self.as_shown(&String::from_utf8_lossy(&output.stdout));
                 if is_like(&said, &expected) {
                     printed += &said;
                     break;
@@ -223,6 +225,12 @@ impl Story {
             }
         }
         printed
+    }
+
+    /// What was said, with the name that the page has for the gateway's file.
+    fn as_shown(&self, said: &str) -> String {
+        let file = self.gateway.as_ref().map(|gateway| gateway.file().display().to_string());
+        file.map_or_else(|| said.to_owned(), |file| said.replace(&file, "hookgate.yaml"))
     }
 
     async fn start(&mut self, command: &str) {
@@ -247,7 +255,12 @@ impl Story {
         for (name, value) in self.environment.iter().filter(|(name, _)| *name != "PATH") {
             setup = setup.environment(name, value);
         }
-        self.gateway = Some(if unready { setup.start_unready().await } else { setup.start().await });
+        let gateway = if unready { setup.start_unready().await } else { setup.start().await };
+        let link = gateway.file().with_extension("link");
+        symlink(self.place.join("hookgate.yaml"), &link).unwrap();
+        fs::rename(link, gateway.file()).unwrap();
+        self.environment.insert("HOOKGATE_ADDR".to_owned(), format!("http://{}", gateway.data_addr()));
+        self.gateway = Some(gateway);
     }
 }
 
@@ -293,16 +306,24 @@ fn is_like(said: &str, expected: &str) -> bool {
     rest.is_empty()
 }
 
-/// Without white space, and with `#` for what differs from run to run: times after their names, ids and digests.
+/// Without white space, and with `#` for what differs from run to run: times after their names or before their unit, ids
+/// and digests.
 fn masked(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut masked = String::new();
-    for word in text.split_whitespace().flat_map(|word| word.split_inclusive(|c| !is_part(c))) {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let followed = words.iter().zip(words.iter().skip(1).chain([&""]));
+    let is_time = |word: &str, unit: &str| unit == "ms" && word.parse::<f64>().is_ok();
+    let words =
+        followed.map(|(&word, &unit)| if is_time(word, unit) || is_moment(word) { "#" } else { word });
+    for word in words.flat_map(|word| word.split_inclusive(|c| !is_part(c))) {
         let bare = word.trim_end_matches(|c| !is_part(c));
         let is_id = bare.len() >= 32 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         masked = masked + if is_id { "#" } else { bare } + &word[bare.len()..];
     }
-    for (name, ends) in [("_us\":", ",}"), ("_ms\":", ",}"), ("\"timestamp\":\"", "\""), (";dur=", ",")] {
+    let named =
+        [("_us\":", ",}"), ("_ms\":", ",}"), ("_s\":", ",}"), ("\"timestamp\":\"", "\""), (";dur=", ",")];
+    for (name, ends) in named {
         let parts: Vec<_> = masked.split(name).map(str::to_owned).collect();
         let rest = parts[1..].iter().map(|part| {
             let end = part.find(|c| ends.contains(c)).unwrap_or(part.len());
@@ -313,10 +334,21 @@ fn masked(text: &str) -> String {
     masked
 }
 
+/// Whether this is a point in time as RFC 3339 writes it.
+fn is_moment(word: &str) -> bool {
+    let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "0000-00-00T00:00:00Z"
+}
+
 #[test]
 fn what_is_said_is_compared_but_for_times_ids_and_white_space() {
     assert!(is_like(r#"{"duration_us":12,"a": 1}"#, "{\"duration_us\":7,\n \"a\":1}"));
     assert!(is_like("Compiling\nrunning 2 tests\nok", "...\nrunning 2 tests\n...\nok"));
+    assert!(is_like(
+        "1  plugin  12.5 ms\nexpires 2026-11-22T06:20:41Z",
+        "1 plugin 3.0 ms\nexpires 2026-01-02T00:00:00Z"
+    ));
+    assert!(!is_like("1 plugin 12.5 kg", "1 plugin 3.0 kg"));
     assert!(!is_like("403", "503"));
     assert!(!is_like("running 2 tests\nfailed", "running 2 tests\nok"));
     assert!(!is_like("a b", "a"), "nothing more is said");

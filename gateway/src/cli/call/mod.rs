@@ -58,11 +58,7 @@ pub(super) async fn run(call: &Call) -> Exit {
         Some("block") => Exit::told(3),
         _ => {
             let exit = Exit::no_decision(format!("no decision: {}", answer.error()));
-            return if call.output == Output::Table {
-                exit
-            } else {
-                answer.print(call.output, String::new, exit)
-            };
+            return answer.refuse(call.output, exit);
         }
     };
     let table = || shown::table(&answer, &request.payload, call.trace, &Paint::of_stdout());

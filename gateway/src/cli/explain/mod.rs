@@ -7,24 +7,20 @@ use std::{
     time::Duration,
 };
 
-use ::http::StatusCode;
-use clap::{
-    Args,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-
+use clap::{ArgGroup, Args};
+use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 
 use super::{
     Exit,
-    http::{self, Http},
+    ask::{self, Answer, Credentials, Port},
     output::{self, Output, printable},
+    payload,
 };
 use crate::{
     app,
     auth::is_tenant_id,
-    config,
+    config::{self, Span},
     invoke::explain::{Call, Explanation, Question, explain},
     point::Point,
     routing::RouteTable,
@@ -33,27 +29,20 @@ use crate::{
 mod table;
 
 /// Longest wait for a gateway's answer.
-const LIMIT: Duration = Duration::from_secs(10);
-/// What `--addr` is.
-const REMEDY: &str = "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, and \
-                      https where `server.tls` is set";
+const LIMIT: Span = Span(Duration::from_secs(10));
 
 /// Whom to ask, and about which call.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").args(["config", "addr"]).required(true)))]
 pub(super) struct Asked {
-    #[command(flatten)]
-    source: Source,
-    /// A file with the token, in place of HOOKGATE_TOKEN.
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    token_file: Option<PathBuf>,
-    /// A file with the CAs in PEM that vouch for the gateway, in place of the machine's.
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    ca: Option<PathBuf>,
+    /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ca", "token_file"])]
+    config: Option<PathBuf>,
     /// Whose call it is.
     #[arg(long)]
     tenant: String,
     /// Where.
-    #[arg(long, value_parser = points())]
+    #[arg(long, value_parser = payload::points())]
     point: Point,
     /// The tool's name.
     #[arg(long)]
@@ -68,39 +57,19 @@ pub(super) struct Asked {
     #[arg(long)]
     text: Option<String>,
     /// A label of the request, or `claim.NAME`; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
     labels: Vec<(String, String)>,
-    /// How long the caller waits, in milliseconds; absent: it doesn't say.
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    timeout: Option<u64>,
+    /// How long the caller waits, 1ms to 60s; absent: it doesn't say.
+    #[arg(long, value_parser = ask::patience)]
+    timeout: Option<Span>,
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-/// Who explains.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct Source {
-    /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The admin port of a running gateway, in place of a file; the token is in HOOKGATE_TOKEN.
-    #[arg(long, value_name = "URL")]
+    /// The admin port of a running gateway as a URL, in place of a file.
+    #[arg(long, value_name = "URL", help_heading = "Gateway")]
     addr: Option<String>,
-}
-
-fn points() -> impl TypedValueParser<Value = Point> {
-    let named = |name: String| Point::ALL.into_iter().find(|point| point.as_str() == name);
-    PossibleValuesParser::new(Point::ALL.map(Point::as_str))
-        .map(move |name| named(name).expect("it is one of those listed"))
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a label is KEY=VALUE".to_owned()),
-    }
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 pub(super) async fn run(asked: Asked) -> Exit {
@@ -108,7 +77,7 @@ pub(super) async fn run(asked: Asked) -> Exit {
         Ok(question) => question,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let (said, source) = match (&asked.source.config, &asked.source.addr) {
+    let (said, source) = match (&asked.config, &asked.addr) {
         (Some(file), _) => (of_file(file, &question), file.display().to_string()),
         (None, address) => {
             let address = address.as_deref().unwrap_or_default();
@@ -139,7 +108,7 @@ fn question(asked: &Asked) -> Result<Question, String> {
         agent: asked.agent.clone(),
         model: asked.model.clone(),
         labels,
-        timeout_ms: asked.timeout,
+        timeout_ms: asked.timeout.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
     };
     Ok(Question { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
 }
@@ -153,18 +122,12 @@ fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
 }
 
 async fn of_gateway(address: &str, asked: &Asked, question: &Question) -> Result<Explanation, Exit> {
-    let token = http::token(asked.token_file.as_deref()).map_err(Exit::usage)?;
-    let gateway = Http::new(address, asked.ca.as_deref(), token, LIMIT, REMEDY).map_err(Exit::usage)?;
-    let answer = gateway.get(&path(question)).await.map_err(Exit::failure)?;
-    if answer.status != StatusCode::OK {
-        return Err(Exit::failure(refused(gateway.base(), answer.status, &answer.body)));
+    let asker = asked.credentials.asker(Port::Admin, address, LIMIT).map_err(Exit::usage)?;
+    let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
+    if answer.status != 200 {
+        return Err(answer.refuse(asked.output, Exit::failure(refused(&answer))));
     }
-    serde_json::from_slice(&answer.body).map_err(|_| {
-        Exit::failure(format!(
-            "{} doesn't answer as this version's admin port does; {REMEDY}",
-            gateway.base()
-        ))
-    })
+    serde_json::from_str(&answer.text).map_err(|_| Exit::failure(asker.strange(answer.status)))
 }
 
 /// The path that asks `question`.
@@ -181,26 +144,16 @@ fn path(question: &Question) -> String {
     path
 }
 
-/// What a gateway says instead of an explanation.
-#[derive(Deserialize)]
-struct Refusal {
-    code: String,
-    detail: String,
-}
-
-fn refused(base: &str, status: StatusCode, body: &[u8]) -> String {
-    let Ok(Refusal { code, detail }) = serde_json::from_slice(body) else {
-        return format!("{base} answers {} and is no admin port of this version; {REMEDY}", status.as_u16());
-    };
-    let (code, detail) = (printable(&code), printable(&detail));
-    let remedy: String = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            "`hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one".into()
+/// What the gateway says instead of an explanation, and what else to look at on this port.
+fn refused(answer: &Answer) -> String {
+    let more = match answer.status {
+        401 | 403 => {
+            "\n  = `hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one"
         }
-        StatusCode::NOT_FOUND => {
-            "a token that names a tenant sees that tenant alone, and --addr is the gateway's `server.admin_addr`".into()
+        404 => {
+            "\n  = a token that names a tenant sees that tenant alone, and --addr is the gateway's `server.admin_addr`"
         }
-        _ => format!("see `hookgate errors {code}`"),
+        _ => "",
     };
-    format!("{base} refuses: {detail} ({code}); {remedy}")
+    answer.error() + more
 }

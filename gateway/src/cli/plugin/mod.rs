@@ -2,6 +2,8 @@
 
 use clap::{Subcommand, ValueEnum};
 
+use hookgate_sdk::ServeError;
+
 use super::Exit;
 use crate::{config::Log, telemetry};
 
@@ -15,7 +17,8 @@ pub(super) enum Command {
     /// It takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
     /// gateway's file.
     #[command(
-        after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock"
+        after_help = "Example: hookgate plugin run tenant-auth --listen unix:///run/plugins/tenant-auth.sock\n\n\
+                      Exit codes: 0 ended by a signal, 1 it can't listen there, 2 wrong usage."
     )]
     Run {
         /// Which one.
@@ -59,6 +62,10 @@ pub(super) async fn run(command: Command) -> Exit {
     };
     match served {
         Ok(()) => Exit::ok(),
+        Err(error @ ServeError::Address(_)) => Exit::usage(error.to_string()),
+        Err(error @ ServeError::Listen { .. }) => Exit::failure(format!(
+            "{error}; give a port that is free, or a socket in a folder that is yours to write"
+        )),
         Err(error) => Exit::failure(error.to_string()),
     }
 }

@@ -1,7 +1,7 @@
 //! `hookgate plugin test`: a plugin as the gateway's own client meets it, and one call.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,9 +98,10 @@ fn document(flag: &str, text: Option<&String>) -> Result<Object, String> {
     if text.trim_start().starts_with('{') {
         return object(flag, text);
     }
-    let read = std::fs::read_to_string(Path::new(text));
-    let file =
+    let read = std::fs::File::open(text).and_then(payload::read);
+    let read =
         read.map_err(|error| format!("the file of {flag} can't be read: {error}; JSON begins with {{"))?;
+    let file = String::from_utf8(read).map_err(|_| format!("the file of {flag} is not UTF-8 text"))?;
     if file.trim_start().starts_with('{') {
         return object(&format!("the file of {flag}"), &file);
     }

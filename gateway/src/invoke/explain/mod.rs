@@ -1,7 +1,7 @@
 //! Why a call of a tenant at a point runs what it runs: a plan and the facts of a call, said in full, for operators.
 //!
 //! Pure, and without rules of its own: which bindings stand is [`crate::routing`]'s to say, whether a condition holds
-//! [`crate::routing::Conditions`]', what a step comes to [`super::before`]'s and [`super::decide`]'s, how much time it has
+//! [`crate::routing::Conditions`]', what a step comes to `before.rs`'s and [`super::decide`]'s, how much time it has
 //! [`super::budget`]'s. It tells names, times and patterns, and never a value of a configuration.
 
 use std::{collections::HashMap, time::Duration};

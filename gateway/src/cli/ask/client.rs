@@ -1,0 +1,148 @@
+//! One request, one answer, within bounds: its time and its size. Straight to the gateway, by no proxy of the
+//! environment and after no redirect, so that the token goes where it was meant to.
+
+use std::{error::Error, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+use reqwest::{Certificate, Client, Response, Url, redirect::Policy};
+use serde_json::Value;
+
+use super::{Answer, Port};
+use crate::{cli::output::printable, config::Span};
+
+/// How much longer than a caller is patient it waits for a decision, which says where the time went.
+const GRACE: Duration = Duration::from_secs(1);
+/// Most of an answer that is read, in bytes: a trace repeats the payload, which has 16 MiB at most, a few times.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// A client of one port of a gateway.
+pub(in crate::cli) struct Asker {
+    http: Client,
+    port: Port,
+    base: Url,
+    token: Option<HeaderValue>,
+    patience: Span,
+}
+
+/// What came back, whoever answered.
+pub(in crate::cli) struct Received {
+    pub(in crate::cli) status: u16,
+    decision: Option<String>,
+    pub(in crate::cli) text: String,
+}
+
+impl Asker {
+    /// A client of the port at `base`, which `cas` may vouch for instead of the machine's.
+    pub(super) fn new(
+        port: Port,
+        base: Url,
+        token: Option<HeaderValue>,
+        cas: Option<Vec<Certificate>>,
+        patience: Span,
+    ) -> Result<Self, String> {
+        let agent = concat!("hookgate/", env!("CARGO_PKG_VERSION"));
+        let mut client = Client::builder().no_proxy().redirect(Policy::none()).user_agent(agent);
+        // Where nobody has to be vouched for, the machine's CAs aren't even read: a small container has none.
+        let cas = if base.scheme() == "http" { Some(Vec::new()) } else { cas };
+        if let Some(cas) = cas {
+            client = client.tls_certs_only(cas);
+        }
+        let http = client.build().map_err(|error| {
+            format!(
+                "no HTTP client could be set up: {}; --ca names the CA of a gateway's certificate",
+                why(&error)
+            )
+        })?;
+        Ok(Asker { http, port, base, token, patience })
+    }
+
+    /// Sends one request, with a body that is JSON or none, to `path`, which may have a query.
+    ///
+    /// # Errors
+    /// Why no gateway answered, and what to look at.
+    pub(in crate::cli) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<Answer, String> {
+        let Received { status, decision, text } = self.send(method, path, body).await?;
+        let body = serde_json::from_str::<Value>(&text).ok();
+        let ours = |body: &Value| (200..300).contains(&status) || body["code"].is_string();
+        let body = body.filter(ours).ok_or_else(|| self.strange(status))?;
+        Ok(Answer { status, decision, text, body })
+    }
+
+    /// As [`Self::ask`], whatever the answer is.
+    ///
+    /// # Errors
+    /// Why nobody answered, and what to look at.
+    pub(in crate::cli) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<Received, String> {
+        let url =
+            self.base.join(path).map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
+        let grace = if body.is_some() { GRACE } else { Duration::ZERO };
+        let mut request = self.http.request(method, url).timeout(self.patience.0 + grace);
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token.clone());
+        }
+        if let Some(body) = body {
+            let millis = self.patience.0.as_millis().to_string();
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            request = request.header("hookgate-timeout-ms", millis).body(body);
+        }
+        let answer = request.send().await.map_err(|error| self.unanswered(&error))?;
+        let status = answer.status().as_u16();
+        let decision = answer.headers().get("hookgate-decision").and_then(|value| value.to_str().ok());
+        let decision = decision.map(str::to_owned);
+        Ok(Received { status, decision, text: self.text(answer).await? })
+    }
+
+    async fn text(&self, mut answer: Response) -> Result<String, String> {
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unanswered(&error))? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                let most = MAX_ANSWER >> 20;
+                return Err(format!("{} answered with more than {most} MiB; {}", self.base(), self.remedy()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// What to say of an answer that no gateway of this version gives.
+    pub(in crate::cli) fn strange(&self, status: u16) -> String {
+        format!("{} answered {status}, but not as a gateway does; {}", self.base(), self.remedy())
+    }
+
+    fn unanswered(&self, error: &reqwest::Error) -> String {
+        if error.is_timeout() {
+            return format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy());
+        }
+        format!("no answer from {}: {}; {}", self.base(), why(error), self.remedy())
+    }
+
+    /// Where it is, as it is shown.
+    pub(in crate::cli) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// What to look at where another answered.
+    pub(in crate::cli) fn remedy(&self) -> &'static str {
+        self.port.remedy(self.base.scheme() == "https")
+    }
+}
+
+/// The innermost reason, which says what happened; those round it say that something did.
+fn why(error: &(dyn Error + 'static)) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    printable(&inner.to_string())
+}
