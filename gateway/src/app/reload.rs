@@ -21,6 +21,8 @@ use crate::{
 
 /// How often it is looked whether a candidate's plugins are there.
 const LOOK: Duration = Duration::from_millis(20);
+/// The same for one of which it was said what it waits for.
+const LOOK_WHEN_HELD: Duration = Duration::from_millis(500);
 /// Most problems that are logged one by one.
 const MOST_LOGGED: usize = 20;
 
@@ -91,6 +93,7 @@ impl Reload {
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
+            let until_look = self.until_look();
             tokio::select! {
                 () = self.again.notified(), if self.reading.is_none() => self.read(),
                 // A file system may hang: what is in force goes on following its plugins.
@@ -100,9 +103,19 @@ impl Reload {
                         return;
                     }
                     self.publisher.refresh();
+                    self.look();
                 }
-                () = sleep(LOOK), if self.candidate.is_some() => self.look(),
+                () = sleep(until_look), if self.candidate.is_some() => self.look(),
             }
+        }
+    }
+
+    /// Of changes of plugins it hears; time passes and keys come without a word.
+    fn until_look(&self) -> Duration {
+        match &self.candidate {
+            // It may take hours.
+            Some(Candidate { told: true, .. }) => LOOK_WHEN_HELD,
+            _ => LOOK,
         }
     }
 
@@ -147,8 +160,8 @@ impl Reload {
         match generation {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_candidate(None);
-                tracing::info!("the configuration was read again and is as it was");
                 self.gateway.set_applied(self.gateway.applied().whole());
+                tracing::info!("the configuration was read again and is as it was");
             }
             Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
                 tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
@@ -160,10 +173,10 @@ impl Reload {
             }
             Err(problems) => {
                 self.replace_candidate(None);
-                log(&problems);
                 self.refused(
                     problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
                 );
+                log(&problems);
             }
         }
     }
@@ -184,8 +197,8 @@ impl Reload {
             Standing::Waiting => {}
             Standing::Held(why) => {
                 if !std::mem::replace(&mut candidate.told, true) {
+                    self.refused(vec![why.clone()]);
                     tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
-                    self.refused(vec![why]);
                 }
             }
             Standing::Ready => {
@@ -202,13 +215,14 @@ impl Reload {
             self.refused(problems.iter().map(said).collect());
             return self.publisher.abandon(&generation, None);
         }
-        if !at_restart.is_empty() {
-            let keys = at_restart.join(", ");
+        let keys = at_restart.join(", ");
+        self.gateway.set_applied(Applied::now(at_restart));
+        if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
-        self.gateway.set_applied(Applied::now(at_restart));
     }
 
+    /// Before it is logged, so that whoever reads of it there finds it in the status.
     fn refused(&self, problems: Vec<String>) {
         self.gateway.set_applied(self.gateway.applied().but(problems));
     }

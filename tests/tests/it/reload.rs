@@ -2,6 +2,7 @@
 //! not at all.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -9,8 +10,10 @@ use std::{
 };
 
 use hookgate_tests::{
+    ca::Ca,
     gateway::{Gateway, Line, Setup, binary},
     metrics::Scrape,
+    repository,
     token::{Token, token},
 };
 use jsonwebtoken::{Algorithm, EncodingKey};
@@ -243,4 +246,44 @@ async fn keys_that_wait_for_a_restart_are_named_and_the_others_hold() {
     gateway.reload(&acme_and_globex());
     gateway.wait_for_revision(3).await;
     assert_eq!(configuration(&gateway).await["at_restart"], json!([]));
+}
+
+/// Each key of docs/configuration.md that waits for a restart, another value, and what is named of it.
+fn at_restart(tls: Value) -> Vec<(&'static str, Value, &'static str)> {
+    vec![
+        ("server.admin_addr", json!("127.0.0.1:1"), "server.admin_addr"),
+        ("server.data_addr", json!("127.0.0.1:1"), "server.data_addr"),
+        ("server.ops_addr", json!("127.0.0.1:1"), "server.ops_addr"),
+        ("server.tls", tls, "server.tls"),
+        ("drain.finish", json!("4s"), "drain"),
+        ("drain.grace", json!("1ms"), "drain"),
+        ("log.format", json!("pretty"), "log"),
+        ("log.level", json!("debug"), "log"),
+        ("telemetry.otlp_endpoint", json!("http://127.0.0.1:1"), "telemetry.otlp_endpoint"),
+        ("telemetry.otlp_protocol", json!("http"), "telemetry.otlp_protocol"),
+    ]
+}
+
+#[tokio::test]
+async fn every_key_that_the_docs_call_a_restart_s_is_named_when_it_changes() {
+    let docs = fs::read_to_string(repository::root().join("docs/configuration.md")).unwrap();
+    let rows = docs.lines().filter(|line| line.ends_with("| restart |"));
+    let documented: BTreeSet<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let ca = Ca::new();
+    let files = ca.pair(&["localhost"]).files();
+    let cases = at_restart(files.members(&json!({ "client_ca_file": ca.file() })));
+    // Of TLS, the whole of it.
+    let tried = documented.iter().filter(|key| !key.starts_with("server.tls."));
+    assert!(tried.eq(cases.iter().map(|(key, ..)| key).collect::<BTreeSet<_>>()), "{documented:?}");
+
+    let gateway = acme().start().await;
+    for (revision, (key, value, named)) in (2..).zip(cases) {
+        gateway.reload(&acme().set(&format!("/{}", key.replace('.', "/")), value));
+        gateway.wait_for_revision(revision).await;
+        let named_last = |line: &Line| line.field("keys").is_some_and(|keys| keys == named);
+        gateway.log().wait_for(named_last).await;
+        let said = configuration(&gateway).await;
+        assert_eq!((&said["at_restart"], &said["refused"]), (&json!([named]), &Value::Null), "{key}");
+        assert_eq!(call(&gateway, "acme").await, (200, json!(revision)), "{key}");
+    }
 }
