@@ -93,9 +93,10 @@ async fn a_file_and_a_gateway_say_the_same_but_for_manifests() {
         assert_ne!(offline["plan_digest"], online["plan_digest"], "versions are part of it");
         // The plugin that isn't there was never described: only the gateway knows.
         assert_eq!(online["steps"][1]["reason"], json!("not_ready"));
+        assert_eq!((&offline["revision"], &online["revision"]), (&Value::Null, &json!(1)));
         assert_eq!((&offline["manifests_known"], &online["manifests_known"]), (&json!(false), &json!(true)));
         for said in [&mut offline, &mut online] {
-            for member in ["manifests_known", "plan_digest", "warnings"] {
+            for member in ["manifests_known", "plan_digest", "revision", "warnings"] {
                 said[member].take();
             }
             said["steps"][1].take();

@@ -46,8 +46,9 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     let carried = [("tool", &said.call.tool), ("agent", &said.call.agent), ("model", &said.call.model)];
     call.extend(carried.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
     call.extend(said.call.labels.iter().map(|(key, value)| format!("label {key}={value}")));
+    let revision = said.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
     let mut rows = vec![
-        ["from".to_owned(), format!("{source}, revision {}", said.revision)],
+        ["from".to_owned(), format!("{source}{revision}")],
         ["tenant".to_owned(), tenant(&said.tenant)],
         ["call".to_owned(), call.join(", ")],
     ];

@@ -43,7 +43,7 @@ pub fn explain(
         tenant,
         point: question.point,
         call: question.call.clone(),
-        revision: table.revision(),
+        revision: manifests_known.then(|| table.revision()),
         manifests_known,
         plan_digest: None,
         steps: Vec::new(),

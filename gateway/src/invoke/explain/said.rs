@@ -55,8 +55,8 @@ pub struct Explanation {
     pub point: Point,
     /// What it was said to carry.
     pub call: Call,
-    /// The configuration's.
-    pub revision: u64,
+    /// Of what is in force at a gateway; none for a file.
+    pub revision: Option<u64>,
     /// Whether manifests are known: a file alone doesn't tell what plugins offer.
     pub manifests_known: bool,
     /// The plan's digest, with versions as far as they are known; none for a tenant without a plan.
