@@ -189,7 +189,7 @@ async fn help_says_which_plugins_there_are_and_where_they_can_listen() {
     }
     let wrong = Command::new(binary()).args(["plugin", "run", "tenant-auth", "--listen", "tcp:1"]).output();
     let wrong = wrong.await.unwrap();
-    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(said.contains("unix:///path") || said.contains("http://"), "{said}");
 }
