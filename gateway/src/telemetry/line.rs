@@ -222,7 +222,7 @@ pub(super) fn write(call: &Call<'_>) {
         detail = sentence.map(|sentence| cut(sentence, SENTENCE)),
         revision = facts.plan.as_ref().map(|(_, revision)| *revision),
         plan_digest = facts.plan.as_ref().map(|(digest, _)| &**digest),
-        duration_ms = end.took.as_secs_f64() * 1000.0,
+        duration_ms = (end.took.as_secs_f64() * 1e6).round() / 1e3,
         slow = call.is_slow,
         steps = json(end.steps.iter().map(step)),
         notices = json(end.notices.iter().map(notice)),
