@@ -1,9 +1,8 @@
 //! A look at the plugins without a gateway: each is dialled, described, accepted, initialised, asked for its health and let
 //! go of, by the same code that serves calls. Nothing is listened on.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{App, drain};
@@ -54,9 +53,9 @@ pub struct Connected {
 }
 
 impl App {
-    /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, `wait` at most,
-    /// and lets go of them. It ends there: nothing is served.
-    pub async fn connect(self, wait: Duration) -> Connected {
+    /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, until `enough` at
+    /// most, and lets go of them. It ends there: nothing is served.
+    pub async fn connect(self, enough: impl Future<Output = ()>) -> Connected {
         let ended = CancellationToken::new();
         self.first.start(&[], &ended);
         let mut changes = self.workshop.shared.changes();
@@ -69,7 +68,10 @@ impl App {
             }
         };
         // Whoever isn't known by then is told of as it stands.
-        let _ = timeout(wait, all_known).await;
+        tokio::select! {
+            () = all_known => {}
+            () = enough => {}
+        }
         let config = self.config();
         let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
             plugin: plugin.name.clone(),

@@ -6,12 +6,12 @@ use std::time::Duration;
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
     fake::{FakePlugin, Handshake, Health},
-    gateway::Gateway,
+    gateway::{Gateway, binary},
 };
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::cli_support::{Folder, Ran, smallest};
+use super::cli_support::{Folder, Ran, Serving, smallest};
 
 /// A file with these plugins, each with a binding for all tenants that has these members beside.
 fn file(plugins: &[(Value, Value)]) -> Value {
@@ -283,4 +283,22 @@ async fn a_file_with_mistakes_calls_nobody() {
     assert_eq!((listed.code, listed.json()["plugins"].clone()), (Some(2), json!([])));
     assert_eq!(listed.json()["mistakes"][0]["pointer"], "/log/level");
     assert_eq!(plugin.counts().connections, 0);
+}
+
+/// Nobody has to wait for who doesn't answer, and no plugin is left with a gateway that is gone.
+#[tokio::test]
+async fn whoever_has_enough_is_told_what_is_known_and_the_plugins_are_let_go() {
+    let silent = FakePlugin::named("silent").on_describe(Handshake::Hangs).start().await;
+    let well = FakePlugin::named("well").start().await;
+    let folder = Folder::new();
+    let file = file(&[(entry(&silent, json!({})), json!({})), (entry(&well, json!({})), json!({}))]);
+    folder.write("f.yaml", &file.to_string());
+    let line = format!("{} config check f.yaml --connect --wait 60s", binary().display());
+    let asking = Serving::pasted(folder.0.path(), &line, &[]).await;
+    silent.wait_until(|counts| counts.describes == 1).await;
+    well.wait_until(|counts| counts.checks > 0).await;
+    let ran = asking.stop().await;
+    assert_eq!((ran.code, well.counts().shutdowns), (Some(4), 1), "{ran:?}");
+    assert!(ran.stderr.contains("required plugin `silent`"), "{ran:?}");
+    assert!(ran.stdout.lines().any(|line| line.starts_with("well") && line.contains("ready")), "{ran:?}");
 }

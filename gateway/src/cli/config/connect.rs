@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     super::output::{self, Output, columns, printable},
@@ -89,7 +90,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
         Ok((app, _)) => app,
         Err(problems) => return refused(&problems, output),
     };
-    let connected = Box::pin(app.connect(wait)).await;
+    let connected = Box::pin(app.connect(enough(wait))).await;
     let mistakes = (!connected.problems.is_empty()).then(|| loaded.render(&connected.problems));
     let report = Report::new(Some(&connected), mistakes.as_ref());
     let code = code(&connected);
@@ -106,6 +107,22 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
     said.extend(mistakes.as_ref().map(ToString::to_string));
     let exit = if said.is_empty() { Exit::ok() } else { Exit::listed(code, said.join("\n")) };
     output::print(&(right + &table(&report.plugins)), exit)
+}
+
+/// `wait` is over, or whoever asks wants no more: what is known is told then, and plugins that were told of us are told of
+/// the end.
+async fn enough(wait: Duration) {
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut asked) => drop(asked.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
 }
 
 /// Mistakes that keep it from calling anybody.
