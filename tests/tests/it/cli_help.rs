@@ -235,6 +235,7 @@ const MISTAKES: &[&[&str]] = &[
     &["plugin", "run", "tenant-aut", "--listen", "unix:///nowhere/a.sock"],
     &["plugin", "run", "tenant-auth", "--listen", "127.0.0.1:1"],
     &["plugin", "run", "tenant-auth", "--listen", "unix:///nowhere/a.sock"],
+    &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t", "--ca", "missing.pem"],
     &["plugin", "test", "http://127.0.0.1:1", "before_tool_call", "--tool", "t"],
     &["completions", "csh"],
     &["man"],

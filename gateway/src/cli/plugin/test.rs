@@ -128,6 +128,13 @@ impl Test {
             vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
         plugin.limits.timeout = self.timeout;
         plugin.tls = self.tls.written();
+        if plugin.tls.is_some() && !["https://", "dns:///"].iter().any(|tls| self.endpoint.starts_with(tls)) {
+            return Err(
+                "--ca, --cert, --key, --server-name and --spiffe-id are for an endpoint that speaks TLS: \
+                        https://host:port, or dns:///name:port"
+                    .into(),
+            );
+        }
         match endpoint_flaw(&plugin) {
             Some(flaw) => Err(printable(&flaw)),
             None => Ok(plugin),
