@@ -152,7 +152,8 @@ enum Command {
     #[command(subcommand)]
     Proto(proto::Command),
     /// Prints a script that completes this command line in a shell.
-    #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate")]
+    #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate\n\n\
+                            Exit codes: 0 printed, 2 wrong usage.")]
     Completions {
         /// Whose.
         shell: Shell,
