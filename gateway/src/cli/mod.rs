@@ -70,7 +70,10 @@ enum Command {
         folder: PathBuf,
     },
     /// Runs a reference plugin, and tries out a plugin of your own.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
+    )]
     Plugin(plugin::Command),
     /// Shows an agent's calls passing real plugins; needs no file and no service.
     ///
@@ -84,7 +87,7 @@ enum Command {
         keep: bool,
     },
     /// Checks and shows configurations.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hookgate config check hookgate.yaml")]
     Config(config::Command),
     /// Explains the error codes of answers: meaning, status, who failed, what to do.
     ///
@@ -110,7 +113,7 @@ enum Command {
     )]
     Explain(Box<explain::Asked>),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::Command),
     /// Asks a gateway what it makes of a token: tenant, operator, scopes, expiry, and the steps its calls pass.
     #[command(
@@ -149,10 +152,11 @@ enum Command {
         live: bool,
     },
     /// Hands out the contract, for plugins and agents in languages without an SDK.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hookgate proto export proto")]
     Proto(proto::Command),
     /// Prints a script that completes this command line in a shell.
-    #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate")]
+    #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate\n\n\
+                            Exit codes: 0 printed, 2 wrong usage.")]
     Completions {
         /// Whose.
         shell: Shell,

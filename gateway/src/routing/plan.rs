@@ -107,7 +107,8 @@ impl StepConfig {
         let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
         let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
             // Masked: the values are the tenant's, the sentence is for logs.
-            format!("tenant-level config: {} at `{}`", error.masked(), error.instance_path()).into()
+            let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+            format!("tenant-level config: {} at `{at}`", error.masked()).into()
         });
         StepConfig { json: merged.to_string().into(), digest: digest(&merged).into(), refused }
     }

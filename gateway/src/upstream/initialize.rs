@@ -99,7 +99,9 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> String {
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
             format!("`{at}` has unknown members {}", codec::shown(&format!("{unexpected:?}")))
         }
-        kind => format!("`{at}` breaks `{}`", kind.keyword()),
+        ValidationErrorKind::FalseSchema => format!("`{at}`: the plugin takes nothing there"),
+        // `masked` keeps the value out; what is left comes from the plugin's schema.
+        _ => format!("`{at}`: {}", codec::shown(&error.masked().to_string())),
     }
 }
 
@@ -261,9 +263,11 @@ mod tests {
     #[test]
     fn violations_name_the_member_and_never_the_value() {
         let schema = json!({"type": "object", "required": ["url"], "additionalProperties": false,
-            "properties": {"url": {}, "key": {"type": "string", "maxLength": 3}, "n": {"enum": [1]}}});
+            "properties": {"url": {}, "key": {"type": "string", "maxLength": 3}, "n": {"enum": [1]},
+                "least": {"minimum": 1}, "none": false, "text": {"type": "string"}}});
         let validator = jsonschema::validator_for(&schema).expect("compiles");
-        let config = json!({"key": "s3cr3t", "n": "s3cr3t", "surplus": "s3cr3t"});
+        let config = json!({"key": "s3cr3t", "n": "s3cr3t", "surplus": "s3cr3t", "least": -77, "none": "s3cr3t",
+            "text": ["s3cr3t"]});
         let mut listed: Vec<_> = validator.iter_errors(&config).map(|error| violation(&error)).collect();
         listed.sort();
         assert_eq!(
@@ -271,8 +275,11 @@ mod tests {
             [
                 "`/` has unknown members [\"surplus\"]",
                 "`/` lacks \"url\"",
-                "`/key` breaks `maxLength`",
-                "`/n` breaks `enum`",
+                "`/key`: value is longer than 3 characters",
+                "`/least`: value is less than the minimum of 1",
+                "`/n`: value is not one of 1",
+                "`/none`: the plugin takes nothing there",
+                "`/text`: value is not of type \"string\"",
             ]
         );
     }

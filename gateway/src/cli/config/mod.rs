@@ -53,7 +53,8 @@ pub(super) enum Command {
     ///
     /// Editors with a YAML language server find it through a first line `# yaml-language-server:
     /// $schema=hookgate.schema.json` in the configuration.
-    #[command(after_help = "Example: hookgate config schema > hookgate.schema.json")]
+    #[command(after_help = "Example: hookgate config schema > hookgate.schema.json\n\n\
+                            Exit codes: 0 printed, 2 wrong usage.")]
     Schema,
 }
 

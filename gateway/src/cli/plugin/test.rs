@@ -236,7 +236,8 @@ where
     if let Some(schema) = &manifest.tenant_config_schema
         && let Err(error) = schema.validate(tenant_config)
     {
-        return Err(Failed::tenant_config(&format!("{} at `{}`", error.masked(), error.instance_path())));
+        let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+        return Err(Failed::tenant_config(&format!("{} at `{at}`", error.masked())));
     }
     let decoded = payload::decode::<P>(&request.body).map_err(Failed::internal)?;
     let parts = P::request_parts(decoded);
