@@ -1,13 +1,13 @@
 //! A look at the plugins without a gateway: each is dialled, described, accepted, initialised, asked for its health and let
 //! go of, by the same code that serves calls. Nothing is listened on.
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{App, drain};
 use crate::{
-    config::{Config, Problem},
+    config::{self, Config, Problem},
     point::Point,
     routing::{Manifest, RouteTable},
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
@@ -56,13 +56,29 @@ impl App {
     /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, until `enough` at
     /// most, and lets go of them. It ends there: nothing is served.
     pub async fn connect(self, enough: impl Future<Output = ()>) -> Connected {
+        self.ask(|_| true, enough).await
+    }
+
+    /// The same of the built-in plugins alone: they are in this process, so nothing is dialled.
+    pub async fn ask_builtins(self) -> Connected {
+        self.ask(|plugin| plugin.builtin.is_some(), pending()).await
+    }
+
+    async fn ask(
+        self,
+        whom: impl Fn(&config::Plugin) -> bool,
+        enough: impl Future<Output = ()>,
+    ) -> Connected {
         let ended = CancellationToken::new();
-        self.first.start(&[], &ended);
+        let of_plugins = self.config().plugins.iter().zip(self.first.clients());
+        let asked: Vec<_> =
+            of_plugins.filter(|(plugin, _)| whom(plugin)).map(|(_, client)| Arc::clone(client)).collect();
+        asked.iter().for_each(|client| client.start(ended.clone()));
         let mut changes = self.workshop.shared.changes();
         let all_known = async {
             loop {
                 changes.mark_unchanged();
-                if self.first.clients().all(|client| is_known(client)) || changes.changed().await.is_err() {
+                if asked.iter().all(|client| is_known(client)) || changes.changed().await.is_err() {
                     return;
                 }
             }

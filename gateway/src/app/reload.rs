@@ -23,6 +23,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 /// The same for one of which it was said what it waits for.
 const LOOK_WHEN_HELD: Duration = Duration::from_millis(500);
+/// Who changed the file begins to wonder.
+const NOTICED: Duration = Duration::from_secs(1);
 /// Most problems that are logged one by one.
 const MOST_LOGGED: usize = 20;
 
@@ -54,12 +56,15 @@ struct Candidate {
     since: Instant,
     /// Whether it was said what it waits for.
     told: bool,
+    /// Whether it was said that it waits at all.
+    noted: bool,
 }
 
 /// Where a candidate stands.
 enum Standing {
     Ready,
-    Waiting,
+    /// For what.
+    Waiting(String),
     /// It may still become ready; for now somebody has to know.
     Held(String),
 }
@@ -187,14 +192,20 @@ impl Reload {
             self.publisher.abandon(&given_up.generation, next.as_ref());
         }
         self.publisher.expect(next.as_deref());
-        self.candidate = next.map(|generation| Candidate { generation, since: Instant::now(), told: false });
+        self.candidate =
+            next.map(|generation| Candidate { generation, since: Instant::now(), told: false, noted: false });
     }
 
     /// Puts the candidate in force if it is ready.
     fn look(&mut self) {
         let Some(candidate) = &mut self.candidate else { return };
         match candidate.standing(self.publisher.current()) {
-            Standing::Waiting => {}
+            Standing::Waiting(what) => {
+                let is_noticed = candidate.since.elapsed() >= NOTICED;
+                if is_noticed && !std::mem::replace(&mut candidate.noted, true) {
+                    tracing::info!("a changed configuration waits for {what}");
+                }
+            }
             Standing::Held(why) => {
                 if !std::mem::replace(&mut candidate.told, true) {
                     self.refused(vec![why.clone()]);
@@ -233,12 +244,12 @@ impl Candidate {
     fn standing(&self, before: &Arc<Generation>) -> Standing {
         let config = &self.generation.config;
         let is_late = self.since.elapsed() >= config.startup.wait.0;
-        let mut is_waiting = false;
+        let mut waits_for = None;
         for (plugin, client) in self.generation.awaited(before) {
             match is_there(client, config.requires(plugin), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),
-                None => is_waiting = true,
+                None => waits_for = Some(format!("plugin '{}'", plugin.name)),
             }
         }
         if !self.generation.has_keys_after(before) {
@@ -247,9 +258,9 @@ impl Candidate {
                     "an issuer has no keys: see the log for why they can't be fetched".into(),
                 );
             }
-            is_waiting = true;
+            waits_for.get_or_insert_with(|| "the keys of an issuer".to_owned());
         }
-        if is_waiting { Standing::Waiting } else { Standing::Ready }
+        waits_for.map_or(Standing::Ready, Standing::Waiting)
     }
 }
 

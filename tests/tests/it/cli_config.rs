@@ -122,6 +122,21 @@ async fn a_file_without_mistakes_passes_the_check_and_starts() {
     assert!(check.stdout.ends_with(": no mistakes: 2 tenants, 4 plugins, 4 bindings\n"), "{check:?}");
 }
 
+/// Nobody has to be dialled to know what they take.
+#[tokio::test]
+async fn config_that_a_built_in_plugin_does_not_take_is_a_mistake() {
+    let folder = Folder::new();
+    let policy = json!([{ "name": "content-policy", "builtin": "content-policy", "config": { "max_input_chars": "sixty" } }]);
+    let binding = json!([{ "plugin": "content-policy", "tenant": "*", "priority": 1 }]);
+    folder.write("f.yaml", &with_plugins(policy, binding));
+    let check = folder.run(&["config", "check", "f.yaml"]).await;
+    assert_eq!((check.code, check.stdout.as_str()), (Some(2), ""), "{check:?}");
+    for said in ["/plugins/0/config", "max_input_chars", "1 problem"] {
+        assert!(check.stderr.contains(said), "{said}: {check:?}");
+    }
+    assert!(!check.stderr.contains("sixty"), "{check:?}");
+}
+
 /// A check listens nowhere and calls nobody: it passes beside a gateway that has the ports.
 #[tokio::test]
 async fn a_check_takes_no_port() {

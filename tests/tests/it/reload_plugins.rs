@@ -128,6 +128,19 @@ async fn a_required_plugin_that_is_not_there_holds_the_table_back_until_it_comes
     assert_eq!(status["configuration"]["refused"], Value::Null, "{status}");
 }
 
+/// Whoever changed the file sees that it was noticed.
+#[tokio::test]
+async fn a_file_that_waits_for_a_plugin_says_so() {
+    let mut plugin = guard().start_unix().await;
+    plugin.stop().await;
+    let gateway = Gateway::with().tenant("acme").start().await;
+    gateway.reload(&with_guard(&plugin, json!({})));
+    let waits = |line: &Line| line.message() == Some("a changed configuration waits for plugin 'guard'");
+    gateway.log().wait_for(waits).await;
+    plugin.start().await;
+    gateway.wait_for_revision(2).await;
+}
+
 #[tokio::test]
 async fn a_plugin_that_is_refused_is_said_at_once_and_a_file_without_it_takes_its_place() {
     let plugin = guard().manifest(|manifest| manifest.version = "no version".into()).start_unix().await;

@@ -9,8 +9,8 @@ use super::{
     Exit,
 };
 use crate::{
-    app::App,
-    config::{Config, Located, Problems},
+    app::{self, App, Source},
+    config::{self, Config, Loaded, Located, Problems},
     telemetry::Telemetry,
 };
 
@@ -38,14 +38,29 @@ impl<'p> From<&'p Located> for Mistake<'p> {
     }
 }
 
-pub(super) fn run(file: &Path, output: Output) -> Exit {
-    match (App::load(file, Telemetry::rehearse), output) {
-        (Ok((app, _)), Output::Table) => output::print(&fine(file, app.config()), Exit::ok()),
+pub(super) async fn run(file: &Path, output: Output) -> Exit {
+    match (checked(file).await, output) {
+        (Ok(loaded), Output::Table) => output::print(&fine(file, &loaded.config), Exit::ok()),
         (Ok(_), _) => mistakes(None, output, Exit::ok()),
         // As a start says it.
         (Err(problems), Output::Table) => Exit::problems(&problems),
         (Err(problems), _) => mistakes(Some(&problems), output, Exit::told(2)),
     }
+}
+
+/// What is in the file, once nothing is wrong with it that can be known without a call to anybody.
+async fn checked(file: &Path) -> Result<Loaded, Problems> {
+    let (loaded, app) = put_together(file)?;
+    let found = Box::pin(app.ask_builtins()).await.problems;
+    if found.is_empty() { Ok(loaded) } else { Err(loaded.render(&found)) }
+}
+
+/// Reads the file and does what a start does before it listens.
+pub(super) fn put_together(file: &Path) -> Result<(Loaded, App), Problems> {
+    let loaded = config::load(file, app::environment())?;
+    let read = loaded.clone();
+    let (app, _) = App::start(Source::new(None, move || Ok(read.clone())), Telemetry::rehearse)?;
+    Ok((loaded, app))
 }
 
 fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {

@@ -11,10 +11,9 @@ use super::{
     check::Mistake,
 };
 use crate::{
-    app::{self, App, Connected, Found, Place, Source},
-    config::{self, Problems},
+    app::{Connected, Found, Place},
+    config::Problems,
     point::Point,
-    telemetry::Telemetry,
     upstream::{Refusal, State, Why},
 };
 
@@ -81,13 +80,8 @@ impl<'r> Row<'r> {
 }
 
 pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
-    let loaded = match config::load(file, app::environment()) {
-        Ok(loaded) => loaded,
-        Err(problems) => return refused(&problems, output),
-    };
-    let read = loaded.clone();
-    let app = match App::start(Source::new(None, move || Ok(read.clone())), Telemetry::rehearse) {
-        Ok((app, _)) => app,
+    let (loaded, app) = match check::put_together(file) {
+        Ok(read) => read,
         Err(problems) => return refused(&problems, output),
     };
     let connected = Box::pin(app.connect(enough(wait))).await;

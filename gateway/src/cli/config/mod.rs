@@ -61,7 +61,7 @@ pub(super) enum Command {
 pub(super) async fn run(command: Command) -> Exit {
     match command {
         Command::Check { file, connect: true, wait, output } => connect::run(&file, wait.0, output).await,
-        Command::Check { file, output, .. } => check::run(&file, output),
+        Command::Check { file, output, .. } => check::run(&file, output).await,
         Command::Show { config, output } => show::run(&config, output),
         Command::Schema => schema(),
     }
