@@ -161,9 +161,14 @@ error_codes! {
 }
 
 impl Code {
+    /// The one by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Code::ALL.iter().copied().find(|code| code.as_str() == name)
+    }
+
     /// Whether `name` is one of ours, so that no plugin may block with it.
     pub fn is_reserved(name: &str) -> bool {
-        Code::ALL.iter().any(|code| code.as_str() == name)
+        Code::named(name).is_some()
     }
 
     /// The code of a step that failed in a chain that must not go on. `status` is the plugin's own gRPC

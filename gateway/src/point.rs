@@ -33,6 +33,11 @@ impl Point {
         }
     }
 
+    /// The one by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Point::ALL.into_iter().find(|point| point.as_str() == name)
+    }
+
     /// Position in [`Point::ALL`]; indexes per-point arrays.
     pub const fn index(self) -> usize {
         self as usize

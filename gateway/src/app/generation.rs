@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::environment;
+use super::{environment, publisher::FIRST_REVISION};
 use crate::{
     auth::{Authenticator, MAX_KEY_FILE},
     bounded, builtin,
@@ -33,6 +33,15 @@ pub(super) struct Workshop {
     pub(super) certificates: tls::Watch,
     /// Cancelled when the calls still under way are given up.
     pub(super) abort: CancellationToken,
+}
+
+/// A generation, and what a process begins with that starts with it.
+pub(super) struct Built {
+    pub(super) generation: Generation,
+    /// Without manifests.
+    pub(super) table: RouteTable,
+    /// Of the listeners.
+    pub(super) tls: Option<tls::Server>,
 }
 
 pub(super) struct Generation {
@@ -72,28 +81,24 @@ struct From {
 }
 
 impl Workshop {
-    /// What `loaded` makes with whatever it leaves as it is in one of `before`, and TLS for the listeners of a process
-    /// that starts with it. Nothing is dialled or fetched before [`Generation::start`].
+    /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
     ///
     /// # Errors
     /// Every mistake that the parts find, with the lines.
-    pub(super) fn build(
-        &self,
-        loaded: Loaded,
-        before: &[Arc<Generation>],
-    ) -> Result<(Generation, Option<tls::Server>), Problems> {
+    pub(super) fn build(&self, loaded: Loaded, before: &[Arc<Generation>]) -> Result<Built, Problems> {
         let config = &loaded.config;
         let mut problems = Vec::new();
         let keys = keep(keys(config, before), &mut problems);
         let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
         let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
         let plugins = keep(self.plugins(config, before), &mut problems);
-        let table = keep(RouteTable::build(config, &[], 0), &mut problems);
-        let (Some(keys), Some(plugins), Some(_), Some(tls)) = (keys, plugins, table, tls) else {
+        let table = keep(RouteTable::build(config, &[], FIRST_REVISION), &mut problems);
+        let (Some(keys), Some(plugins), Some(table), Some(tls)) = (keys, plugins, table, tls) else {
             return Err(loaded.render(&problems));
         };
         let statuses = Arc::new(block_statuses(config));
-        Ok((Generation { config: Arc::new(loaded.config), keys, plugins, statuses }, tls))
+        let generation = Generation { config: Arc::new(loaded.config), keys, plugins, statuses };
+        Ok(Built { generation, table, tls })
     }
 
     fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
@@ -122,7 +127,7 @@ impl Workshop {
         let routes = Routes {
             table,
             clients: generation.clients().cloned().collect(),
-            replies: reply_limits(config),
+            replies: ReplyLimits::of(&config.limits),
             observed: Arc::new(self.telemetry.clone()),
             abort: self.abort.clone(),
         };
@@ -131,9 +136,9 @@ impl Workshop {
             auth: Arc::clone(&keys.auth),
             invoker: Invoker::new(routes, config.limits.budget.0),
             limits: Limits {
-                request: bytes(config.limits.request),
+                request: config.limits.request.in_memory(),
                 in_flight: config.limits.in_flight,
-                bytes_in_flight: bytes(config.limits.bytes_in_flight),
+                bytes_in_flight: config.limits.bytes_in_flight.in_memory(),
                 detail: config.answer.detail,
             },
             statuses: Arc::clone(statuses),
@@ -152,16 +157,17 @@ impl Generation {
         &'a self,
         before: &'a [Arc<Generation>],
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
-        let is_fresh = move |made: &&Made| {
-            let mut old = before.iter().filter_map(|before| before.client(made.client.name()));
-            !old.any(|old| Arc::ptr_eq(old, &made.client))
-        };
+        let is_fresh = |made: &&Made| !before.iter().any(|before| before.has(&made.client));
         self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
     }
 
     /// Its client of the plugin `name`.
     pub(super) fn client(&self, name: &str) -> Option<&Arc<PluginClient>> {
         self.made(name).map(|made| &made.client)
+    }
+
+    fn has(&self, client: &Arc<PluginClient>) -> bool {
+        self.client(client.name()).is_some_and(|own| Arc::ptr_eq(own, client))
     }
 
     fn made(&self, name: &str) -> Option<&Made> {
@@ -175,9 +181,10 @@ impl Generation {
         before: &'a Arc<Generation>,
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
         let kept = self.plugins.iter().filter(|made| {
-            let is_kept = before.client(made.client.name()).is_some_and(|old| Arc::ptr_eq(old, &made.client));
             // Its entry is the same in both; whether it is required also hangs on bindings.
-            is_kept && self.config.requires(&made.from.plugin) && !before.config.requires(&made.from.plugin)
+            before.has(&made.client)
+                && self.config.requires(&made.from.plugin)
+                && !before.config.requires(&made.from.plugin)
         });
         let kept = kept.map(|made| (&made.from.plugin, &made.client));
         self.fresh(std::slice::from_ref(before)).filter(|(plugin, _)| plugin.enabled).chain(kept)
@@ -244,11 +251,8 @@ fn keys(config: &Config, before: &[Arc<Generation>]) -> Result<Keys, Vec<Problem
     if let Some(before) = before.iter().find(is_same) {
         return Ok(before.keys.clone());
     }
-    let problems = |violations: Vec<crate::error::Violation>| {
-        violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect::<Vec<_>>()
-    };
     let published = before.iter().map(|before| &*before.keys.auth);
-    let auth = Arc::new(Authenticator::after(published, &config.auth).map_err(problems)?);
+    let auth = Arc::new(Authenticator::after(published, &config.auth).map_err(Problem::all)?);
     let stop = CancellationToken::new();
     Ok(Keys { auth, contents, stop: stop.clone(), _stops: Arc::new(stop.drop_guard()) })
 }
@@ -269,20 +273,7 @@ fn contents(auth: &config::Auth) -> [u8; 32] {
     all.finalize().into()
 }
 
-fn reply_limits(config: &Config) -> ReplyLimits {
-    ReplyLimits {
-        request: bytes(config.limits.request),
-        notices: config.limits.notices,
-        notice_bytes: bytes(config.limits.notice_bytes),
-        details_bytes: bytes(config.limits.details_bytes),
-    }
-}
-
 fn block_statuses(config: &Config) -> BlockStatuses {
     let of_plugin = config.plugins.iter().map(|plugin| (plugin.name.clone(), plugin.block_status.clone()));
     BlockStatuses { of_all: config.block_status.clone(), of_plugin: of_plugin.collect() }
-}
-
-fn bytes(size: config::Size) -> usize {
-    usize::try_from(size.0).unwrap_or(usize::MAX)
 }

@@ -1,7 +1,7 @@
 //! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
 //! knows every part.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use tokio::{net::TcpListener, signal::unix::Signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -29,7 +29,7 @@ mod start;
 pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
-use generation::{Generation, Workshop};
+use generation::{Built, Generation, Workshop};
 use publisher::Publisher;
 use reload::Reload;
 use retiring::Retiring;
@@ -67,22 +67,11 @@ pub enum RunError {
 }
 
 impl App {
-    /// Reads the file at `path`, starts its telemetry with `telemetry`, and puts the gateway together: what `serve` does
-    /// before it binds anything, and all that `config check` does.
+    /// Reads `source`, starts its telemetry with `telemetry`, and puts the gateway together: what `serve` does before it
+    /// binds anything, and what `config check` does before it asks plugins.
     ///
     /// # Errors
     /// Every mistake of the configuration, with the lines.
-    pub fn load(
-        path: &Path,
-        telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
-    ) -> Result<(Self, Telemetry), Problems> {
-        App::start(Source::file(path), telemetry)
-    }
-
-    /// The same with what `source` gives.
-    ///
-    /// # Errors
-    /// As [`App::load`].
     pub fn start(
         source: Source,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
@@ -110,8 +99,8 @@ impl App {
             .following(certificates.clone());
         let abort = CancellationToken::new();
         let workshop = Workshop { shared, telemetry, certificates, abort };
-        let (first, tls) = workshop.build(loaded, &[])?;
-        let gateway = Arc::new(publisher::gateway(&workshop, &first));
+        let Built { generation: first, table, tls } = workshop.build(loaded, &[])?;
+        let gateway = Arc::new(publisher::gateway(&workshop, &first, table));
         gauges::register(&gateway, &workshop.certificates);
         let (workshop, first) = (Arc::new(workshop), Arc::new(first));
         Ok(App { workshop, first, gateway, tls, source: None })

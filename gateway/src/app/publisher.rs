@@ -17,13 +17,10 @@ use crate::{
 };
 
 /// Of the configuration that a process starts with.
-const FIRST_REVISION: u64 = 1;
+pub(super) const FIRST_REVISION: u64 = 1;
 
-/// A gateway by `first`, whose table has no manifests yet.
-pub(super) fn gateway(workshop: &Workshop, first: &Generation) -> Gateway {
-    let no_manifests = vec![None; first.clients().count()];
-    let table = RouteTable::build(&first.config, &no_manifests, FIRST_REVISION);
-    let table = table.expect("a generation's table was built before");
+/// A gateway by `first` and its `table`, which has no manifests yet.
+pub(super) fn gateway(workshop: &Workshop, first: &Generation, table: RouteTable) -> Gateway {
     workshop.telemetry.configured(&first.config);
     Gateway::new(workshop.in_force(first, table), workshop.telemetry.clone(), workshop.abort.clone())
 }

@@ -136,7 +136,7 @@ impl Reload {
         // Reads files, and a large table takes a while.
         self.reading = Some(tokio::task::spawn_blocking(move || {
             let generation = source.again(Telemetry::rehearse).and_then(|(loaded, _)| {
-                workshop.build(loaded, &before).map(|(generation, _)| Arc::new(generation))
+                workshop.build(loaded, &before).map(|built| Arc::new(built.generation))
             });
             Read { before, generation }
         }));

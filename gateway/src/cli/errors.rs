@@ -41,9 +41,9 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
         return output::data(output, &rows, || overview(&rows), Exit::ok());
     };
     let wanted = name.to_uppercase();
-    match Code::ALL.iter().find(|code| code.as_str() == wanted) {
+    match Code::named(&wanted) {
         Some(code) => {
-            let row = Row::from(*code);
+            let row = Row::from(code);
             output::data(output, &row, || one(&row), Exit::ok())
         }
         None => {

@@ -33,11 +33,8 @@ pub(super) fn points() -> impl TypedValueParser<Value = Point> {
         Point::BeforeResponse => "before-response",
     };
     let name = |point: Point| PossibleValue::new(point.as_str()).alias(hyphenated(point));
-    PossibleValuesParser::new(Point::ALL.map(name)).map(|name| {
-        let name = name.replace('-', "_");
-        let point = Point::ALL.into_iter().find(|point| point.as_str() == name);
-        point.expect("it is one of those listed")
-    })
+    PossibleValuesParser::new(Point::ALL.map(name))
+        .map(|name| Point::named(&name.replace('-', "_")).expect("it is one of those listed"))
 }
 
 /// A payload. Which flags belong to which point stands in [`FLAGS`].

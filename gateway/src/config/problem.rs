@@ -12,6 +12,7 @@ use super::{
     schema::Schema,
     tree::{Fault, Kind, Mark, Node, Origin, Parsed, Region, child},
 };
+use crate::error::Violation;
 
 /// Most of a line that is shown.
 const MAX_SHOWN: usize = 100;
@@ -61,6 +62,11 @@ impl Problem {
     /// A mistake in an environment variable's name.
     pub(super) fn in_variable(name: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { anchor: Anchor::Variable(name.into()), ..Problem::new("", message) }
+    }
+
+    /// The mistakes that `violations` name.
+    pub fn all(violations: Vec<Violation>) -> Vec<Self> {
+        violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
     }
 
     /// Adds what to write instead.

@@ -13,6 +13,13 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+impl Size {
+    /// As the length of something in memory.
+    pub fn in_memory(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
 /// At most so many in so long: a whole number, `/`, and `s`, `m` or `h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {

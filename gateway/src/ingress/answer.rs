@@ -147,6 +147,23 @@ pub fn http_json(arrival: &Arrival, json: Bytes) -> Response<Body> {
     answer
 }
 
+/// The HTTP answer to a question that is put by GET alone, of somebody with a token. It is true for the moment, and some
+/// of it is for its reader alone.
+pub fn http_question(arrival: &Arrival, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
+    let mut answer = match asked {
+        Ok(json) => http_json(arrival, json),
+        Err(error) => {
+            let mut answer = http_refusal(arrival, &error, detail);
+            if error.code == Code::MethodNotAllowed {
+                answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+            }
+            answer
+        }
+    };
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
 fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let problem = Problem {

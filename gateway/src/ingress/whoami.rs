@@ -11,7 +11,7 @@ use axum::{
     extract::{Request, State},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderMap, Method, Response};
 use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -32,10 +32,6 @@ use crate::{
 
 /// Where it is asked.
 pub const PATH: &str = "/v1/whoami";
-/// The only method.
-const ALLOW: HeaderValue = HeaderValue::from_static("GET");
-/// An answer is for its caller alone, and true for the moment.
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Answers one request at [`PATH`].
 pub async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Response<Body> {
@@ -46,18 +42,7 @@ pub async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Re
         Method::GET => ask(&gateway, &in_force, &arrival, request.headers(), &mut detail).await,
         _ => Err(Error::new(Code::MethodNotAllowed, "This path takes GET")),
     };
-    let mut answer = match asked {
-        Ok(json) => answer::http_json(&arrival, json),
-        Err(error) => {
-            let mut answer = answer::http_refusal(&arrival, &error, detail);
-            if error.code == Code::MethodNotAllowed {
-                answer.headers_mut().insert(header::ALLOW, ALLOW);
-            }
-            answer
-        }
-    };
-    answer.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    answer
+    answer::http_question(&arrival, asked, detail)
 }
 
 async fn ask(

@@ -15,6 +15,7 @@ use prost::Message;
 
 use super::{ExtensionPoint, ReplyParts, Verdict};
 use crate::{
+    config,
     error::Code,
     json,
     payload::{Check, Checked, Findings},
@@ -42,6 +43,18 @@ pub struct ReplyLimits {
     pub notice_bytes: usize,
     /// Details of one notice, in bytes.
     pub details_bytes: usize,
+}
+
+impl ReplyLimits {
+    /// Those of a configuration.
+    pub fn of(limits: &config::Limits) -> Self {
+        ReplyLimits {
+            request: limits.request.in_memory(),
+            notices: limits.notices,
+            notice_bytes: limits.notice_bytes.in_memory(),
+            details_bytes: limits.details_bytes.in_memory(),
+        }
+    }
 }
 
 /// What one step may do.

@@ -100,17 +100,17 @@ impl Shared {
 
     /// Largest call message in bytes: the request limit and 1 MiB for what stands beside the payload.
     pub(super) fn max_call(&self) -> usize {
-        bytes(self.limits.request).saturating_add(1 << 20)
+        self.limits.request.in_memory().saturating_add(1 << 20)
     }
 
     /// Largest reply message in bytes: as much as a folded payload may have, and the notices.
     pub(super) fn max_reply(&self) -> usize {
-        bytes(self.limits.request).saturating_add(64 << 10).saturating_add(bytes(self.limits.notice_bytes))
+        self.limits
+            .request
+            .in_memory()
+            .saturating_add(64 << 10)
+            .saturating_add(self.limits.notice_bytes.in_memory())
     }
-}
-
-fn bytes(size: config::Size) -> usize {
-    usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
 /// One plugin: its endpoints, the places for calls, and the queue of what it observes.
@@ -152,7 +152,7 @@ impl PluginClient {
             max_reply: shared.max_reply(),
             pool: Pool::new(Registration::new(plugin.clone(), shared.clone()), targets),
             bulkhead: Bulkhead::new(limits.in_flight, limits.queue),
-            observers: Observers::new(shared.observers.items, bytes(shared.observers.bytes)),
+            observers: Observers::new(shared.observers.items, shared.observers.bytes.in_memory()),
             limits,
         }))
     }

@@ -45,7 +45,7 @@ impl Answer {
                 self.status
             );
         }
-        let code = Code::ALL.iter().find(|code| code.as_str() == name);
+        let code = Code::named(&name);
         let who = code.map_or("gateway", |code| code.party().as_str());
         let mut said = format!("{name} (the {who} failed): {}", text(&self.body["detail"]));
         for wrong in self.body["errors"].as_array().into_iter().flatten() {

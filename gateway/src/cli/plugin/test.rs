@@ -270,21 +270,11 @@ where
     let took = began.elapsed();
     let replied = replied.map_err(|failure| Failed::call(&failure))?;
     let grant = Grant { access: offer.access, writable: None };
-    let said = reply::read::<P>(replied.bytes, &payload, grant, &limits());
+    // A gateway's, unless its configuration says otherwise.
+    let limits = ReplyLimits::of(&config::Limits::default());
+    let said = reply::read::<P>(replied.bytes, &payload, grant, &limits);
     let said = said.map_err(|flaw| Failed::call(&Failure::new(flaw.reason, flaw.detail)))?;
     let after = said.payload.as_ref().unwrap_or(&payload);
     let changes = wire::changes(&*payload, &**after);
     Ok(Called::new(P::POINT, said.cancel, &changes, &said.notices, said.sanitised, took))
-}
-
-/// A gateway's, unless its configuration says otherwise.
-fn limits() -> ReplyLimits {
-    let limits = config::Limits::default();
-    let bytes = |size: config::Size| usize::try_from(size.0).unwrap_or(usize::MAX);
-    ReplyLimits {
-        request: bytes(limits.request),
-        notices: limits.notices,
-        notice_bytes: bytes(limits.notice_bytes),
-        details_bytes: bytes(limits.details_bytes),
-    }
 }

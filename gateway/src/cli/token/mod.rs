@@ -104,10 +104,8 @@ struct Judge {
 impl Judge {
     fn new(file: &Path) -> Result<Self, Problems> {
         let loaded = config::load(file, app::environment())?;
-        let auth = Authenticator::new(&loaded.config.auth).map_err(|wrong| {
-            let problems = wrong.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message));
-            loaded.render(&problems.collect::<Vec<_>>())
-        })?;
+        let auth = Authenticator::new(&loaded.config.auth);
+        let auth = auth.map_err(|wrong| loaded.render(&Problem::all(wrong)))?;
         let table = RouteTable::build(&loaded.config, &[], 1).map_err(|wrong| loaded.render(&wrong))?;
         Ok(Judge { config: loaded.config, auth, table })
     }

@@ -67,7 +67,7 @@ fn decode(part: &str) -> Result<String, Error> {
 }
 
 fn point(name: Option<String>) -> Result<Point, Error> {
-    let point = Point::ALL.into_iter().find(|point| name.as_deref() == Some(point.as_str()));
+    let point = name.as_deref().and_then(Point::named);
     let names = || Point::ALL.map(Point::as_str).join(", ");
     point.ok_or_else(|| invalid(format!("The query must have `point`, one of {}", names())))
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri, header, request::Parts};
+use http::{Method, Request, Response, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
@@ -36,10 +36,6 @@ use crate::{
 
 /// What every path begins with.
 const PREFIX: &str = "/admin/v1/";
-/// The only method.
-const ALLOW: HeaderValue = HeaderValue::from_static("GET");
-/// An answer is true for the moment, and some of it is for its reader alone.
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// What the admin port shows.
 pub struct Admin {
@@ -66,18 +62,7 @@ impl Admin {
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = Arrival::now();
         let (head, _) = request.into_parts();
-        let mut answer = match self.ask(&arrival, &head).await {
-            Ok(json) => answer::http_json(&arrival, json),
-            Err(error) => {
-                let mut answer = answer::http_refusal(&arrival, &error, Detail::Full);
-                if error.code == Code::MethodNotAllowed {
-                    answer.headers_mut().insert(header::ALLOW, ALLOW);
-                }
-                answer
-            }
-        };
-        answer.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-        answer
+        answer::http_question(&arrival, self.ask(&arrival, &head).await, Detail::Full)
     }
 
     /// The token comes first: without one, nobody learns which paths there are.
@@ -163,8 +148,7 @@ fn nothing() -> Error {
 /// `?point=NAME`; none: all of them.
 fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
-    let named = query.strip_prefix("point=");
-    let point = named.and_then(|name| Point::ALL.into_iter().find(|point| point.as_str() == name));
+    let point = query.strip_prefix("point=").and_then(Point::named);
     let names = Point::ALL.map(Point::as_str).join(", ");
     point.map(Some).ok_or_else(|| {
         Error::new(Code::PayloadInvalid, format!("The query must be `point=` and one of {names}"))
