@@ -35,6 +35,7 @@ pub mod payload;
 pub mod point;
 pub mod routing;
 pub mod step;
+pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

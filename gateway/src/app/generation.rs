@@ -208,7 +208,7 @@ impl Generation {
     /// Endpoints of the plugins in use, as they are written.
     pub(super) fn endpoints(&self) -> BTreeSet<String> {
         let enabled = self.config.plugins.iter().filter(|plugin| plugin.enabled);
-        enabled.flat_map(config::Plugin::addresses).map(str::to_owned).collect()
+        enabled.flat_map(|plugin| plugin.addresses()).map(str::to_owned).collect()
     }
 
     /// Dials and fetches what `before` didn't, until `ended`.

@@ -61,7 +61,7 @@ fn a_binding_enforces_and_fails_closed_unless_it_says_otherwise() {
         let binding = &config.bindings[0];
         assert_eq!((binding.mode(), binding.on_error()), (mode, on_error), "{rules}");
         assert_eq!(config.requires(&config.plugins[0]), required, "{rules}");
-        let off = Plugin { enabled: false, required: Some(true), ..config.plugins[0].clone() };
+        let off = Plugin { enabled: false, required: Some(true), ..(*config.plugins[0]).clone() };
         assert!(!config.requires(&off), "a plugin that is switched off is not waited for");
     }
 }

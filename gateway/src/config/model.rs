@@ -2,7 +2,7 @@
 //! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
 //! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,10 +35,10 @@ pub struct Config {
     pub tenants: Tenants,
     /// The plugins, each a gRPC service or built in.
     #[serde(default)]
-    pub plugins: Vec<Plugin>,
+    pub plugins: Vec<Arc<Plugin>>,
     /// Which plugins run for whom, in which order.
     #[serde(default)]
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<Arc<Binding>>,
     /// Sizes, times and numbers of calls.
     #[serde(default)]
     pub limits: Limits,
@@ -113,7 +113,7 @@ pub struct Tenants {
     /// What happens to a tenant that is not listed.
     pub unknown: UnknownTenant,
     /// The tenants with settings of their own.
-    pub list: Vec<Tenant>,
+    pub list: Vec<Arc<Tenant>>,
 }
 
 /// What happens to a tenant that is not listed.

@@ -52,9 +52,9 @@ pub(super) fn compile<'c>(config: &'c Config, problems: &mut Vec<Problem>) -> Ve
         unique(config.tenants.list.iter().map(|tenant| tenant.id.as_str()), "tenant", problems, |at| {
             format!("/tenants/list/{at}/id")
         });
-    let names: Vec<_> = config.bindings.iter().map(config::Binding::effective_name).collect();
+    let names: Vec<_> = config.bindings.iter().map(|binding| binding.effective_name()).collect();
     unique(names.iter().map(|name| &**name), "binding", problems, |at| format!("/bindings/{at}/name"));
-    let one = |(index, written): (usize, &'c config::Binding)| {
+    let one = |(index, written): (usize, &'c Arc<config::Binding>)| {
         let before = problems.len();
         let mut problem = |key: &str, message: String| {
             problems.push(Problem::new(format!("/bindings/{index}{key}"), message));

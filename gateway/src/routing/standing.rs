@@ -65,7 +65,7 @@ pub fn absent<'c, 'm>(
     id: &str,
     point: Point,
 ) -> Vec<(&'c Binding, Absent)> {
-    let tenant = config.tenants.list.iter().find(|tenant| tenant.id == id);
+    let tenant = config.tenants.list.iter().find(|tenant| tenant.id == id).map(|tenant| &**tenant);
     let why = |binding: &Binding| {
         let plugin = config.plugins.iter().position(|plugin| plugin.name == binding.plugin)?;
         enabled(binding, &config.plugins[plugin])
@@ -73,7 +73,7 @@ pub fn absent<'c, 'm>(
             .and_then(|()| at(binding, point, manifest(plugin)))
             .err()
     };
-    let concerned = |binding: &&Binding| binding.is_floor() || binding.tenant.as_deref() == Some(id);
-    let bindings = config.bindings.iter().filter(concerned);
+    let concerned = |binding: &&'c Binding| binding.is_floor() || binding.tenant.as_deref() == Some(id);
+    let bindings = config.bindings.iter().map(|binding| &**binding).filter(concerned);
     bindings.filter_map(|binding| Some((binding, why(binding)?))).collect()
 }

@@ -84,7 +84,7 @@ pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
 /// conditions, with the tenants concerned. A disabled tenant has no chain.
 pub(super) fn check_priorities(config: &Config, chains: &Chains<'_, '_>, problems: &mut Vec<Problem>) {
     let enabled = config.tenants.list.iter().filter(|tenant| tenant.enabled);
-    let mut tenants: Vec<_> = enabled.map(|tenant| (Some(tenant), format!("`{}`", tenant.id))).collect();
+    let mut tenants: Vec<_> = enabled.map(|tenant| (Some(&**tenant), format!("`{}`", tenant.id))).collect();
     if config.tenants.unknown == UnknownTenant::Accept {
         tenants.push((None, "any other tenant".to_owned()));
     }

@@ -25,7 +25,7 @@ impl Registered {
     /// The plugins in force, in the order of the configuration.
     pub(super) fn all(in_force: &InForce) -> Vec<Self> {
         let (config, clients) = (&in_force.config, &in_force.invoker.routes().clients);
-        let of_plugin = |(plugin, client): (&crate::config::Plugin, &Arc<PluginClient>)| {
+        let of_plugin = |(plugin, client): (&Arc<crate::config::Plugin>, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
             Registered {

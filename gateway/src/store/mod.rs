@@ -1,0 +1,223 @@
+//! Where the registry is kept: plugins, tenants and bindings as they were written, and every revision that they went
+//! through. SQLite in a file for one process, PostgreSQL for several; both keep the promises of [`Store`], and one suite
+//! of tests holds both to them.
+//!
+//! Knows nothing of what is in an object. What may be written is the registry's matter; here it is only made sure that
+//! whoever writes knew the revision that they wrote upon.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// What kinds of object there are, in the order in which they refer to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A plugin, by its name.
+    Plugin,
+    /// A tenant, by its id.
+    Tenant,
+    /// A binding, by its name.
+    Binding,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+
+    /// As it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Plugin => "plugin",
+            Kind::Tenant => "tenant",
+            Kind::Binding => "binding",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who may write an object (docs/protocol.md, section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The configuration file.
+    File,
+    /// The admin API.
+    Api,
+}
+
+impl Owner {
+    /// As it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Owner::File => "file",
+            Owner::Api => "api",
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What is stored of an object beside its name.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Content {
+    /// Who may write it.
+    pub owner: Owner,
+    /// The object as JSON, as an entry of the file would have it; references of plugins' config unresolved.
+    pub spec: Arc<Value>,
+}
+
+impl fmt::Debug for Content {
+    // Somebody may have written a secret into a plugin's config.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Content").field("owner", &self.owner).field("spec", &format_args!("***")).finish()
+    }
+}
+
+/// One object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Unique among its kind.
+    pub name: Arc<str>,
+    /// The revision that wrote it last: never the same again, even where it was deleted in between.
+    pub version: u64,
+    /// What it says.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// All objects as they were at one revision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// 0: nothing was ever written.
+    pub revision: u64,
+    /// By kind, then by name in the order of its bytes.
+    pub objects: Vec<Object>,
+}
+
+/// What a revision did to one object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
+    /// None: it was not there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub before: Option<Content>,
+    /// None: it is there no more.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub after: Option<Content>,
+}
+
+/// One step in the life of the registry. Immutable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revision {
+    /// From 1, without gaps: the order in which they were committed.
+    pub number: u64,
+    /// When, by the clock of who wrote it; to the millisecond.
+    pub at: OffsetDateTime,
+    /// Who: an operator's name out of a token, or what stands for the file.
+    pub author: String,
+    /// Why, in the writer's words; may be empty.
+    pub reason: String,
+    /// At least one, each object once; in the order of [`Snapshot::objects`].
+    pub changes: Vec<Change>,
+}
+
+/// What is to become a revision.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// Tells this write from every other, so that a lost answer to it can be found again.
+    pub id: Uuid,
+    /// The revision that it was made upon.
+    pub base: u64,
+    /// See [`Revision::at`].
+    pub at: OffsetDateTime,
+    /// See [`Revision::author`].
+    pub author: String,
+    /// See [`Revision::reason`].
+    pub reason: String,
+    /// See [`Revision::changes`].
+    pub changes: Vec<Change>,
+}
+
+/// Why a store can't answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// It can't be reached, or doesn't answer; it may later.
+    #[error("the store can't be reached: {0}")]
+    Unavailable(String),
+    /// What is in it can't be what this version wrote, or it refuses what this version asks.
+    #[error("the store is not usable: {0}")]
+    Unusable(String),
+}
+
+/// Why a draft did not become a revision.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CommitError {
+    /// Others wrote in between: the draft has to be looked at again upon what is there now.
+    #[error("the registry is at revision {head} by now")]
+    Moved {
+        /// What is there now.
+        head: u64,
+    },
+    /// Nothing was written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The connection was lost while it was written: nobody knows whether it was.
+    #[error("it is not known whether the store has written it: {0}")]
+    Unknown(String),
+}
+
+/// What both databases promise.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Brings the tables up to this version; does nothing where they are, or are newer. Several processes may do so at
+    /// once.
+    async fn prepare(&self) -> Result<(), StoreError>;
+
+    /// The number of the last revision; 0 before the first.
+    async fn head(&self) -> Result<u64, StoreError>;
+
+    /// Everything, as of one moment.
+    async fn snapshot(&self) -> Result<Snapshot, StoreError>;
+
+    /// The revisions after `revision`, oldest first, `most` at most.
+    async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError>;
+
+    /// The revisions before `before` (none: from the last on), newest first, `most` at most.
+    async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError>;
+
+    /// One revision; none: there is no such number.
+    async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError>;
+
+    /// The number of the revision that the draft `id` became; none: it did not become one.
+    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
+
+    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`Draft::base`].
+    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError>;
+
+    /// Changes whenever a revision may have been written, by whomever: a hint that may be missing, and may say nothing
+    /// new. Who follows asks for [`Store::head`] now and then as well.
+    fn hints(&self) -> watch::Receiver<u64>;
+
+    /// Lets go of all connections.
+    async fn close(&self);
+}
