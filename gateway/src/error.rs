@@ -134,6 +134,9 @@ error_codes! {
     /// The gateway is shutting down.
     Draining = "DRAINING", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again on a new connection";
+    /// The gateway has no routing table, because its database could not be read since it started.
+    StoreUnavailable = "STORE_UNAVAILABLE", 503, Unavailable, Gateway,
+        "Wait as `Retry-After` says, then call again; a gateway that is ready never answers so";
     /// The decision could not be recorded.
     RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again";

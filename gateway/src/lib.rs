@@ -33,6 +33,7 @@ pub mod invoke;
 pub mod json;
 pub mod payload;
 pub mod point;
+pub mod registry;
 pub mod routing;
 pub mod step;
 pub mod store;

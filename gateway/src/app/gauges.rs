@@ -6,13 +6,14 @@ use opentelemetry::KeyValue;
 
 use crate::{
     ingress::call::Gateway,
-    telemetry::{Observed, names},
+    registry::{Registry, Standing},
+    telemetry::{Observed, Telemetry, names},
     tls::{Expiry, Watch},
     upstream::{BreakerState, PluginClient, State},
 };
 
 /// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
-pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch) {
+pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: Option<&Arc<Registry>>) {
     let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
@@ -38,11 +39,28 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch) {
     telemetry.observe(&names::ENDPOINTS, of_plugins(endpoints));
     telemetry.observe(&names::BREAKER_OPEN, of_plugins(open_breakers));
 
+    if let Some(registry) = registry {
+        of_store(telemetry, registry);
+    }
+
     // It holds what it follows weakly.
     let certificates = certificates.clone();
     telemetry.observe(&names::CERTIFICATE_EXPIRY, move || {
         certificates.expiries().into_iter().map(expiry).collect()
     });
+}
+
+fn of_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
+    let of_registry = |read: fn(&Standing) -> Option<u64>| {
+        let registry = Arc::downgrade(registry);
+        move || {
+            let standing = registry.upgrade().map(|registry| registry.standing());
+            standing.and_then(|standing| read(&standing)).map_or_else(Vec::new, one)
+        }
+    };
+    telemetry.observe(&names::STORE_REVISION, of_registry(|standing| standing.revision));
+    telemetry.observe(&names::STORE_UP, of_registry(|standing| Some(standing.unreachable.is_none().into())));
+    telemetry.observe(&names::TABLE_STALE, of_registry(|standing| Some(standing.is_stale.into())));
 }
 
 fn one(value: u64) -> Vec<Observed> {

@@ -17,6 +17,7 @@ use crate::{
         call::{InForce, Limits},
     },
     invoke::{Invoker, ReplyLimits, Routes},
+    registry::Contents,
     routing::{Manifest, RouteTable},
     telemetry::Telemetry,
     tls,
@@ -46,10 +47,33 @@ pub(super) struct Built {
 
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
+    pub(super) basis: Basis,
     keys: Keys,
     /// In the order of `Config.plugins`.
     plugins: Vec<Made>,
     statuses: Arc<BlockStatuses>,
+}
+
+/// Where the plugins, tenants and bindings of a generation are from.
+#[derive(Debug, Clone)]
+pub(super) enum Basis {
+    /// The file; revisions are counted by this process.
+    File,
+    /// The registry, which has a revision.
+    Registry(Arc<Contents>),
+    /// The registry could never be read: there are none, and nobody knows who may be served.
+    Nothing,
+}
+
+impl Basis {
+    /// Of the registry.
+    pub(super) fn revision(&self) -> Option<u64> {
+        match self {
+            Basis::File => None,
+            Basis::Registry(contents) => Some(contents.revision()),
+            Basis::Nothing => Some(0),
+        }
+    }
 }
 
 /// Who may call.
@@ -81,23 +105,39 @@ struct From {
 }
 
 impl Workshop {
+    /// For a process that starts with `config`.
+    pub(super) fn new(config: &Config, telemetry: Telemetry) -> Self {
+        let resolve = |config: &_| resolve_references(config, environment());
+        let (limits, observers) = (config.limits.clone(), config.observers.clone());
+        let certificates = tls::Watch::default();
+        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
+            .following(certificates.clone());
+        Workshop { shared, telemetry, certificates, abort: CancellationToken::new() }
+    }
+
     /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
     ///
     /// # Errors
     /// Every mistake that the parts find, with the lines.
-    pub(super) fn build(&self, loaded: Loaded, before: &[Arc<Generation>]) -> Result<Built, Problems> {
+    pub(super) fn build(
+        &self,
+        loaded: Loaded,
+        basis: Basis,
+        before: &[Arc<Generation>],
+    ) -> Result<Built, Problems> {
         let config = &loaded.config;
         let mut problems = Vec::new();
         let keys = keep(keys(config, before), &mut problems);
         let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
         let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
         let plugins = keep(self.plugins(config, before), &mut problems);
-        let table = keep(RouteTable::build(config, &[], FIRST_REVISION), &mut problems);
+        let table =
+            keep(RouteTable::build(config, &[], basis.revision().unwrap_or(FIRST_REVISION)), &mut problems);
         let (Some(keys), Some(plugins), Some(table), Some(tls)) = (keys, plugins, table, tls) else {
             return Err(loaded.render(&problems));
         };
         let statuses = Arc::new(block_statuses(config));
-        let generation = Generation { config: Arc::new(loaded.config), keys, plugins, statuses };
+        let generation = Generation { config: Arc::new(loaded.config), basis, keys, plugins, statuses };
         Ok(Built { generation, table, tls })
     }
 
@@ -123,7 +163,7 @@ impl Workshop {
 
     /// What calls go by when `generation` is in force with `table`.
     pub(super) fn in_force(&self, generation: &Generation, table: RouteTable) -> InForce {
-        let Generation { config, keys, statuses, .. } = generation;
+        let Generation { config, basis, keys, statuses, .. } = generation;
         let routes = Routes {
             table,
             clients: generation.clients().cloned().collect(),
@@ -142,6 +182,7 @@ impl Workshop {
                 detail: config.answer.detail,
             },
             statuses: Arc::clone(statuses),
+            is_absent: matches!(basis, Basis::Nothing),
         }
     }
 }
@@ -193,7 +234,8 @@ impl Generation {
     /// Whether nothing at all differs from `other`.
     pub(super) fn is(&self, other: &Arc<Self>) -> bool {
         let has_its_clients = self.fresh(std::slice::from_ref(other)).next().is_none();
-        self.config == other.config && self.has_keys_of(other) && has_its_clients
+        let is_of_revision = self.basis.revision() == other.basis.revision();
+        is_of_revision && self.config == other.config && self.has_keys_of(other) && has_its_clients
     }
 
     fn has_keys_of(&self, other: &Self) -> bool {

@@ -8,11 +8,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    config::{Config, Loaded, Problems, is_setting, resolve_references},
+    config::{Config, Loaded, Problems, is_setting},
     ingress::{admin::Admin, call::Gateway, ops::Readiness, overview::Overview, server},
     telemetry::Telemetry,
     tls,
-    upstream::Shared,
 };
 
 mod connect;
@@ -20,6 +19,7 @@ mod drain;
 mod edges;
 mod gauges;
 mod generation;
+mod origin;
 mod publisher;
 mod reload;
 mod retiring;
@@ -29,7 +29,8 @@ mod start;
 pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
-use generation::{Built, Generation, Workshop};
+use generation::{Basis, Built, Generation, Workshop};
+use origin::Origin;
 use publisher::Publisher;
 use reload::Reload;
 use retiring::Retiring;
@@ -45,7 +46,7 @@ pub struct App {
     /// Of the data and the admin port.
     tls: Option<tls::Server>,
     /// Where the configuration is read again; none: it isn't.
-    source: Option<Source>,
+    origin: Option<Arc<Origin>>,
 }
 
 /// Why a gateway ended otherwise than by a signal.
@@ -67,18 +68,30 @@ pub enum RunError {
 }
 
 impl App {
-    /// Reads `source`, starts its telemetry with `telemetry`, and puts the gateway together: what `serve` does before it
-    /// binds anything, and what `config check` does before it asks plugins.
+    /// Reads `source`, starts its telemetry with `telemetry`, reads the registry where there is one, and puts the gateway
+    /// together: what `serve` does before it binds anything.
     ///
     /// # Errors
     /// Every mistake of the configuration, with the lines.
-    pub fn start(
+    pub async fn start(
         source: Source,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
         let (loaded, telemetry) = source.load(telemetry)?;
-        let app = App::build(loaded, telemetry.clone())?;
-        Ok((App { source: Some(source), ..app }, telemetry))
+        let workshop = Arc::new(Workshop::new(&loaded.config, telemetry.clone()));
+        let origin = Arc::new(Origin::new(source, loaded)?);
+        let (loaded, basis) = origin.first(&workshop).await?;
+        Ok((App::put_together(workshop, loaded, basis, Some(origin))?, telemetry))
+    }
+
+    /// Puts a gateway together as [`App::start`] would, of what is in a file alone: what `config check` does before it asks
+    /// plugins. No collector is reached, and no registry.
+    ///
+    /// # Errors
+    /// See [`App::build`].
+    pub fn rehearse(loaded: Loaded) -> Result<Self, Problems> {
+        let telemetry = source::observed(&loaded, Telemetry::rehearse)?;
+        App::build(loaded, telemetry)
     }
 
     /// What it was put together from.
@@ -86,24 +99,26 @@ impl App {
         &self.first.config
     }
 
-    /// Puts a gateway together; nothing is bound or dialled yet.
+    /// Puts a gateway together of what is in `loaded` alone; nothing is bound or dialled yet.
     ///
     /// # Errors
     /// Every mistake of the configuration that its parts find, with the lines.
     pub fn build(loaded: Loaded, telemetry: Telemetry) -> Result<Self, Problems> {
-        let config = &loaded.config;
-        let resolve = |config: &_| resolve_references(config, environment());
-        let (limits, observers) = (config.limits.clone(), config.observers.clone());
-        let certificates = tls::Watch::default();
-        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
-            .following(certificates.clone());
-        let abort = CancellationToken::new();
-        let workshop = Workshop { shared, telemetry, certificates, abort };
-        let Built { generation: first, table, tls } = workshop.build(loaded, &[])?;
+        let workshop = Arc::new(Workshop::new(&loaded.config, telemetry));
+        App::put_together(workshop, loaded, Basis::File, None)
+    }
+
+    fn put_together(
+        workshop: Arc<Workshop>,
+        loaded: Loaded,
+        basis: Basis,
+        origin: Option<Arc<Origin>>,
+    ) -> Result<Self, Problems> {
+        let Built { generation: first, table, tls } = workshop.build(loaded, basis, &[])?;
         let gateway = Arc::new(publisher::gateway(&workshop, &first, table));
-        gauges::register(&gateway, &workshop.certificates);
-        let (workshop, first) = (Arc::new(workshop), Arc::new(first));
-        Ok(App { workshop, first, gateway, tls, source: None })
+        let registry = origin.as_ref().and_then(|origin| origin.registry());
+        gauges::register(&gateway, &workshop.certificates, registry);
+        Ok(App { workshop, first: Arc::new(first), gateway, tls, origin })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
@@ -161,7 +176,8 @@ impl App {
         // Among the connections itself: as long as it accepts, nobody is let go of.
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
         connections.spawn(serving);
-        let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness));
+        let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
+        let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
@@ -203,7 +219,7 @@ impl Bound {
     pub async fn start(self) -> Result<Running, RunError> {
         start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let Bound { app, data_addr, ops_addr, lifecycle, readiness, health } = self;
-        let App { workshop, first, gateway, source, .. } = app;
+        let App { workshop, first, gateway, origin, .. } = app;
         let started = Arc::clone(&first.config);
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), first);
         publisher.refresh();
@@ -211,7 +227,7 @@ impl Bound {
         health.set_service_status("", ServingStatus::Serving).await;
         tracing::info!("started");
         let ended = lifecycle.ended.clone();
-        let reload = Reload::new(Arc::clone(&workshop), Arc::clone(&gateway), publisher, source, ended);
+        let reload = Reload::new(Arc::clone(&workshop), Arc::clone(&gateway), publisher, origin, ended);
         Ok(Running { workshop, gateway, started, data_addr, ops_addr, lifecycle, health, reload })
     }
 }
@@ -242,6 +258,7 @@ impl Running {
 
     /// Has the configuration read again when it is asked for by `hangups`, or its file changed.
     fn listen(&self, hangups: io::Result<Signal>) {
+        self.reload.follow();
         match hangups {
             Ok(hangups) => self.reload.listen(hangups),
             Err(error) => tracing::error!(%error, "SIGHUP can't be listened for: the file is not read again"),

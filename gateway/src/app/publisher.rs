@@ -42,7 +42,8 @@ impl Publisher {
     /// A publisher for `gateway`, which is [`gateway`] of `first`.
     pub(super) fn new(workshop: Arc<Workshop>, gateway: Arc<Gateway>, first: Arc<Generation>) -> Self {
         let manifests = vec![None; first.clients().count()];
-        let (revision, past, retiring) = (FIRST_REVISION, Vec::new(), Retiring::new(Arc::clone(&gateway)));
+        let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
+        let (past, retiring) = (Vec::new(), Retiring::new(Arc::clone(&gateway)));
         retiring.use_those_of([&*first]);
         Publisher { workshop, gateway, current: first, manifests, revision, past, retiring }
     }
@@ -71,13 +72,14 @@ impl Publisher {
         self.manifests = now;
     }
 
-    /// Puts `next` in force under a new revision, and lets go of the plugins that it has no more.
+    /// Puts `next` in force under the registry's revision, or else under a new one, and lets go of the plugins that it has no more.
     ///
     /// # Errors
     /// The table can't be built; everything stays as it is.
     pub(super) fn adopt(&mut self, next: Arc<Generation>) -> Result<(), Vec<Problem>> {
         self.workshop.telemetry.configured(&next.config);
-        self.publish(&next, next.manifests(), self.revision + 1)?;
+        let revision = next.basis.revision().unwrap_or(self.revision + 1);
+        self.publish(&next, next.manifests(), revision)?;
         let before = std::mem::replace(&mut self.current, next);
         self.expect(None);
         for (plugin, fresh) in self.current.fresh(slice::from_ref(&before)) {

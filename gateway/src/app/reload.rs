@@ -1,5 +1,5 @@
-//! Reads the configuration again while calls go on (docs/decisions/0020-reloading.md). What it says is put in force as a
-//! whole when a start would be ready by it: its plugins connected, its issuers' keys there. A mistake, or a required
+//! Reads the configuration again while calls go on (docs/decisions/0020-reloading.md), whether it is the file that changed
+//! or the registry (docs/decisions/0025-registry.md). What it says is put in force as a whole when a start would be ready by it: its plugins connected, its issuers' keys there. A mistake, or a required
 //! plugin that isn't there, leaves what is in force as it is.
 
 use std::sync::Arc;
@@ -11,11 +11,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Generation, Missing, Publisher, Source, Workshop};
+use super::{
+    Generation, Missing, Publisher, Workshop,
+    origin::{Occasion, Origin, Unread},
+};
 use crate::{
     config::{Config, Problems},
     ingress::{applied::Applied, call::Gateway},
-    telemetry::Telemetry,
     upstream::{PluginClient, State},
 };
 
@@ -33,21 +35,27 @@ pub(super) struct Reload {
     workshop: Arc<Workshop>,
     gateway: Arc<Gateway>,
     publisher: Publisher,
-    source: Option<Arc<Source>>,
+    origin: Option<Arc<Origin>>,
+    /// The file is to be read.
     again: Arc<Notify>,
+    /// The registry is.
+    moved: Arc<Notify>,
+    /// The file could not be written to the registry, and is to be read with it.
+    is_behind: bool,
     /// What the process was started with: some of it holds until its end.
     started: Arc<Config>,
     candidate: Option<Candidate>,
-    /// The file is being read.
+    /// One of the two is being read.
     reading: Option<JoinHandle<Read>>,
     ended: CancellationToken,
 }
 
-/// What the file said.
+/// What was read.
 struct Read {
+    occasion: Occasion,
     /// What it took over from.
     before: Vec<Arc<Generation>>,
-    generation: Result<Arc<Generation>, Problems>,
+    generation: Result<Arc<Generation>, Unread>,
 }
 
 /// A configuration that is right, and waits for its plugins and keys.
@@ -70,24 +78,45 @@ enum Standing {
 }
 
 impl Reload {
-    /// Follows `source`, where there is one, and what is in force of `publisher`, until `ended`.
+    /// Follows `origin`, where there is one, and what is in force of `publisher`, until `ended`.
     pub(super) fn new(
         workshop: Arc<Workshop>,
         gateway: Arc<Gateway>,
         publisher: Publisher,
-        source: Option<Source>,
+        origin: Option<Arc<Origin>>,
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
-        let (source, again) = (source.map(Arc::new), Arc::default());
-        Reload { workshop, gateway, publisher, source, again, started, candidate: None, reading: None, ended }
+        if let Some(origin) = &origin {
+            origin.in_force(&publisher.current().basis);
+        }
+        Reload {
+            workshop,
+            gateway,
+            publisher,
+            origin,
+            again: Arc::default(),
+            moved: Arc::default(),
+            is_behind: false,
+            started,
+            candidate: None,
+            reading: None,
+            ended,
+        }
     }
 
     /// Has the file read again when `hangups` say so, or when it changed.
     pub(super) fn listen(&self, hangups: tokio::signal::unix::Signal) {
-        let Some(source) = self.source.clone() else { return };
+        let Some(origin) = self.origin.clone() else { return };
         let (again, ended) = (Arc::clone(&self.again), self.ended.clone());
-        tokio::spawn(async move { source.follow(hangups, again, ended).await });
+        tokio::spawn(async move { origin.source().follow(hangups, again, ended).await });
+    }
+
+    /// Has the registry read again when others have written to it.
+    pub(super) fn follow(&self) {
+        if let Some(origin) = &self.origin {
+            origin.follow(&self.moved, &self.ended);
+        }
     }
 
     /// What publishes.
@@ -100,7 +129,8 @@ impl Reload {
         loop {
             let until_look = self.until_look();
             tokio::select! {
-                () = self.again.notified(), if self.reading.is_none() => self.read(),
+                () = self.again.notified(), if self.reading.is_none() => self.read(Occasion::File),
+                () = self.moved.notified(), if self.reading.is_none() => self.read(Occasion::Registry),
                 // A file system may hang: what is in force goes on following its plugins.
                 Some(read) = ended(&mut self.reading) => self.take(read),
                 changed = changes.changed() => {
@@ -129,16 +159,14 @@ impl Reload {
         self.replace_candidate(None);
     }
 
-    /// Begins to read the file.
-    fn read(&mut self) {
-        let Some(source) = self.source.clone() else { return };
+    /// Begins to read.
+    fn read(&mut self, occasion: Occasion) {
+        let Some(origin) = self.origin.clone() else { return };
+        let occasion = if self.is_behind { Occasion::File } else { occasion };
         let (workshop, before) = (Arc::clone(&self.workshop), self.before());
-        // Reads files, and a large table takes a while.
-        self.reading = Some(tokio::task::spawn_blocking(move || {
-            let generation = source.again(Telemetry::rehearse).and_then(|(loaded, _)| {
-                workshop.build(loaded, &before).map(|built| Arc::new(built.generation))
-            });
-            Read { before, generation }
+        self.reading = Some(tokio::spawn(async move {
+            let generation = generation(&origin, occasion, &workshop, &before).await;
+            Read { occasion, before, generation }
         }));
     }
 
@@ -148,9 +176,9 @@ impl Reload {
         [self.publisher.current()].into_iter().chain(candidate).cloned().collect()
     }
 
-    /// Takes what the file says. What waited before is what the file said before.
+    /// Takes what was read. What waited before is what was said before.
     fn take(&mut self, read: Result<Read, JoinError>) {
-        let Read { before, generation } = match read {
+        let Read { occasion, before, generation } = match read {
             Ok(read) => read,
             Err(error) => {
                 tracing::error!(event = "table.refused", %error, "reading the configuration failed");
@@ -160,13 +188,21 @@ impl Reload {
         };
         if !before.iter().zip(&self.before()).all(|(then, now)| Arc::ptr_eq(then, now)) {
             // The candidate came into force meanwhile: clients that this one would take over are let go of.
-            return self.again.notify_one();
+            return match occasion {
+                Occasion::File => self.again.notify_one(),
+                Occasion::Registry => self.moved.notify_one(),
+            };
+        }
+        if occasion == Occasion::File {
+            self.is_behind = matches!(generation, Err(Unread::Later(_)));
         }
         match generation {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_candidate(None);
                 self.gateway.set_applied(self.gateway.applied().whole());
-                tracing::info!("the configuration was read again and is as it was");
+                if occasion == Occasion::File {
+                    tracing::info!("the configuration was read again and is as it was");
+                }
             }
             Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
                 tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
@@ -176,7 +212,16 @@ impl Reload {
                 self.replace_candidate(Some(generation));
                 self.look();
             }
-            Err(problems) => {
+            Err(Unread::Later(why)) if occasion == Occasion::File => {
+                tracing::error!(
+                    event = "table.refused",
+                    "{why}; the file is read again when that has passed"
+                );
+                self.refused(vec![why]);
+            }
+            // What is in force is what was read last.
+            Err(Unread::Later(_)) => {}
+            Err(Unread::Refused(problems)) => {
                 self.replace_candidate(None);
                 self.refused(
                     problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
@@ -226,6 +271,9 @@ impl Reload {
             self.refused(problems.iter().map(said).collect());
             return self.publisher.abandon(&generation, None);
         }
+        if let Some(origin) = &self.origin {
+            origin.in_force(&generation.basis);
+        }
         let keys = at_restart.join(", ");
         self.gateway.set_applied(Applied::now(at_restart));
         if !keys.is_empty() {
@@ -262,6 +310,21 @@ impl Candidate {
         }
         waits_for.map_or(Standing::Ready, Standing::Waiting)
     }
+}
+
+/// What `origin` wants now.
+async fn generation(
+    origin: &Arc<Origin>,
+    occasion: Occasion,
+    workshop: &Arc<Workshop>,
+    before: &[Arc<Generation>],
+) -> Result<Arc<Generation>, Unread> {
+    let (loaded, basis) = origin.again(occasion, workshop, before).await?;
+    let (workshop, before) = (Arc::clone(workshop), before.to_vec());
+    // A large table takes a while.
+    let built = tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before)).await;
+    let built = built.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    built.map(|built| Arc::new(built.generation)).map_err(Unread::Refused)
 }
 
 /// What came of what is under way; none: nothing is.

@@ -59,6 +59,11 @@ impl Source {
         Source { path: path.map(Path::to_owned), read: Box::new(read), first }
     }
 
+    /// The file as people call it.
+    pub(super) fn shown(&self) -> String {
+        self.path.as_deref().unwrap_or(Path::new("the configuration")).display().to_string()
+    }
+
     /// Reads it; `telemetry` makes what its telemetry asks for.
     ///
     /// # Errors
@@ -68,8 +73,7 @@ impl Source {
         telemetry: impl FnOnce(&Config) -> Result<T, String>,
     ) -> Result<(Loaded, T), Problems> {
         let loaded = (self.read)()?;
-        let telemetry = telemetry(&loaded.config)
-            .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))?;
+        let telemetry = observed(&loaded, telemetry)?;
         Ok((loaded, telemetry))
     }
 
@@ -108,6 +112,18 @@ impl Source {
         };
         stop.run_until_cancelled(look).await;
     }
+}
+
+/// What `telemetry` makes of what `loaded` asks for.
+///
+/// # Errors
+/// It can't, with the line.
+pub(super) fn observed<T>(
+    loaded: &Loaded,
+    telemetry: impl FnOnce(&Config) -> Result<T, String>,
+) -> Result<T, Problems> {
+    telemetry(&loaded.config)
+        .map_err(|wrong| loaded.render(&[Problem::new("/telemetry/otlp_endpoint", wrong)]))
 }
 
 /// What was seen of the file.

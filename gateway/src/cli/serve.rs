@@ -22,7 +22,7 @@ pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
         },
         (false, file) => Source::file(file.expect("the arguments ask for one of the two")),
     };
-    let (app, telemetry) = match App::start(source, Telemetry::start) {
+    let (app, telemetry) = match App::start(source, Telemetry::start).await {
         Ok(started) => started,
         Err(problems) => return Exit::problems(&problems),
     };

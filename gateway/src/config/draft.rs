@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     auth::Issuer,
-    model::{Drain, Limits, Observers, Server, Startup, Telemetry, Tenant, Tenants, UnknownTenant},
+    model::{Drain, Limits, Observers, Server, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant},
     plugin::{Binding, Plugin},
     problem::item,
     schema::{self, Schema},
@@ -41,6 +41,7 @@ pub(super) struct Draft {
     pub(super) observers: Option<Observers>,
     pub(super) startup: Option<Startup>,
     pub(super) telemetry: Option<Telemetry>,
+    pub(super) store: Option<Store>,
     pub(super) block_status: BTreeMap<String, u16>,
     /// Where something stands in for a value that is missing or wrong; nothing is to be said of it.
     pub(super) placeholders: BTreeSet<String>,
@@ -54,7 +55,9 @@ impl Draft {
             server: section(root, "/server", misfits),
             issuers: list(root, "/auth/issuers", "issuer", misfits, schema, &mut placeholders),
             tenants: list(root, "/tenants/list", "id", misfits, schema, &mut placeholders),
-            refuses_everybody: !misfits.iter().any(|misfit| misfit.starts_with("/tenants"))
+            // With a store tenants may come from elsewhere.
+            refuses_everybody: root.get("store").is_none()
+                && !misfits.iter().any(|misfit| misfit.starts_with("/tenants"))
                 && section::<Tenants>(root, "/tenants", misfits).is_some_and(|tenants| {
                     tenants.list.is_empty() && tenants.unknown == UnknownTenant::Refuse
                 }),
@@ -65,6 +68,7 @@ impl Draft {
             observers: section(root, "/observers", misfits),
             startup: section(root, "/startup", misfits),
             telemetry: section(root, "/telemetry", misfits),
+            store: root.get("store").and_then(|_| section(root, "/store", misfits)),
             block_status: section(root, "/block_status", misfits).unwrap_or_default(),
             placeholders,
         }

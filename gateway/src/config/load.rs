@@ -30,12 +30,14 @@ pub struct Loaded {
     /// The configuration.
     pub config: Config,
     pub(super) source: Source,
+    /// Whether its objects are a registry's, and stand in no line of the file.
+    pub(super) is_of_registry: bool,
 }
 
 impl Loaded {
     /// Shows problems that others found in [`Loaded::config`] with their lines.
     pub fn render(&self, problems: &[Problem]) -> Problems {
-        self.source.render(problems)
+        self.source.render(problems, |pointer| self.object_at(pointer))
     }
 }
 
@@ -81,7 +83,7 @@ pub fn from_text(
         if problems.is_empty() {
             problems.push(Problem::new("", "the file is empty").remedy("`auth` at least must be there"));
         }
-        return Err(source.render(&problems));
+        return Err(source.render(&problems, |_| None));
     };
     let References { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema);
     problems.extend(unresolved);
@@ -95,12 +97,12 @@ pub fn from_text(
     misfits.pointers.extend(known);
     problems.extend(check(&Draft::new(&value, &misfits.pointers, &schema)));
     if !problems.is_empty() {
-        return Err(source.render(&problems));
+        return Err(source.render(&problems, |_| None));
     }
     match serde_json::from_value(value) {
-        Ok(config) => Ok(Loaded { config, source }),
+        Ok(config) => Ok(Loaded { config, source, is_of_registry: false }),
         // The error would quote the value; the schema lets nothing pass that the types refuse.
-        Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")])),
+        Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),
     }
 }
 

@@ -2,7 +2,7 @@
 //! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
 //! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     auth::Auth,
     plugin::{Binding, Plugin},
+    reference,
     units::{Rate, Size, Span},
 };
-use crate::step::OnError;
+use crate::{step::OnError, store::Owner};
 
 /// A JSON object whose members nobody here interprets.
 pub type Object = serde_json::Map<String, serde_json::Value>;
@@ -64,6 +65,49 @@ pub struct Config {
     /// What is logged, and how.
     #[serde(default)]
     pub log: Log,
+    /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
+    pub store: Option<Store>,
+}
+
+/// The database that several gateways share, and what this one does with it.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    /// `sqlite:PATH` for one gateway, `postgres://user@host:port/database` for several.
+    #[schemars(with = "String")]
+    pub url: StoreUrl,
+    /// Whether `plugins`, `tenants.list` and `bindings` of the file are written to it, at start and when the file changes.
+    pub apply_file: bool,
+    /// Where the last table that was in force is kept (mode 0600), for a start while the database can't be reached.
+    pub last_good: PathBuf,
+}
+
+/// Where a database is. It may hold a password, which `Debug` doesn't show.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StoreUrl(pub String);
+
+impl StoreUrl {
+    /// Without user, password and parameters.
+    pub fn shown(&self) -> String {
+        reference::without_credentials(&self.0).unwrap_or_else(|| self.0.clone())
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store {
+            url: StoreUrl("sqlite:hookgate.db".into()),
+            apply_file: true,
+            last_good: "hookgate.last-good.json".into(),
+        }
+    }
 }
 
 /// Where the gateway listens.
@@ -365,13 +409,19 @@ impl Config {
         grants.then_some(self.server.admin_addr)
     }
 
-    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of it fails closed; never
-    /// for one that is switched off (docs/protocol.md, section 2).
+    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of the file fails closed without
+    /// it; never for one that is switched off, and by itself for none of the API, so that nobody can keep gateways from
+    /// starting through it (docs/protocol.md, section 2).
     pub fn requires(&self, plugin: &Plugin) -> bool {
+        let of_file = |owner| owner == Owner::File;
         let fails_closed = || {
-            self.bindings.iter().any(|binding| {
-                binding.enabled && binding.plugin == plugin.name && binding.on_error() == OnError::Fail
-            })
+            of_file(plugin.owner)
+                && self.bindings.iter().any(|binding| {
+                    binding.plugin == plugin.name
+                        && binding.enabled
+                        && of_file(binding.owner)
+                        && binding.on_error() == OnError::Fail
+                })
         };
         plugin.enabled && plugin.required.unwrap_or_else(fails_closed)
     }

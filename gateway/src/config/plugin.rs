@@ -13,6 +13,7 @@ use super::{
 use crate::{
     point::Point,
     step::{Mode, OnError},
+    store::Owner,
 };
 
 /// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
@@ -61,6 +62,9 @@ pub struct Plugin {
     #[serde(default)]
     #[schemars(extend("additionalProperties" = serde_json::json!({"type": "integer", "minimum": 400, "maximum": 499})))]
     pub block_status: BTreeMap<String, u16>,
+    /// Who may write it; not part of what is written.
+    #[serde(skip)]
+    pub owner: Owner,
 }
 
 impl fmt::Debug for Plugin {
@@ -82,6 +86,7 @@ impl fmt::Debug for Plugin {
             .field("breaker", &self.breaker)
             .field("health", &self.health)
             .field("block_status", &self.block_status)
+            .field("owner", &self.owner)
             .finish()
     }
 }
@@ -256,6 +261,9 @@ pub struct Binding {
     /// Whether a tenant may switch it off.
     #[serde(default)]
     pub overridable: bool,
+    /// Who may write it; not part of what is written.
+    #[serde(skip)]
+    pub owner: Owner,
 }
 
 impl Binding {

@@ -217,10 +217,19 @@ impl Source {
         })
     }
 
-    /// Shows `problems` against the file, in its order, each once.
-    pub(super) fn render(&self, problems: &[Problem]) -> Problems {
+    /// Shows `problems` against the file, in its order, each once; those of an object that stands in no file, which is
+    /// for `object` to say with the rest of the pointer, by its name.
+    pub(super) fn render(
+        &self,
+        problems: &[Problem],
+        object: impl Fn(&str) -> Option<(String, String)>,
+    ) -> Problems {
         let mut seen = HashSet::new();
-        let mut located: Vec<Located> = problems.iter().map(|problem| self.locate(problem)).collect();
+        let show = |problem: &Problem| match object(&problem.pointer) {
+            Some((object, pointer)) => self.name(&object, &pointer, problem),
+            None => self.locate(problem),
+        };
+        let mut located: Vec<Located> = problems.iter().map(show).collect();
         located.retain(|located| seen.insert(located.rendered.clone()));
         located.sort_by_key(|located| located.position.unwrap_or((usize::MAX, 0)));
         Problems(located)
@@ -247,6 +256,15 @@ impl Source {
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
         Located { problem, position, variable, rendered }
+    }
+
+    /// A mistake in an object of the registry.
+    fn name(&self, object: &str, pointer: &str, problem: &Problem) -> Located {
+        let problem = self.redact(problem.clone());
+        let pointer = if pointer.is_empty() { String::new() } else { format!("{pointer}: ") };
+        let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
+        let rendered = format!("{object} in the registry: {pointer}{}\n{remedy}", problem.message);
+        Located { problem, position: None, variable: None, rendered }
     }
 
     /// The place of what `problem` points to, or of the nearest thing around it.

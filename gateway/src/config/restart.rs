@@ -14,6 +14,7 @@ const AT_RESTART: &[(&str, Agree)] = &[
     ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
     ("drain", |a, b| a.drain == b.drain),
+    ("store", |a, b| a.store == b.store),
     ("log", |a, b| a.log == b.log),
     ("telemetry.otlp_endpoint", |a, b| a.telemetry.otlp_endpoint == b.telemetry.otlp_endpoint),
     ("telemetry.otlp_protocol", |a, b| a.telemetry.otlp_protocol == b.telemetry.otlp_protocol),

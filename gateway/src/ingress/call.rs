@@ -54,6 +54,22 @@ pub struct InForce {
     pub limits: Limits,
     /// Statuses of block codes.
     pub statuses: Arc<BlockStatuses>,
+    /// The registry could not be read since the start: nobody knows yet who is to be served, and by which chain.
+    pub is_absent: bool,
+}
+
+impl InForce {
+    /// What there is for who calls.
+    ///
+    /// # Errors
+    /// The tenant is unknown or switched off, or nobody knows.
+    pub(super) fn tenant(&self, identity: &Identity) -> Result<&TenantPlans, Error> {
+        if self.is_absent {
+            let detail = "The gateway could not read its registry since it started";
+            return Err(Error::new(Code::StoreUnavailable, detail).retry_after(Duration::from_secs(1)));
+        }
+        tenant(&self.invoker.routes().table, identity)
+    }
 }
 
 /// Limits at the edge.
@@ -179,7 +195,7 @@ impl Gateway {
         facts.identity = Some(Arc::clone(identity));
         held.places.push(self.admission.enter(limits.in_flight)?);
         let table = &invoker.routes().table;
-        let tenant = tenant(table, identity)?;
+        let tenant = in_force.tenant(identity)?;
         *detail = tenant.detail;
         held.places.push(self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?);
 

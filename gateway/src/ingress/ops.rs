@@ -45,6 +45,8 @@ impl Readiness {
             Some("draining")
         } else if !self.started.load(Ordering::Acquire) {
             Some("the start is not finished")
+        } else if self.gateway.in_force().is_absent {
+            Some("the store can't be reached, and there is no last good table")
         } else if !self.gateway.in_force().auth.ready() {
             Some("an issuer has no keys")
         } else {

@@ -7,19 +7,23 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{applied::Applied, call::Gateway, ops::Readiness};
-use crate::upstream::State;
+use crate::{
+    registry::{Registry, Standing},
+    upstream::State,
+};
 
 /// Everything that is looked at for it.
 pub struct Overview {
     pub(super) gateway: Arc<Gateway>,
     pub(super) readiness: Arc<Readiness>,
+    registry: Option<Arc<Registry>>,
     started: Instant,
 }
 
 impl Overview {
     /// Of `gateway`. It counts from now how long it is up.
-    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>) -> Self {
-        Overview { gateway, readiness, started: Instant::now() }
+    pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>, registry: Option<Arc<Registry>>) -> Self {
+        Overview { gateway, readiness, registry, started: Instant::now() }
     }
 
     /// How it is now.
@@ -42,6 +46,7 @@ impl Overview {
             tenants: Tenants { listed, switched_off, others: routes.table.serves_others() },
             plugins: states,
             configuration: Configuration::of(&self.gateway.applied()),
+            store: self.registry.as_ref().map(|registry| Store::of(&registry.standing())),
         }
     }
 }
@@ -61,6 +66,34 @@ pub(super) struct Status<'a> {
     /// By state.
     pub(super) plugins: BTreeMap<&'static str, usize>,
     pub(super) configuration: Configuration,
+    /// Null: the file alone says what is in force.
+    pub(super) store: Option<Store>,
+}
+
+/// How the registry's database stands.
+#[derive(Serialize)]
+pub(super) struct Store {
+    /// Null: it never answered.
+    revision: Option<u64>,
+    reachable: bool,
+    /// Why it isn't; null: it is.
+    problem: Option<String>,
+    /// Since when it is, or isn't.
+    age_s: u64,
+    /// Whether what is in force came from the local file of a start without it.
+    stale: bool,
+}
+
+impl Store {
+    fn of(standing: &Standing) -> Self {
+        Store {
+            revision: standing.revision,
+            reachable: standing.unreachable.is_none(),
+            problem: standing.unreachable.clone(),
+            age_s: standing.since.elapsed().as_secs(),
+            stale: standing.is_stale,
+        }
+    }
 }
 
 /// How the configuration file stands to what is in force.

@@ -129,6 +129,7 @@ mod tests {
     fn status(instance: &str) -> Status<'_> {
         let numbered = upstream::State::ALL.iter().enumerate();
         Status {
+            store: None,
             version: "1.2.3",
             instance,
             uptime_s: 93_784,

@@ -59,7 +59,7 @@ async fn ask(
     let verified = in_force.auth.authenticate(headers).await.map_err(turned_away)?;
     let identity = verified.caller().map_err(turned_away)?;
     let table = &in_force.invoker.routes().table;
-    let plans = tenant(table, identity)?;
+    let plans = in_force.tenant(identity)?;
     *detail = plans.detail;
     let view = View::new(&verified, identity, table.revision(), plans);
     Ok(serde_json::to_vec(&view).expect("names, numbers and lists of them are JSON").into())

@@ -47,10 +47,11 @@ impl fmt::Display for Kind {
 }
 
 /// Who may write an object (docs/protocol.md, section 7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// The configuration file.
+    #[default]
     File,
     /// The admin API.
     Api,

@@ -214,6 +214,19 @@ pub const TABLE_REFUSED: Metric = gauge("hookgate.table.refused", "{table}", &[]
      not there; else 0.",
     "1 for more than a minute: `hookgate config check`, and the event `table.refused`",
 );
+pub const STORE_REVISION: Metric = gauge("hookgate.store.revision", "{revision}", &[]).says(
+    "Revision of the registry in the store, when it was asked last; absent without a store and before its first answer.",
+    "above `hookgate.table.revision` for more than a minute: see `configuration` of the status",
+);
+pub const STORE_UP: Metric = gauge("hookgate.store.up", "{store}", &[]).says(
+    "1 while the store answers, 0 while it doesn't; absent without a store.",
+    "0 for more than a minute: calls go on, but nothing can be written and a restart has the last good table alone",
+);
+pub const TABLE_STALE: Metric = gauge("hookgate.table.stale", "{table}", &[]).says(
+    "1 while the table in force came from the local file of a start without the store, and the store has not confirmed \
+     it; else 0; absent without a store.",
+    "1 for more than a minute",
+);
 pub const BUDGET_EXHAUSTED: Metric =
     counter("hookgate.budget_exhausted", "{invocation}", &[POINT]).by_tenant().says(
         "Invocations whose time ran out before the chain's end: a step failed or was skipped for it, or the body \
@@ -250,6 +263,9 @@ pub const METRICS: &[&Metric] = &[
     &OBSERVER_DROPPED,
     &TABLE_REVISION,
     &TABLE_REFUSED,
+    &STORE_REVISION,
+    &STORE_UP,
+    &TABLE_STALE,
     &JWKS_AGE,
     &CERTIFICATE_EXPIRY,
     &HTTP_SERVER,

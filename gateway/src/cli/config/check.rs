@@ -9,9 +9,8 @@ use super::{
     Exit,
 };
 use crate::{
-    app::{self, App, Source},
+    app::{self, App},
     config::{self, Config, Loaded, Located, Problems},
-    telemetry::Telemetry,
 };
 
 /// A mistake, for programs.
@@ -58,8 +57,7 @@ async fn checked(file: &Path) -> Result<Loaded, Problems> {
 /// Reads the file and does what a start does before it listens.
 pub(super) fn put_together(file: &Path) -> Result<(Loaded, App), Problems> {
     let loaded = config::load(file, app::environment())?;
-    let read = loaded.clone();
-    let (app, _) = App::start(Source::new(None, move || Ok(read.clone())), Telemetry::rehearse)?;
+    let app = App::rehearse(loaded.clone())?;
     Ok((loaded, app))
 }
 

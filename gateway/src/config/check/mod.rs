@@ -6,6 +6,7 @@ mod bindings;
 mod issuers;
 mod limits;
 mod plugins;
+mod store;
 mod telemetry;
 mod tenants;
 mod tls;
@@ -30,6 +31,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     };
     check.limits();
     check.telemetry();
+    check.store();
     check.issuers();
     check.tenants();
     check.plugins();

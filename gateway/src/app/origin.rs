@@ -1,0 +1,167 @@
+//! Where what is to be in force comes from: the file, and the registry where the file names a store. Read at the start, and
+//! again whenever one of the two says something else.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Generation, Source, Workshop, generation::Basis};
+use crate::{
+    config::{Loaded, Objects, Problem, Problems},
+    registry::{Check, Contents, Registry, RegistryError},
+    routing::RouteTable,
+    store::StoreError,
+    telemetry::Telemetry,
+};
+
+/// What is read anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// The file, and then the registry.
+    File,
+    /// The registry alone.
+    Registry,
+}
+
+/// Why there is nothing that could be put in force.
+pub(super) enum Unread {
+    /// Somebody has to do something about it.
+    Refused(Problems),
+    /// The store can't be reached: it is tried again when it can.
+    Later(String),
+}
+
+pub(super) struct Origin {
+    source: Source,
+    registry: Option<Arc<Registry>>,
+    /// As it was read last without a mistake.
+    file: ArcSwap<Loaded>,
+}
+
+impl Origin {
+    /// `loaded` is what `source` gave first.
+    ///
+    /// # Errors
+    /// What is wrong with how it names its store.
+    pub(super) fn new(source: Source, loaded: Loaded) -> Result<Self, Problems> {
+        let open = |settings| {
+            Registry::open(settings).map_err(|fault| loaded.render(&[Problem::new("/store/url", fault)]))
+        };
+        let registry = loaded.config.store.as_ref().map(open).transpose()?;
+        Ok(Origin { source, registry, file: ArcSwap::from_pointee(loaded) })
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(super) fn registry(&self) -> Option<&Arc<Registry>> {
+        self.registry.as_ref()
+    }
+
+    /// What a process starts with. A store that can't be reached is no mistake: then it starts with what was in force last,
+    /// or with nothing, and goes on once the store is there.
+    ///
+    /// # Errors
+    /// Every mistake, with the lines of those that stand in the file.
+    pub(super) async fn first(&self, workshop: &Arc<Workshop>) -> Result<(Loaded, Basis), Problems> {
+        let loaded = Loaded::clone(&self.file.load());
+        let Some(registry) = &self.registry else { return Ok((loaded, Basis::File)) };
+        match self.composed(registry, &loaded, Occasion::File, workshop, &[]).await {
+            Ok(first) => return Ok(first),
+            Err(Unread::Refused(problems)) => return Err(problems),
+            Err(Unread::Later(_)) => {}
+        }
+        match registry.last_good() {
+            Some(contents) => {
+                let revision = contents.revision();
+                tracing::warn!(revision, "starting with the last good table until the store can be reached");
+                Ok((loaded.with(contents.objects()), Basis::Registry(contents)))
+            }
+            None => {
+                tracing::error!(
+                    "there is no last good table: calls are refused until the store can be reached"
+                );
+                Ok((loaded.with(Objects::default()), Basis::Nothing))
+            }
+        }
+    }
+
+    /// What is wanted now. `before` is what its parts may be taken over from.
+    pub(super) async fn again(
+        self: &Arc<Self>,
+        occasion: Occasion,
+        workshop: &Arc<Workshop>,
+        before: &[Arc<Generation>],
+    ) -> Result<(Loaded, Basis), Unread> {
+        let loaded = match occasion {
+            Occasion::File => self.read_file().await.map_err(Unread::Refused)?,
+            Occasion::Registry => Loaded::clone(&self.file.load()),
+        };
+        let Some(registry) = &self.registry else { return Ok((loaded, Basis::File)) };
+        let wanted = self.composed(registry, &loaded, occasion, workshop, before).await?;
+        if occasion == Occasion::File {
+            self.file.store(Arc::new(loaded));
+        }
+        Ok(wanted)
+    }
+
+    async fn read_file(self: &Arc<Self>) -> Result<Loaded, Problems> {
+        let origin = Arc::clone(self);
+        let read = move || origin.source.again(Telemetry::rehearse).map(|(loaded, _)| loaded);
+        // A file system may hang.
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    /// `loaded` with the registry's objects, after those that it has itself were written there.
+    async fn composed(
+        &self,
+        registry: &Arc<Registry>,
+        loaded: &Loaded,
+        occasion: Occasion,
+        workshop: &Arc<Workshop>,
+        before: &[Arc<Generation>],
+    ) -> Result<(Loaded, Basis), Unread> {
+        let unread = |error| match error {
+            RegistryError::Invalid(problems) => Unread::Refused(problems),
+            error @ (RegistryError::Store(StoreError::Unavailable(_)) | RegistryError::Busy) => {
+                Unread::Later(error.to_string())
+            }
+            error => Unread::Refused(loaded.render(&[Problem::new("/store", error.to_string())])),
+        };
+        // The store that is in use is the one that the process was started with.
+        let applies = loaded.config.store.as_ref().is_some_and(|store| store.apply_file);
+        if occasion == Occasion::File && applies {
+            let check = check(loaded.clone(), Arc::clone(workshop), before.to_vec());
+            registry.apply(loaded, &self.source.shown(), check).await.map_err(unread)?;
+        }
+        let contents = registry.catch_up().await.map_err(unread)?;
+        Ok((loaded.with(contents.objects()), Basis::Registry(contents)))
+    }
+
+    /// Follows the registry until `ended`; `moved` is notified when it has to be read.
+    pub(super) fn follow(&self, moved: &Arc<Notify>, ended: &CancellationToken) {
+        let Some(registry) = self.registry.clone() else { return };
+        let (moved, ended) = (Arc::clone(moved), ended.clone());
+        tokio::spawn(async move { registry.follow(moved, ended).await });
+    }
+
+    /// `basis` is in force: its contents are the last good ones.
+    pub(super) fn in_force(&self, basis: &Basis) {
+        if let (Some(registry), Basis::Registry(contents)) = (&self.registry, basis) {
+            registry.keep(Arc::clone(contents));
+        }
+    }
+}
+
+/// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
+fn check(loaded: Loaded, workshop: Arc<Workshop>, before: Vec<Arc<Generation>>) -> Arc<Check> {
+    Arc::new(move |contents: &Contents| {
+        RouteTable::build(&loaded.config, &[], 0).map_err(|problems| loaded.render(&problems))?;
+        let whole = loaded.with(contents.objects());
+        workshop.build(whole, Basis::Registry(Arc::new(contents.clone())), &before).map(drop)
+    })
+}

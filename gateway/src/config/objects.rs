@@ -1,0 +1,107 @@
+//! Plugins, tenants and bindings one by one: as the file has them, as JSON, and a configuration with others than the
+//! file's (docs/protocol.md, section 7). Knows nothing of where they are kept.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    load::Loaded,
+    model::{Config, Tenant},
+    plugin::{Binding, Plugin},
+};
+
+/// Objects in the place of a file's. Whoever leaves one as it was hands in the same `Arc` again.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// See [`Config::plugins`].
+    pub plugins: Vec<Arc<Plugin>>,
+    /// See [`super::Tenants::list`].
+    pub tenants: Vec<Arc<Tenant>>,
+    /// See [`Config::bindings`].
+    pub bindings: Vec<Arc<Binding>>,
+}
+
+/// Where the lists stand in a file.
+pub(crate) const PLUGINS: &str = "/plugins";
+pub(crate) const TENANTS: &str = "/tenants/list";
+pub(crate) const BINDINGS: &str = "/bindings";
+
+impl Loaded {
+    /// The entries of the list at `pointer` as JSON, in their order: references of plugins' `config` as they were written,
+    /// all others resolved.
+    pub fn written(&self, pointer: &str) -> Vec<Value> {
+        let list = self.source.root().and_then(|root| root.find(pointer));
+        match list.map(|(list, _)| list.to_json()) {
+            Some(Value::Array(entries)) => entries,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same configuration with `objects` in the place of the file's. Problems name them, since they stand in no line.
+    #[must_use]
+    pub fn with(&self, objects: Objects) -> Self {
+        let Objects { plugins, tenants, bindings } = objects;
+        let mut config = Config { plugins, bindings, ..self.config.without_objects() };
+        config.tenants.list = tenants;
+        Loaded { config, source: self.source.clone(), is_of_registry: true }
+    }
+
+    /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.
+    pub(super) fn object_at(&self, pointer: &str) -> Option<(String, String)> {
+        if !self.is_of_registry {
+            return None;
+        }
+        let named = |list: &str| {
+            let rest = pointer.strip_prefix(list)?.strip_prefix('/')?;
+            let (index, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+            Some((index.parse::<usize>().ok()?, rest.to_owned()))
+        };
+        let config = &self.config;
+        if let Some((at, rest)) = named(PLUGINS) {
+            return Some((format!("plugin `{}`", config.plugins.get(at)?.name), rest));
+        }
+        if let Some((at, rest)) = named(TENANTS) {
+            return Some((format!("tenant `{}`", config.tenants.list.get(at)?.id), rest));
+        }
+        let (at, rest) = named(BINDINGS)?;
+        Some((format!("binding `{}`", config.bindings.get(at)?.effective_name()), rest))
+    }
+}
+
+/// An object out of its JSON, which was checked when it was written.
+///
+/// # Errors
+/// What a version that knows other keys wrote, in one sentence without a value.
+pub fn read<T: DeserializeOwned>(spec: &Value) -> Result<T, String> {
+    T::deserialize(spec).map_err(|error| {
+        let words = error.to_string();
+        // Any other words may quote a value.
+        let why = if words.starts_with("unknown field") { &words } else { "a value doesn't fit its type" };
+        format!("can't be read by this version: {why}")
+    })
+}
+
+impl Config {
+    /// All but plugins, tenants and bindings.
+    fn without_objects(&self) -> Self {
+        let tenants = super::Tenants { unknown: self.tenants.unknown, list: Vec::new() };
+        Config {
+            server: self.server.clone(),
+            auth: self.auth.clone(),
+            tenants,
+            plugins: Vec::new(),
+            bindings: Vec::new(),
+            limits: self.limits.clone(),
+            drain: self.drain.clone(),
+            observers: self.observers.clone(),
+            startup: self.startup.clone(),
+            block_status: self.block_status.clone(),
+            answer: self.answer.clone(),
+            telemetry: self.telemetry.clone(),
+            log: self.log.clone(),
+            store: self.store.clone(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the registry holds at one revision: each object as it is stored and as the configuration has it. Immutable; the
+//! next revision's shares every object that it left as it was.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{
+    config::{self, Binding, Objects, Plugin, Tenant},
+    store::{Change, Kind, Object, Snapshot},
+};
+
+/// An object as the configuration has it.
+#[derive(Debug, Clone)]
+pub enum Typed {
+    /// A plugin.
+    Plugin(Arc<Plugin>),
+    /// A tenant.
+    Tenant(Arc<Tenant>),
+    /// A binding.
+    Binding(Arc<Binding>),
+}
+
+/// One object.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// As it is stored.
+    pub object: Object,
+    /// As the configuration has it.
+    pub typed: Typed,
+}
+
+/// All objects at one revision.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    revision: u64,
+    /// By kind, then by name in the order of its bytes.
+    entries: Vec<Entry>,
+}
+
+/// An object that this version can't read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{kind} `{name}` in the registry {why}")]
+pub struct Unreadable {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Why, as a sentence goes on behind its name.
+    pub why: String,
+}
+
+impl Entry {
+    fn read(object: Object) -> Result<Self, Unreadable> {
+        let (spec, owner) = (&object.content.spec, object.content.owner);
+        let typed = match object.kind {
+            Kind::Plugin => {
+                config::read(spec).map(|plugin| Typed::Plugin(Arc::new(Plugin { owner, ..plugin })))
+            }
+            Kind::Tenant => config::read(spec).map(|tenant| Typed::Tenant(Arc::new(tenant))),
+            Kind::Binding => {
+                config::read(spec).map(|binding| Typed::Binding(Arc::new(Binding { owner, ..binding })))
+            }
+        };
+        match typed {
+            Ok(typed) => Ok(Entry { object, typed }),
+            Err(why) => Err(Unreadable { kind: object.kind, name: object.name, why }),
+        }
+    }
+
+    fn key(&self) -> (Kind, &str) {
+        (self.object.kind, &self.object.name)
+    }
+}
+
+impl Contents {
+    /// What `snapshot` holds.
+    ///
+    /// # Errors
+    /// The first object that this version can't read.
+    pub fn read(snapshot: Snapshot) -> Result<Self, Unreadable> {
+        let entries = snapshot.objects.into_iter().map(Entry::read).collect::<Result<_, _>>()?;
+        Ok(Contents { revision: snapshot.revision, entries })
+    }
+
+    /// The revision; 0 before the first.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// All of them, by kind, then by name.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// One object.
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
+        let found = self.entries.binary_search_by(|entry| entry.key().cmp(&(kind, name)));
+        found.ok().map(|at| &self.entries[at])
+    }
+
+    /// What they are after the revision `revision`, which made `changes`: each object once, in any order.
+    ///
+    /// # Errors
+    /// The first object that this version can't read.
+    pub fn after(&self, revision: u64, changes: &[Change]) -> Result<Self, Unreadable> {
+        let mut changes: Vec<&Change> = changes.iter().collect();
+        changes.sort_by(|a, b| (a.kind, &*a.name).cmp(&(b.kind, &*b.name)));
+        let mut entries = Vec::with_capacity(self.entries.len() + changes.len());
+        let mut kept = self.entries.iter().peekable();
+        for change in changes {
+            let key = (change.kind, &*change.name);
+            while let Some(entry) = kept.next_if(|entry| entry.key().cmp(&key) == Ordering::Less) {
+                entries.push(entry.clone());
+            }
+            // It takes its place.
+            kept.next_if(|entry| entry.key() == key);
+            if let Some(content) = &change.after {
+                let (name, content) = (Arc::clone(&change.name), content.clone());
+                entries.push(Entry::read(Object { kind: change.kind, name, version: revision, content })?);
+            }
+        }
+        entries.extend(kept.cloned());
+        Ok(Contents { revision, entries })
+    }
+
+    /// As the lists of a configuration.
+    pub fn objects(&self) -> Objects {
+        let mut objects = Objects::default();
+        for entry in &self.entries {
+            match &entry.typed {
+                Typed::Plugin(plugin) => objects.plugins.push(Arc::clone(plugin)),
+                Typed::Tenant(tenant) => objects.tenants.push(Arc::clone(tenant)),
+                Typed::Binding(binding) => objects.bindings.push(Arc::clone(binding)),
+            }
+        }
+        objects
+    }
+
+    /// As it is stored.
+    pub fn snapshot(&self) -> Snapshot {
+        let objects = self.entries.iter().map(|entry| entry.object.clone()).collect();
+        Snapshot { revision: self.revision, objects }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the file says of the registry: the objects that it owns are created, changed and deleted as it says, in one
+//! revision (docs/protocol.md, section 7). Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use super::contents::Contents;
+use crate::{
+    config::{BINDINGS, Loaded, PLUGINS, Problem, TENANTS},
+    store::{Change, Content, Kind, Owner},
+};
+
+/// The objects of a file.
+#[derive(Debug)]
+pub(super) struct Written(BTreeMap<(Kind, Arc<str>), Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    /// To its name, in the file.
+    pointer: String,
+    spec: Arc<Value>,
+}
+
+impl Written {
+    /// Those of `loaded`, which is a file's configuration.
+    pub(super) fn of(loaded: &Loaded) -> Self {
+        let config = &loaded.config;
+        let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
+        let tenants = config.tenants.list.iter().map(|tenant| tenant.id.as_str().into()).collect();
+        let bindings = config.bindings.iter().map(|binding| (*binding.effective_name()).into()).collect();
+        let lists: [(Kind, &str, Vec<Arc<str>>); 3] = [
+            (Kind::Plugin, PLUGINS, plugins),
+            (Kind::Tenant, TENANTS, tenants),
+            (Kind::Binding, BINDINGS, bindings),
+        ];
+        let entries = lists.into_iter().flat_map(|(kind, list, names)| {
+            let specs = loaded.written(list).into_iter();
+            names.into_iter().zip(specs).enumerate().map(move |(at, (name, spec))| {
+                ((kind, name), Entry { pointer: format!("{list}/{at}"), spec: Arc::new(spec) })
+            })
+        });
+        Written(entries.collect())
+    }
+
+    /// What has to change for `contents` to be as the file says; nothing: they are.
+    ///
+    /// # Errors
+    /// Each object that was written through the API and stands in the file too.
+    pub(super) fn changes(&self, contents: &Contents) -> Result<Vec<Change>, Vec<Problem>> {
+        let (mut changes, mut conflicts) = (Vec::new(), Vec::new());
+        for ((kind, name), entry) in &self.0 {
+            let before = contents.get(*kind, name).map(|entry| &entry.object);
+            match before {
+                Some(object) if object.content.owner == Owner::Api => {
+                    conflicts.push(conflict(*kind, name, object.version, &entry.pointer));
+                }
+                Some(object) if object.content.spec == entry.spec => {}
+                _ => changes.push(Change {
+                    kind: *kind,
+                    name: Arc::clone(name),
+                    before: before.map(|object| object.content.clone()),
+                    after: Some(Content { owner: Owner::File, spec: Arc::clone(&entry.spec) }),
+                }),
+            }
+        }
+        let left_over = contents.entries().iter().map(|entry| &entry.object).filter(|object| {
+            object.content.owner == Owner::File
+                && !self.0.contains_key(&(object.kind, Arc::clone(&object.name)))
+        });
+        changes.extend(left_over.map(|object| Change {
+            kind: object.kind,
+            name: Arc::clone(&object.name),
+            before: Some(object.content.clone()),
+            after: None,
+        }));
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        Ok(changes)
+    }
+}
+
+fn conflict(kind: Kind, name: &str, version: u64, pointer: &str) -> Problem {
+    let message = format!(
+        "{kind} `{name}` of the file is in the registry already, written through the API (revision {version}); an object \
+         has one owner"
+    );
+    Problem::new(pointer, message).remedy("take it out of the file, or remove it from the registry")
+}

@@ -1,0 +1,150 @@
+//! Follows the store as others write to it, keeps the last good table, and says how the store stands.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Contents, Registry};
+use crate::store::StoreError;
+
+/// How often the store is asked for its revision, whatever it says by itself.
+const POLL: Duration = Duration::from_secs(1);
+/// Most often the last good table is written.
+const KEEP: Duration = Duration::from_secs(1);
+
+/// How the store stands.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its revision when it was asked last; none: it never answered.
+    pub revision: Option<u64>,
+    /// Why it can't be reached; none: it could when it was asked last.
+    pub unreachable: Option<String>,
+    /// Since when it can, or can't.
+    pub since: Instant,
+    /// Whether what was read last came from the local file, and the store has not confirmed it.
+    pub is_stale: bool,
+}
+
+impl Standing {
+    pub(super) fn new() -> Self {
+        Standing { revision: None, unreachable: None, since: Instant::now(), is_stale: false }
+    }
+}
+
+impl Registry {
+    /// How the store stands.
+    pub fn standing(&self) -> Arc<Standing> {
+        self.standing.load_full()
+    }
+
+    /// Notifies `moved` when the store holds another revision than the one read last, or can be reached again, until
+    /// `ended`.
+    pub async fn follow(&self, moved: Arc<Notify>, ended: CancellationToken) {
+        let follow = async {
+            let mut hints = self.store.hints();
+            let mut is_hinted = true;
+            loop {
+                tokio::select! {
+                    hint = hints.changed(), if is_hinted => is_hinted = hint.is_ok(),
+                    () = sleep(POLL) => {}
+                }
+                let was_unreachable = self.standing().unreachable.is_some();
+                if let Ok(head) = self.noted(self.store.head().await) {
+                    self.note_head(head);
+                    let is_read = self.is_read.load(Ordering::Acquire);
+                    if head != self.contents().revision() || was_unreachable || !is_read {
+                        moved.notify_one();
+                    }
+                }
+            }
+        };
+        ended.run_until_cancelled(follow).await;
+    }
+
+    /// `contents` are in force: they are kept for a start without the store.
+    pub fn keep(&self, contents: Arc<Contents>) {
+        self.good.send_replace(Some(contents));
+    }
+
+    /// Writes what is to be kept, until `ended`.
+    pub async fn keep_last_good(self: Arc<Self>, ended: CancellationToken) {
+        let mut good = self.good.subscribe();
+        loop {
+            let kept = good.borrow_and_update().clone();
+            if let Some(contents) = kept {
+                self.write_last_good(contents).await;
+                ended.run_until_cancelled(sleep(KEEP)).await;
+            }
+            // What came in force at the very end is written still.
+            if !good.has_changed().unwrap_or(false)
+                && ended.run_until_cancelled(good.changed()).await.is_none_or(|changed| changed.is_err())
+            {
+                return;
+            }
+        }
+    }
+
+    async fn write_last_good(self: &Arc<Self>, contents: Arc<Contents>) {
+        let registry = Arc::clone(self);
+        let written =
+            tokio::task::spawn_blocking(move || registry.last_good.write(&contents.snapshot())).await;
+        if let Ok(Err(error)) = written {
+            let path = self.last_good.path().display();
+            tracing::warn!(%path, %error, "the last good table can't be written (`store.last_good`)");
+        }
+    }
+
+    /// Lets go of the store.
+    pub async fn close(&self) {
+        self.store.close().await;
+    }
+
+    /// Takes note of whether the store answered.
+    pub(super) fn noted<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        let before = self.standing();
+        let unreachable = answer.as_ref().err().map(ToString::to_string);
+        if before.unreachable.is_some() != unreachable.is_some() {
+            match &unreachable {
+                Some(why) => tracing::error!("{why}; what is in force stays"),
+                None => tracing::info!("the store can be reached again"),
+            }
+            self.standing.store(Arc::new(Standing {
+                unreachable,
+                since: Instant::now(),
+                ..(*before).clone()
+            }));
+        }
+        answer
+    }
+
+    pub(super) fn note_head(&self, head: u64) {
+        let before = self.standing();
+        if before.revision != Some(head) {
+            self.standing.store(Arc::new(Standing { revision: Some(head), ..(*before).clone() }));
+        }
+    }
+
+    /// What was read came from the store.
+    pub(super) fn confirmed(&self) {
+        self.set_stale(false);
+    }
+
+    /// What was read came from the local file.
+    pub(super) fn assumed(&self) {
+        self.set_stale(true);
+    }
+
+    fn set_stale(&self, is_stale: bool) {
+        let before = self.standing();
+        if before.is_stale != is_stale {
+            self.standing.store(Arc::new(Standing { is_stale, ..(*before).clone() }));
+        }
+    }
+}

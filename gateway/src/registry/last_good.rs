@@ -1,0 +1,94 @@
+//! The last table that was in force, in a local file: what a start goes by while the database can't be reached. Holds what
+//! the registry holds, references unresolved, and only its owner may read it.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{bounded, store::Snapshot};
+
+/// Of the form of the file.
+const FORMAT: u32 = 1;
+/// Largest file, in bytes: 100 times what 10,000 tenants take.
+const MAX_FILE: u64 = 1 << 30;
+
+/// The first line; the snapshot is the second.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    /// Tells databases apart: SHA-256 of the URL without credentials.
+    store: String,
+    /// SHA-256 of the second line.
+    sha256: String,
+}
+
+/// Where it is kept, and of which database.
+pub(super) struct LastGood {
+    path: PathBuf,
+    store: String,
+}
+
+impl LastGood {
+    /// The file at `path` for the database at `url`, which holds no credentials.
+    pub(super) fn new(path: &Path, url: &str) -> Self {
+        LastGood { path: path.to_owned(), store: sha256(url.as_bytes()) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts `snapshot` in its place, whole or not at all.
+    pub(super) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
+        let body = serde_json::to_vec(snapshot)?;
+        let head = Head { format: FORMAT, store: self.store.clone(), sha256: sha256(&body) };
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        // Made with mode 0600.
+        let mut file = tempfile::Builder::new().prefix(".hookgate-last-good").tempfile_in(folder)?;
+        file.write_all(&serde_json::to_vec(&head)?)?;
+        file.write_all(b"\n")?;
+        file.write_all(&body)?;
+        file.write_all(b"\n")?;
+        file.as_file().sync_all()?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        fs::File::open(folder)?.sync_all()
+    }
+
+    /// What was put there last; none: there is no file.
+    ///
+    /// # Errors
+    /// Why what is there is of no use, as a sentence goes on behind the path.
+    pub(super) fn read(&self) -> Result<Option<Snapshot>, String> {
+        let bytes = match bounded::file(&self.path, MAX_FILE) {
+            Ok(bytes) => bytes.ok_or("is larger than 1 GiB")?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("can't be read: {error}")),
+        };
+        let broken = || "is not whole".to_owned();
+        let at = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
+        let (head, body) = (&bytes[..at], bytes[at + 1..].trim_ascii_end());
+        let head: Head = serde_json::from_slice(head).map_err(|_| broken())?;
+        if head.format != FORMAT {
+            return Err(format!("has form {}, which this version doesn't know", head.format));
+        }
+        if head.store != self.store {
+            return Err("is of another database".into());
+        }
+        if head.sha256 != sha256(body) {
+            return Err(broken());
+        }
+        serde_json::from_slice(body).map(Some).map_err(|_| broken())
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}

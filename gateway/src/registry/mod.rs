@@ -1,0 +1,288 @@
+//! Plugins, tenants and bindings as several gateways share them: read from a store, written to it in revisions, followed
+//! as others write. Knows what may be written and upon what; where it is kept is [`crate::store`]'s, what is made of it
+//! [`crate::app`]'s.
+//!
+//! A write looks at one revision and is committed upon that very one: whoever wrote in between makes it look again. So
+//! what is committed was checked as a whole, and the order of revisions is the order of commits.
+
+mod contents;
+mod file;
+mod follow;
+mod last_good;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use time::OffsetDateTime;
+use tokio::{
+    sync::{Mutex, watch},
+    time::sleep,
+};
+use uuid::Uuid;
+
+use crate::{
+    config::{self, Loaded, Problems},
+    store::{self, Change, CommitError, Draft, Store, StoreError},
+};
+pub use contents::{Contents, Entry, Typed, Unreadable};
+use file::Written;
+pub use follow::Standing;
+use last_good::LastGood;
+
+/// Most revisions that are fetched one by one; who is further behind reads everything.
+const MOST_BEHIND: u64 = 200;
+/// How often a write looks again when others were faster.
+const MOST_TRIES: u32 = 50;
+/// Longest pause before it looks again, in milliseconds.
+const MOST_PAUSE: u64 = 50;
+/// How long it is asked whether a write was made whose answer was lost.
+const MOST_UNSURE: Duration = Duration::from_secs(5);
+
+/// The registry as this process has it.
+pub struct Registry {
+    store: Arc<dyn Store>,
+    /// As it was read last.
+    contents: ArcSwap<Contents>,
+    /// One reads at a time.
+    reading: Mutex<()>,
+    /// The store's tables are there.
+    is_prepared: AtomicBool,
+    /// `contents` came from the store.
+    is_read: AtomicBool,
+    standing: ArcSwap<Standing>,
+    last_good: LastGood,
+    /// What is to be kept as the last good table.
+    good: watch::Sender<Option<Arc<Contents>>>,
+}
+
+/// Why the registry can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The store doesn't answer, or is of no use.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A newer version wrote it.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The store holds less than was read from it already.
+    #[error(
+        "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another one; \
+         start the process again to go on with what it holds now"
+    )]
+    WentBack {
+        /// Where it is.
+        head: u64,
+        /// Where it was.
+        seen: u64,
+    },
+    /// Others wrote every time.
+    #[error("others write to the registry all the time: try again")]
+    Busy,
+    /// The answer to a write was lost for good.
+    #[error("{0}: look at the registry before you try again")]
+    Unknown(String),
+    /// What is to be written is not right.
+    #[error("{0}")]
+    Invalid(Problems),
+}
+
+/// Who writes, and why.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    /// An operator's name out of a token, or what stands for the file.
+    pub author: String,
+    /// In the writer's words; may be empty.
+    pub reason: String,
+}
+
+/// Says what is wrong with the whole of what would be there after a write.
+pub type Check = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
+
+impl Registry {
+    /// The registry that `settings` name; nothing is read yet.
+    ///
+    /// # Errors
+    /// The URL is none.
+    pub fn open(settings: &config::Store) -> Result<Arc<Self>, String> {
+        let store = store::open(&settings.url.0)?;
+        Ok(Arc::new(Registry {
+            store,
+            contents: ArcSwap::default(),
+            reading: Mutex::new(()),
+            is_prepared: AtomicBool::new(false),
+            is_read: AtomicBool::new(false),
+            standing: ArcSwap::from_pointee(Standing::new()),
+            last_good: LastGood::new(&settings.last_good, &settings.url.shown()),
+            good: watch::Sender::new(None),
+        }))
+    }
+
+    /// What was read last.
+    pub fn contents(&self) -> Arc<Contents> {
+        self.contents.load_full()
+    }
+
+    /// What the store holds now.
+    ///
+    /// # Errors
+    /// It can't be read, or not by this version; what was read before stays.
+    pub async fn catch_up(&self) -> Result<Arc<Contents>, RegistryError> {
+        let _one = self.reading.lock().await;
+        if !self.is_prepared.load(Ordering::Acquire) {
+            self.noted(self.store.prepare().await)?;
+            self.is_prepared.store(true, Ordering::Release);
+        }
+        let now = self.contents();
+        let head = self.noted(self.store.head().await)?;
+        self.note_head(head);
+        let is_read = self.is_read.load(Ordering::Acquire);
+        if head < now.revision() {
+            return Err(RegistryError::WentBack { head, seen: now.revision() });
+        }
+        if is_read && head == now.revision() {
+            return Ok(now);
+        }
+        let next = if is_read && head - now.revision() <= MOST_BEHIND {
+            let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
+            let mut next = Contents::clone(&now);
+            for revision in revisions {
+                next = next.after(revision.number, &revision.changes)?;
+            }
+            next
+        } else {
+            Contents::read(self.noted(self.store.snapshot().await)?)?
+        };
+        let next = Arc::new(next);
+        self.contents.store(Arc::clone(&next));
+        self.is_read.store(true, Ordering::Release);
+        self.confirmed();
+        Ok(next)
+    }
+
+    /// Makes the changes that `edit` finds necessary, if `check` finds nothing wrong with what comes of them. None: nothing
+    /// had to be changed.
+    ///
+    /// # Errors
+    /// Nothing was written, but for [`RegistryError::Unknown`].
+    pub async fn write<F>(
+        &self,
+        writer: &Writer,
+        edit: F,
+        check: Arc<Check>,
+    ) -> Result<Option<Arc<Contents>>, RegistryError>
+    where
+        F: Fn(&Contents) -> Result<Vec<Change>, RegistryError> + Sync,
+    {
+        for _ in 0..MOST_TRIES {
+            let now = self.catch_up().await?;
+            let changes = edit(&now)?;
+            if changes.is_empty() {
+                return Ok(None);
+            }
+            let next = Arc::new(now.after(now.revision() + 1, &changes)?);
+            checked(&check, &next).await?;
+            let draft = Draft {
+                id: Uuid::now_v7(),
+                base: now.revision(),
+                at: OffsetDateTime::now_utc(),
+                author: writer.author.clone(),
+                reason: writer.reason.clone(),
+                changes,
+            };
+            if self.commit(&draft).await?.is_some() {
+                return Ok(Some(next));
+            }
+            sleep(Duration::from_millis(fastrand::u64(1..=MOST_PAUSE))).await;
+        }
+        Err(RegistryError::Busy)
+    }
+
+    /// Commits `draft`; none: others were faster.
+    async fn commit(&self, draft: &Draft) -> Result<Option<u64>, RegistryError> {
+        match self.store.commit(draft).await {
+            Ok(number) => {
+                self.note_head(number);
+                Ok(Some(number))
+            }
+            Err(CommitError::Moved { .. }) => Ok(None),
+            Err(CommitError::Store(error)) => {
+                Err(self.noted::<()>(Err(error)).expect_err("it is one").into())
+            }
+            Err(CommitError::Unknown(why)) => self.find(draft.id, why).await.map(Some),
+        }
+    }
+
+    /// Looks for what may have become of the draft `id`.
+    async fn find(&self, id: Uuid, why: String) -> Result<u64, RegistryError> {
+        let looking = async {
+            loop {
+                match self.store.written(id).await {
+                    Ok(found) => return found,
+                    Err(_) => sleep(Duration::from_millis(MOST_PAUSE)).await,
+                }
+            }
+        };
+        match tokio::time::timeout(MOST_UNSURE, looking).await {
+            Ok(Some(number)) => Ok(number),
+            Ok(None) => Err(StoreError::Unavailable(why).into()),
+            Err(_) => Err(RegistryError::Unknown(why)),
+        }
+    }
+
+    /// Makes what the file owns what `loaded` says, in one revision at most.
+    ///
+    /// # Errors
+    /// See [`Registry::write`]; objects that the API owns and the file has too are among the problems.
+    pub async fn apply(&self, loaded: &Loaded, file: &str, check: Arc<Check>) -> Result<(), RegistryError> {
+        let written = Written::of(loaded);
+        let writer = Writer { author: "file".into(), reason: format!("applied {file}") };
+        let edit = |contents: &Contents| {
+            written.changes(contents).map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))
+        };
+        if let Some(contents) = self.write(&writer, edit, check).await? {
+            tracing::info!(revision = contents.revision(), file, "the file was written to the registry");
+        }
+        Ok(())
+    }
+
+    /// What was in force last, as the local file has it, for a start while the store can't be reached. None: there is
+    /// nothing that could be used; the log says why.
+    pub fn last_good(&self) -> Option<Arc<Contents>> {
+        let path = self.last_good.path().display();
+        let snapshot = match self.last_good.read() {
+            Ok(snapshot) => snapshot?,
+            Err(why) => {
+                tracing::error!(%path, "the last good table {why}");
+                return None;
+            }
+        };
+        match Contents::read(snapshot) {
+            Ok(contents) => {
+                let contents = Arc::new(contents);
+                self.contents.store(Arc::clone(&contents));
+                self.assumed();
+                Some(contents)
+            }
+            Err(error) => {
+                tracing::error!(%path, %error, "the last good table can't be used");
+                None
+            }
+        }
+    }
+}
+
+/// On a thread that may take its time.
+async fn checked(check: &Arc<Check>, next: &Arc<Contents>) -> Result<(), RegistryError> {
+    let (check, next) = (Arc::clone(check), Arc::clone(next));
+    let checked = tokio::task::spawn_blocking(move || check(&next)).await;
+    match checked {
+        Ok(result) => result.map_err(RegistryError::Invalid),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
