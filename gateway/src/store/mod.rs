@@ -5,6 +5,13 @@
 //! Knows nothing of what is in an object. What may be written is the registry's matter; here it is only made sure that
 //! whoever writes knew the revision that they wrote upon.
 
+mod fault;
+mod location;
+mod migrations;
+mod postgres;
+mod rows;
+mod sqlite;
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
@@ -13,6 +20,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use uuid::Uuid;
+
+use self::{location::Location, postgres::Postgres, sqlite::Sqlite};
 
 /// What kinds of object there are, in the order in which they refer to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -187,7 +196,23 @@ pub enum CommitError {
     Unknown(String),
 }
 
-/// What both databases promise.
+/// The store at `url`: `sqlite:PATH`, `sqlite::memory:`, `postgres://...` or `postgresql://...`. No connection is made;
+/// that is for [`Store::prepare`] to do. The error is a sentence that shows nothing secret.
+pub fn open(url: &str) -> Result<Arc<dyn Store>, String> {
+    Ok(match location::parse(url)? {
+        Location::Memory => Arc::new(Sqlite::memory()),
+        Location::File(path) => Arc::new(Sqlite::file(path)),
+        Location::Postgres(options) => Arc::new(Postgres::new(*options)),
+    })
+}
+
+/// What [`open`] would say against `url`.
+pub fn fault(url: &str) -> Option<String> {
+    location::parse(url).err()
+}
+
+/// What both databases promise. Nothing takes longer than some five seconds to find out that the database does not
+/// answer.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Brings the tables up to this version; does nothing where they are, or are newer. Several processes may do so at
@@ -212,7 +237,8 @@ pub trait Store: Send + Sync {
     /// The number of the revision that the draft `id` became; none: it did not become one.
     async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
 
-    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`Draft::base`].
+    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`Draft::base`]. A draft
+    /// that became a revision before gives that one's number, and nothing is written.
     async fn commit(&self, draft: &Draft) -> Result<u64, CommitError>;
 
     /// Changes whenever a revision may have been written, by whomever: a hint that may be missing, and may say nothing

@@ -1,0 +1,142 @@
+//! Which database a URL names. Knows the URLs' forms, and nothing of connections; makes none.
+
+use std::{path::PathBuf, str::FromStr};
+
+use sqlx::postgres::PgConnectOptions;
+
+/// What sqlx takes from a PostgreSQL URL; it would log any other, value and all.
+const PARAMETERS: [&str; 15] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+];
+
+pub(super) enum Location {
+    /// A SQLite database that ends with the process.
+    Memory,
+    /// A SQLite database.
+    File(PathBuf),
+    /// A database of a PostgreSQL server.
+    Postgres(Box<PgConnectOptions>),
+}
+
+/// Reads a URL; what is wrong with it is one sentence that shows no part of it but its scheme and names of parameters.
+pub(super) fn parse(url: &str) -> Result<Location, String> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(forms("it has no scheme"));
+    };
+    match scheme {
+        "sqlite" => sqlite(rest),
+        "postgres" | "postgresql" => postgres(url, rest),
+        _ if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            Err(forms(&format!("{scheme}: is no store")))
+        }
+        _ => Err(forms("it has no scheme")),
+    }
+}
+
+fn forms(what: &str) -> String {
+    format!("{what}: write sqlite:PATH or postgres://USER@HOST/DATABASE")
+}
+
+fn sqlite(rest: &str) -> Result<Location, String> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path == ":memory:" {
+        return Ok(Location::Memory);
+    }
+    if path.is_empty() {
+        return Err(forms("it names no file"));
+    }
+    if path.contains(['?', '\0']) {
+        return Err("the path of a SQLite file stands alone, without parameters".to_owned());
+    }
+    if path.ends_with('/') {
+        return Err("it names a folder: write sqlite:PATH with the path of a file".to_owned());
+    }
+    // SQLite takes a name that begins with `file:` for a URI.
+    let path = PathBuf::from(path);
+    Ok(Location::File(if path.is_absolute() { path } else { PathBuf::from(".").join(path) }))
+}
+
+fn postgres(url: &str, rest: &str) -> Result<Location, String> {
+    if !rest.starts_with("//") {
+        return Err(forms("it is not complete"));
+    }
+    let parsed =
+        reqwest::Url::parse(url).map_err(|error| format!("it is not a URL of PostgreSQL: {error}"))?;
+    for (key, _) in parsed.query_pairs() {
+        let known = PARAMETERS.contains(&&*key) || matches!(&*key, "application_name" | "options");
+        if !known && !(key.starts_with("options[") && key.ends_with(']')) {
+            return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
+        }
+    }
+    // What stands in a parameter may be in the library's error; a password may have come to stand there.
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|_| "a part of this URL of PostgreSQL is not what it has to be".to_owned())?;
+    Ok(Location::Postgres(Box::new(options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(url: &str) -> String {
+        match parse(url) {
+            Ok(Location::File(path)) => path.display().to_string(),
+            _ => panic!("{url} should name a file"),
+        }
+    }
+
+    #[test]
+    fn urls_name_a_file_memory_or_a_server() {
+        assert_eq!(file("sqlite:hookgate.db"), "./hookgate.db");
+        assert_eq!(file("sqlite:/var/lib/hookgate/a b.db"), "/var/lib/hookgate/a b.db");
+        assert_eq!(file("sqlite:///var/lib/x.db"), "/var/lib/x.db");
+        assert_eq!(file("sqlite:file:x?".trim_end_matches('?')), "./file:x");
+        assert!(matches!(parse("sqlite::memory:"), Ok(Location::Memory)));
+        let Ok(Location::Postgres(options)) =
+            parse("postgresql://me:geheim@db.example.com:6432/hg?sslmode=require")
+        else {
+            panic!("this names a server");
+        };
+        assert_eq!((options.get_host(), options.get_port()), ("db.example.com", 6432));
+        assert_eq!(options.get_database(), Some("hg"));
+    }
+
+    #[test]
+    fn a_bad_url_is_one_sentence_without_what_it_holds() {
+        for url in [
+            "",
+            "hookgate.db",
+            "geheim:",
+            "mysql://u:geheim@h/db",
+            "u:geheim@h/db",
+            "sqlite:",
+            "sqlite:folder/",
+            "sqlite:x.db?key=geheim",
+            "postgres:geheim",
+            "postgres://u:geheim@h:99999/db",
+            "postgres://u:geheim@[/db",
+            "postgres://u@h/db?pasword=geheim",
+            "postgres://u@h/db?sslmode=geheim",
+            "postgres://u@h/db?port=geheim",
+            "postgres://u:%FFgeheim@h/db",
+        ] {
+            let Err(said) = parse(url) else { panic!("{url} should be refused") };
+            assert!(!said.contains("geheim") || url == "geheim:", "{url}: {said}");
+            assert!(!said.contains('\n') && !said.is_empty(), "{url}: {said}");
+        }
+    }
+}

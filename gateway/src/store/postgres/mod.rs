@@ -1,0 +1,315 @@
+//! The registry in PostgreSQL, which several processes share and are told of each other's writes.
+//!
+//! A server that does not answer holds nobody up: every wait has an end, and a connection that was waited for in vain is
+//! not used again. What became of a write whose answer was lost is found out on another connection.
+
+mod connections;
+mod listen;
+
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::connections::{Connections, Taken};
+use super::{
+    CommitError, Draft, Kind, Object, Revision, Snapshot, Store, StoreError, fault,
+    migrations::{self, MigrationFault},
+    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write},
+};
+
+/// The first version whose server ends a session that does nothing while it holds a lock, as `session` asks.
+const OLDEST: i32 = 14;
+/// As long as the server may take for one answer, or for the next row of one.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// A write that is large takes longer by so much for each MiB.
+const PER_MIB: Duration = Duration::from_secs(1);
+/// Whoever brings the tables up to date holds this lock of the server: "hookgate" in ASCII.
+const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
+
+/// See the module.
+pub(super) struct Postgres {
+    options: PgConnectOptions,
+    connections: Connections,
+    hints: Arc<watch::Sender<u64>>,
+    listening: Once,
+    closed: CancellationToken,
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl Postgres {
+    pub(super) fn new(options: PgConnectOptions) -> Self {
+        Self {
+            connections: Connections::new(options.clone()),
+            options,
+            hints: Arc::new(watch::Sender::new(0)),
+            listening: Once::new(),
+            closed: CancellationToken::new(),
+        }
+    }
+
+    async fn revisions(&self, sql: &'static str, key: i64, most: usize) -> Result<Vec<Revision>, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let query = sqlx::query_as::<_, RevisionRow>(sql).bind(key).bind(rows::limit(most));
+        let mut stream = query.fetch(&mut *taken);
+        let mut found = Vec::new();
+        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+            found.push(rows::revision(row)?);
+        }
+        drop(stream);
+        taken.keep();
+        Ok(found)
+    }
+
+    /// The answer to one question, if it comes within `limit`.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        self.connections.within(limit, answer).await
+    }
+
+    /// A transaction's insides; nothing is written before the caller commits.
+    async fn write(
+        &self,
+        connection: &mut PgConnection,
+        draft: &Draft,
+        write: &Write,
+    ) -> Result<Written, StoreError> {
+        let limit = limit(write);
+        let advance = sqlx::query(rows::ADVANCE).bind(write.base).execute(&mut *connection);
+        if self.within(PATIENCE, advance).await?.rows_affected() == 0 {
+            let before = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(draft.id);
+            if let Some(number) = self.within(PATIENCE, before.fetch_optional(&mut *connection)).await? {
+                return Ok(Written::Before(rows::number(number)?));
+            }
+            let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(connection);
+            return Ok(Written::Moved(rows::number(self.within(PATIENCE, head).await?)?));
+        }
+        for batch in Batch::of(&draft.changes) {
+            let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(batch.names());
+            batch.check(self.within(limit, gone.fetch_all(&mut *connection)).await?)?;
+            let (mut names, mut owners, mut specs) = (Vec::new(), Vec::new(), Vec::new());
+            for (name, owner, spec) in batch.after() {
+                names.push(name);
+                owners.push(owner);
+                specs.push(spec);
+            }
+            let insert =
+                sqlx::query(insert(batch.kind)).bind(names).bind(owners).bind(specs).bind(write.number);
+            self.within(limit, insert.execute(&mut *connection)).await?;
+        }
+        let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
+        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes);
+        self.within(limit, record.execute(&mut *connection)).await?;
+        let notify =
+            sqlx::query("SELECT pg_notify($1, $2)").bind(listen::CHANNEL).bind(write.number.to_string());
+        self.within(PATIENCE, notify.execute(connection)).await?;
+        Ok(Written::Now(rows::number(write.number)?))
+    }
+
+    /// What became of a write whose end was not heard. Its transaction holds the row of the head for as long as it may
+    /// still be committed, so that whoever gets hold of that row knows.
+    async fn look(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let mut transaction = self.within(PATIENCE, taken.begin()).await?;
+        let wait = sqlx::query("SELECT revision FROM hookgate_head FOR UPDATE").execute(&mut *transaction);
+        self.within(PATIENCE, wait).await?;
+        let written = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id).fetch_optional(&mut *transaction);
+        let written = self.within(PATIENCE, written).await?;
+        self.within(PATIENCE, transaction.rollback()).await?;
+        taken.keep();
+        written.map(rows::number).transpose()
+    }
+
+    fn tick(&self) {
+        self.hints.send_modify(|ticks| *ticks += 1);
+    }
+}
+
+enum Written {
+    Now(u64),
+    /// The same draft was written once already.
+    Before(u64),
+    /// Another revision is the last one.
+    Moved(u64),
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        let mut taken = self.connections.take().await?;
+        self.check_server(&mut taken).await?;
+        let mut alone = self.within(PATIENCE, taken.begin()).await?;
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
+        self.within(PATIENCE, lock).await?;
+        let place = self.connections.place();
+        let steps = migrations::postgres();
+        match timeout(PATIENCE, migrations::run(&steps, &mut *alone)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(MigrationFault::Database(error))) => return Err(fault::postgres(place, &error)),
+            Ok(Err(MigrationFault::Tables(why))) => {
+                return Err(StoreError::Unusable(format!("{place}: {why}")));
+            }
+            Err(_) => return Err(self.connections.silent()),
+        }
+        self.within(PATIENCE, alone.commit()).await?;
+        taken.keep();
+        Ok(())
+    }
+
+    async fn head(&self) -> Result<u64, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *taken);
+        let head = self.within(PATIENCE, head).await?;
+        taken.keep();
+        rows::number(head)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        let mut moment = self.within(PATIENCE, begin).await?;
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
+        let revision = rows::number(self.within(PATIENCE, head).await?)?;
+        let mut objects: Vec<Object> = Vec::new();
+        let mut stream = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch(&mut *moment);
+        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+            objects.push(rows::object(row)?);
+        }
+        drop(stream);
+        self.within(PATIENCE, moment.rollback()).await?;
+        taken.keep();
+        Ok(Snapshot { revision, objects })
+    }
+
+    async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
+        self.revisions(rows::SINCE, rows::key(revision), most).await
+    }
+
+    async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError> {
+        self.revisions(rows::BEFORE, before.map_or(i64::MAX, rows::key), most).await
+    }
+
+    async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let query = sqlx::query_as::<_, RevisionRow>(rows::REVISION).bind(rows::key(number));
+        let found = self.within(PATIENCE, query.fetch_optional(&mut *taken)).await?;
+        taken.keep();
+        found.map(rows::revision).transpose()
+    }
+
+    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
+        let mut taken = self.connections.take().await?;
+        let query = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id);
+        let found = self.within(PATIENCE, query.fetch_optional(&mut *taken)).await?;
+        taken.keep();
+        found.map(rows::number).transpose()
+    }
+
+    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError> {
+        let write = Write::new(draft)?;
+        let mut taken = self.connections.take().await?;
+        let mut transaction = self.within(PATIENCE, taken.begin()).await?;
+        let written = self.write(&mut transaction, draft, &write).await?;
+        let Written::Now(number) = written else {
+            self.within(PATIENCE, transaction.rollback()).await?;
+            taken.keep();
+            return match written {
+                Written::Moved(head) => Err(CommitError::Moved { head }),
+                Written::Now(number) | Written::Before(number) => Ok(number),
+            };
+        };
+        match self.within(limit(&write), transaction.commit()).await {
+            Ok(()) => taken.keep(),
+            Err(error) => {
+                drop(taken);
+                match self.look(draft.id).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Err(error.into()),
+                    Err(_) => return Err(CommitError::Unknown(error.to_string())),
+                }
+            }
+        }
+        self.tick();
+        Ok(number)
+    }
+
+    fn hints(&self) -> watch::Receiver<u64> {
+        self.listening.call_once(|| {
+            let follow =
+                listen::follow(self.options.clone(), self.connections.place().to_owned(), self.hints.clone());
+            tokio::spawn(self.closed.clone().run_until_cancelled_owned(follow));
+        });
+        self.hints.subscribe()
+    }
+
+    async fn close(&self) {
+        self.closed.cancel();
+        self.connections.close().await;
+    }
+}
+
+impl Postgres {
+    async fn check_server(&self, taken: &mut Taken<'_>) -> Result<(), StoreError> {
+        let asked = sqlx::query_as::<_, (i32, String)>(
+            "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
+        );
+        let (version, encoding) = self.within(PATIENCE, asked.fetch_one(&mut **taken)).await?;
+        let (place, major) = (self.connections.place(), version / 10_000);
+        if major < OLDEST {
+            let text = format!("{place} is version {major}: it has to be {OLDEST} or newer");
+            return Err(StoreError::Unusable(text));
+        }
+        if encoding != "UTF8" {
+            return Err(StoreError::Unusable(format!(
+                "{place} has the encoding {encoding}: it has to be UTF8"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How long a statement that carries the draft may take.
+fn limit(write: &Write) -> Duration {
+    let mib = u32::try_from(write.changes.len() >> 20).unwrap_or(u32::MAX);
+    PATIENCE.saturating_add(PER_MIB.saturating_mul(mib))
+}
+
+macro_rules! by_kind {
+    ($kind:expr, $before:literal, $after:literal) => {
+        match $kind {
+            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
+            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
+            Kind::Binding => concat!($before, "hookgate_bindings", $after),
+        }
+    };
+}
+
+/// Takes away the objects named in `$1`, and gives what they were.
+fn delete(kind: Kind) -> &'static str {
+    by_kind!(kind, "DELETE FROM ", " WHERE name = ANY($1) RETURNING name, owner, spec")
+}
+
+/// Puts in objects: their names, owners and specs.
+fn insert(kind: Kind) -> &'static str {
+    by_kind!(
+        kind,
+        "INSERT INTO ",
+        " (name, owner, version, spec)
+          SELECT name, owner, $4, spec FROM UNNEST($1::text[], $2::text[], $3::text[]) AS new (name, owner, spec)"
+    )
+}

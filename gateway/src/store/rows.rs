@@ -1,0 +1,175 @@
+//! What both databases share: queries that are the same in both, and rows as the vocabulary has them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError};
+
+/// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
+/// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
+const LONGEST_NAME: usize = 1024;
+
+pub(super) const HEAD: &str = "SELECT revision FROM hookgate_head";
+pub(super) const OBJECTS: &str = "
+    SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
+    UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
+    UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
+    ORDER BY 1, 2";
+pub(super) const SINCE: &str = "
+    SELECT number, at_ms, author, reason, changes FROM hookgate_revisions
+    WHERE number > $1 ORDER BY number LIMIT $2";
+pub(super) const BEFORE: &str = "
+    SELECT number, at_ms, author, reason, changes FROM hookgate_revisions
+    WHERE number < $1 ORDER BY number DESC LIMIT $2";
+pub(super) const REVISION: &str =
+    "SELECT number, at_ms, author, reason, changes FROM hookgate_revisions WHERE number = $1";
+pub(super) const WRITTEN: &str = "SELECT number FROM hookgate_revisions WHERE id = $1";
+pub(super) const ADVANCE: &str = "UPDATE hookgate_head SET revision = revision + 1 WHERE revision = $1";
+pub(super) const RECORD: &str = "
+    INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes)
+    VALUES ($1, $2, $3, $4, $5, $6)";
+
+/// Kind as its place in [`Kind::ALL`], name, owner, version, spec.
+pub(super) type ObjectRow = (i64, String, String, i64, String);
+/// Number, milliseconds since 1970, author, reason, changes.
+pub(super) type RevisionRow = (i64, i64, String, String, String);
+/// Name, owner, spec.
+pub(super) type ContentRow = (String, String, String);
+
+/// A revision's number as the databases keep it. They keep none above `i64::MAX`, so that one names nothing there.
+pub(super) fn key(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// How many rows at most, as the databases take it.
+pub(super) fn limit(most: usize) -> i64 {
+    i64::try_from(most).unwrap_or(i64::MAX)
+}
+
+pub(super) fn number(key: i64) -> Result<u64, StoreError> {
+    u64::try_from(key).map_err(|_| StoreError::Unusable(format!("there is a revision {key} in it")))
+}
+
+pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {
+    let kind = usize::try_from(kind).ok().and_then(|place| Kind::ALL.get(place).copied());
+    let kind =
+        kind.ok_or_else(|| StoreError::Unusable("there is a kind that nobody asked for".to_owned()))?;
+    let content = content(kind, &name, &owner, &spec)?;
+    Ok(Object { kind, name: name.into(), version: number(version)?, content })
+}
+
+fn content(kind: Kind, name: &str, owner: &str, spec: &str) -> Result<Content, StoreError> {
+    let owner = match owner {
+        "file" => Owner::File,
+        "api" => Owner::Api,
+        _ => {
+            return Err(StoreError::Unusable(format!(
+                "{kind} {name} has an owner that this version does not know"
+            )));
+        }
+    };
+    let spec: Value = serde_json::from_str(spec)
+        .map_err(|_| StoreError::Unusable(format!("what is stored of {kind} {name} is not JSON")))?;
+    Ok(Content { owner, spec: Arc::new(spec) })
+}
+
+pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
+    let (key, at, author, reason, changes) = row;
+    let unusable = |what: &str| StoreError::Unusable(format!("revision {key} has {what}"));
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000)
+        .map_err(|_| unusable("a time that is none"))?;
+    let changes: Vec<Change> =
+        serde_json::from_str(&changes).map_err(|_| unusable("changes that this version does not know"))?;
+    Ok(Revision { number: number(key)?, at, author, reason, changes })
+}
+
+/// A draft as it is written.
+pub(super) struct Write {
+    pub(super) base: i64,
+    pub(super) number: i64,
+    pub(super) at_ms: i64,
+    pub(super) changes: String,
+}
+
+impl Write {
+    /// Checks what the databases would choke on, or could not undo.
+    pub(super) fn new(draft: &Draft) -> Result<Self, StoreError> {
+        let bug = |what: String| StoreError::Unusable(format!("a revision can't be written: {what}"));
+        if draft.changes.is_empty() {
+            return Err(bug("it changes nothing".to_owned()));
+        }
+        if [&draft.author, &draft.reason].iter().any(|text| text.contains('\0')) {
+            return Err(bug("there is a NUL in its author or reason".to_owned()));
+        }
+        for change in &draft.changes {
+            let (kind, name) = (change.kind, &change.name);
+            if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
+                return Err(bug(format!(
+                    "the name of a {kind} is empty, has a NUL, or over {LONGEST_NAME} bytes"
+                )));
+            }
+            if change.before.is_none() && change.after.is_none() {
+                return Err(bug(format!("nothing happens to {kind} {name}")));
+            }
+        }
+        let in_order = |pair: &[Change]| (pair[0].kind, &pair[0].name) < (pair[1].kind, &pair[1].name);
+        if !draft.changes.windows(2).all(in_order) {
+            return Err(bug("its changes are not in order, or one object is in it twice".to_owned()));
+        }
+        let base = key(draft.base);
+        let number =
+            base.checked_add(1).ok_or_else(|| bug("there is no such revision to write upon".to_owned()))?;
+        let changes = serde_json::to_string(&draft.changes).map_err(|error| bug(error.to_string()))?;
+        let at_ms = i64::try_from(draft.at.unix_timestamp_nanos().div_euclid(1_000_000))
+            .map_err(|_| bug("its time is out of range".to_owned()))?;
+        Ok(Self { base, number, at_ms, changes })
+    }
+}
+
+/// The changes of one kind of object.
+pub(super) struct Batch<'a> {
+    pub(super) kind: Kind,
+    changes: Vec<&'a Change>,
+}
+
+impl<'a> Batch<'a> {
+    /// By kind; none is empty.
+    pub(super) fn of(changes: &'a [Change]) -> impl Iterator<Item = Batch<'a>> + Send {
+        Kind::ALL.into_iter().filter_map(|kind| {
+            let changes: Vec<_> = changes.iter().filter(|change| change.kind == kind).collect();
+            (!changes.is_empty()).then_some(Batch { kind, changes })
+        })
+    }
+
+    /// Every object that it is about.
+    pub(super) fn names(&self) -> Vec<&'a str> {
+        self.changes.iter().map(|change| &*change.name).collect()
+    }
+
+    /// What is there afterwards: name, owner, spec.
+    pub(super) fn after(&self) -> Vec<(&'a str, &'static str, String)> {
+        let after = self.changes.iter().filter_map(|change| Some((change, change.after.as_ref()?)));
+        after.map(|(change, after)| (&*change.name, after.owner.as_str(), after.spec.to_string())).collect()
+    }
+
+    /// Whether what was there is what the draft says. It was made upon the revision that is still the last one, so
+    /// anything else is a bug.
+    pub(super) fn check(&self, there: Vec<ContentRow>) -> Result<(), StoreError> {
+        let mut found = HashMap::with_capacity(there.len());
+        for (name, owner, spec) in there {
+            let content = content(self.kind, &name, &owner, &spec)?;
+            found.insert(name, content);
+        }
+        for Change { name, before, .. } in &self.changes {
+            if found.get(&**name) != before.as_ref() {
+                let kind = self.kind;
+                return Err(StoreError::Unusable(format!(
+                    "{kind} {name} is not what the change to it was made upon"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

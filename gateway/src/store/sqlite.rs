@@ -1,0 +1,297 @@
+//! The registry in SQLite: a file (or, for trying out, memory) that one process has for itself. Other processes may
+//! read and write it as well, but they are not told of each other's writes.
+//!
+//! In a file, a write is on the disk before it is acknowledged, and readers never wait for the writer (WAL).
+
+use std::{
+    fs::OpenOptions,
+    io::ErrorKind,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use sqlx::{
+    ConnectOptions, SqliteConnection, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+use uuid::Uuid;
+
+use super::{
+    CommitError, Draft, Kind, Revision, Snapshot, Store, StoreError, fault,
+    migrations::{self, MigrationFault},
+    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write},
+};
+
+/// How long one writer waits for another, in this process or in another one.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts at what SQLite refuses without waiting.
+const PAUSE: Duration = Duration::from_millis(20);
+/// As many readers at a time.
+const READERS: u32 = 4;
+
+/// See the module.
+pub(super) struct Sqlite {
+    /// None: it is in memory.
+    path: Option<PathBuf>,
+    /// The place in words.
+    place: String,
+    /// One connection: SQLite has one writer at a time, and who waits here waits in order.
+    writer: SqlitePool,
+    readers: SqlitePool,
+    hints: watch::Sender<u64>,
+}
+
+impl Sqlite {
+    pub(super) fn file(path: PathBuf) -> Self {
+        // The file is made in `prepare` alone, with its mode.
+        let options = options().filename(&path);
+        Self {
+            place: format!("the file {}", path.strip_prefix(".").unwrap_or(&path).display()),
+            path: Some(path),
+            writer: pool(1).connect_lazy_with(options.clone()),
+            readers: pool(READERS).connect_lazy_with(options),
+            hints: watch::Sender::new(0),
+        }
+    }
+
+    pub(super) fn memory() -> Self {
+        // A second connection would have another, empty database.
+        let only = pool(1).connect_lazy_with(options().filename(":memory:").in_memory(true));
+        Self {
+            place: "the database in memory".to_owned(),
+            path: None,
+            writer: only.clone(),
+            readers: only,
+            hints: watch::Sender::new(0),
+        }
+    }
+
+    fn fault(&self, error: &sqlx::Error) -> StoreError {
+        fault::sqlite(&self.place, error)
+    }
+
+    async fn revisions(&self, sql: &'static str, key: i64, most: usize) -> Result<Vec<Revision>, StoreError> {
+        let query = sqlx::query_as::<_, RevisionRow>(sql).bind(key).bind(rows::limit(most));
+        let found = query.fetch_all(&self.readers).await.map_err(|error| self.fault(&error))?;
+        found.into_iter().map(rows::revision).collect()
+    }
+
+    /// A transaction's insides; nothing is written before the caller commits.
+    async fn write(
+        &self,
+        connection: &mut SqliteConnection,
+        draft: &Draft,
+        write: &Write,
+    ) -> Result<Written, CommitError> {
+        let fault = |error: sqlx::Error| self.fault(&error);
+        let advanced =
+            sqlx::query(rows::ADVANCE).bind(write.base).execute(&mut *connection).await.map_err(fault)?;
+        if advanced.rows_affected() == 0 {
+            let before = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(draft.id);
+            if let Some(number) = before.fetch_optional(&mut *connection).await.map_err(fault)? {
+                return Ok(Written::Before(rows::number(number)?));
+            }
+            let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(connection).await.map_err(fault)?;
+            return Err(CommitError::Moved { head: rows::number(head)? });
+        }
+        for batch in Batch::of(&draft.changes) {
+            let names = serde_json::json!(batch.names()).to_string();
+            let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(names);
+            batch.check(gone.fetch_all(&mut *connection).await.map_err(fault)?)?;
+            let after = serde_json::json!(batch.after()).to_string();
+            let insert = sqlx::query(insert(batch.kind)).bind(after).bind(write.number);
+            insert.execute(&mut *connection).await.map_err(fault)?;
+        }
+        let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
+        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes);
+        record.execute(connection).await.map_err(fault)?;
+        Ok(Written::Now(rows::number(write.number)?))
+    }
+}
+
+enum Written {
+    Now(u64),
+    /// The same draft was written once already.
+    Before(u64),
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        if let Some(path) = &self.path {
+            make(path)?;
+        }
+        let mut connection = self.writer.acquire().await.map_err(|error| self.fault(&error))?;
+        if self.path.is_some() {
+            self.keep_log(&mut connection).await?;
+        }
+        // Whoever holds this is alone with the tables, among threads and processes.
+        let mut alone = sqlx::Connection::begin_with(&mut *connection, "BEGIN IMMEDIATE")
+            .await
+            .map_err(|error| self.fault(&error))?;
+        migrations::run(&migrations::sqlite(), &mut *alone).await.map_err(|fault| match fault {
+            MigrationFault::Database(error) => self.fault(&error),
+            MigrationFault::Tables(why) => StoreError::Unusable(format!("{}: {why}", self.place)),
+        })?;
+        alone.commit().await.map_err(|error| self.fault(&error))
+    }
+
+    async fn head(&self) -> Result<u64, StoreError> {
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&self.readers).await;
+        rows::number(head.map_err(|error| self.fault(&error))?)
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let mut moment = self.readers.begin().await.map_err(|error| self.fault(&error))?;
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await;
+        let head = head.map_err(|error| self.fault(&error))?;
+        let found = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch_all(&mut *moment).await;
+        let found = found.map_err(|error| self.fault(&error))?;
+        moment.rollback().await.map_err(|error| self.fault(&error))?;
+        let objects = found.into_iter().map(rows::object).collect::<Result<_, _>>()?;
+        Ok(Snapshot { revision: rows::number(head)?, objects })
+    }
+
+    async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
+        self.revisions(rows::SINCE, rows::key(revision), most).await
+    }
+
+    async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError> {
+        self.revisions(rows::BEFORE, before.map_or(i64::MAX, rows::key), most).await
+    }
+
+    async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError> {
+        let query = sqlx::query_as::<_, RevisionRow>(rows::REVISION).bind(rows::key(number));
+        let found = query.fetch_optional(&self.readers).await.map_err(|error| self.fault(&error))?;
+        found.map(rows::revision).transpose()
+    }
+
+    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
+        let query = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id);
+        let found = query.fetch_optional(&self.readers).await.map_err(|error| self.fault(&error))?;
+        found.map(rows::number).transpose()
+    }
+
+    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError> {
+        let write = Write::new(draft)?;
+        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        let mut transaction = begun.map_err(|error| self.fault(&error))?;
+        let number = match self.write(&mut transaction, draft, &write).await? {
+            Written::Before(number) => return Ok(number),
+            Written::Now(number) => number,
+        };
+        if let Err(error) = transaction.commit().await {
+            // SQLite has undone it, unless the disk failed in the last moment.
+            let error = self.fault(&error);
+            match self.written(draft.id).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(error.into()),
+                Err(_) => return Err(CommitError::Unknown(error.to_string())),
+            }
+        }
+        self.hints.send_modify(|ticks| *ticks += 1);
+        Ok(number)
+    }
+
+    fn hints(&self) -> watch::Receiver<u64> {
+        self.hints.subscribe()
+    }
+
+    async fn close(&self) {
+        let closing = async { tokio::join!(self.readers.close(), self.writer.close()) };
+        // Who still reads is not waited for: the process ends, and a transaction that is open is undone.
+        let _ = timeout(PATIENCE, closing).await;
+    }
+}
+
+impl Sqlite {
+    /// Switches the file to a write-ahead log, which it stays at. Many may do so at once, and SQLite does not wait there
+    /// as it does elsewhere.
+    async fn keep_log(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let since = Instant::now();
+        loop {
+            let switched = sqlx::query_scalar::<_, String>("PRAGMA journal_mode = WAL")
+                .fetch_one(&mut *connection)
+                .await;
+            match switched.map_err(|error| self.fault(&error)) {
+                Ok(mode) if mode == "wal" => return Ok(()),
+                Ok(_) => {
+                    return Err(StoreError::Unusable(format!(
+                        "{} can't have a write-ahead log there",
+                        self.place
+                    )));
+                }
+                Err(StoreError::Unavailable(_)) if since.elapsed() < PATIENCE => sleep(PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn options() -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .create_if_missing(false)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(PATIENCE)
+        .disable_statement_logging()
+}
+
+fn pool(most: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(most)
+        .acquire_timeout(PATIENCE)
+        .idle_timeout(None)
+        .max_lifetime(None)
+}
+
+/// Makes the file where there is none: its own user's, for what is in plugins' configuration.
+fn make(path: &Path) -> Result<(), StoreError> {
+    let name = path.strip_prefix(".").unwrap_or(path).display();
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {
+            Err(StoreError::Unusable(format!("{name} is a folder, not a file")))
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path).display();
+            Err(StoreError::Unavailable(format!("the folder {folder} of the file {name} does not exist")))
+        }
+        Err(error) => Err(StoreError::Unavailable(format!("the file {name} can't be made: {error}"))),
+    }
+}
+
+macro_rules! by_kind {
+    ($kind:expr, $before:literal, $after:literal) => {
+        match $kind {
+            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
+            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
+            Kind::Binding => concat!($before, "hookgate_bindings", $after),
+        }
+    };
+}
+
+/// Takes away the objects named by the JSON array `$1`, and gives what they were.
+fn delete(kind: Kind) -> &'static str {
+    by_kind!(
+        kind,
+        "DELETE FROM ",
+        " WHERE name IN (SELECT value FROM json_each($1)) RETURNING name, owner, spec"
+    )
+}
+
+/// Puts in the objects of the JSON array `$1` of arrays of name, owner and spec.
+fn insert(kind: Kind) -> &'static str {
+    by_kind!(
+        kind,
+        "INSERT INTO ",
+        " (name, owner, version, spec)
+          SELECT value ->> 0, value ->> 1, $2, value ->> 2 FROM json_each($1)"
+    )
+}
