@@ -279,6 +279,7 @@ impl Running {
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
         lifecycle.ended.cancel();
+        reload.close().await;
     }
 }
 

@@ -145,8 +145,17 @@ impl Origin {
     /// Follows the registry until `ended`; `moved` is notified when it has to be read.
     pub(super) fn follow(&self, moved: &Arc<Notify>, ended: &CancellationToken) {
         let Some(registry) = self.registry.clone() else { return };
-        let (moved, ended) = (Arc::clone(moved), ended.clone());
+        let moved = Arc::clone(moved);
+        tokio::spawn(Arc::clone(&registry).keep_last_good(ended.clone()));
+        let ended = ended.clone();
         tokio::spawn(async move { registry.follow(moved, ended).await });
+    }
+
+    /// Lets go of the store, at the end.
+    pub(super) async fn close(&self) {
+        if let Some(registry) = &self.registry {
+            registry.close().await;
+        }
     }
 
     /// `basis` is in force: its contents are the last good ones.

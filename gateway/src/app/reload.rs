@@ -124,6 +124,13 @@ impl Reload {
         &self.publisher
     }
 
+    /// Lets go of where it reads from, at the end.
+    pub(super) async fn close(&self) {
+        if let Some(origin) = &self.origin {
+            origin.close().await;
+        }
+    }
+
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {

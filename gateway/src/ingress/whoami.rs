@@ -18,7 +18,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use super::{
     answer,
     arrival::Arrival,
-    call::{Gateway, InForce, tenant},
+    call::{Gateway, InForce},
 };
 use crate::{
     auth::{Port, Refusal, Verified},
