@@ -3,6 +3,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
+use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, signal::unix::Signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -10,6 +11,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     config::{Config, Loaded, Problems, is_setting},
     ingress::{admin::Admin, call::Gateway, ops::Readiness, overview::Overview, server},
+    registry::operations::Operations,
     telemetry::Telemetry,
     tls,
 };
@@ -30,7 +32,7 @@ pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
 use generation::{Basis, Built, Generation, Workshop};
-use origin::Origin;
+use origin::{Foresight, Origin};
 use publisher::Publisher;
 use reload::Reload;
 use retiring::Retiring;
@@ -42,6 +44,8 @@ pub struct App {
     workshop: Arc<Workshop>,
     /// What it starts with.
     first: Arc<Generation>,
+    /// What is in force.
+    seen: Arc<ArcSwap<Generation>>,
     gateway: Arc<Gateway>,
     /// Of the data and the admin port.
     tls: Option<tls::Server>,
@@ -118,7 +122,9 @@ impl App {
         let gateway = Arc::new(publisher::gateway(&workshop, &first, table));
         let registry = origin.as_ref().and_then(|origin| origin.registry());
         gauges::register(&gateway, &workshop.certificates, registry);
-        Ok(App { workshop, first: Arc::new(first), gateway, tls, origin })
+        let first = Arc::new(first);
+        let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
+        Ok(App { workshop, first, seen, gateway, tls, origin })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
@@ -195,8 +201,21 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
+    /// What operators do with the registry, where there is one.
+    fn operations(&self) -> Option<Operations> {
+        let origin = self.origin.as_ref()?;
+        let registry = Arc::clone(origin.registry()?);
+        let foresight = Foresight {
+            origin: Arc::clone(origin),
+            workshop: Arc::clone(&self.workshop),
+            gateway: Arc::clone(&self.gateway),
+            current: Arc::clone(&self.seen),
+        };
+        Some(Operations::new(registry, Arc::new(foresight)))
+    }
+
     fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, drain: server::Drain) {
-        let edge = AdminEdge(Arc::new(Admin::new(overview)));
+        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations())));
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
 }
@@ -219,9 +238,10 @@ impl Bound {
     pub async fn start(self) -> Result<Running, RunError> {
         start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let Bound { app, data_addr, ops_addr, lifecycle, readiness, health } = self;
-        let App { workshop, first, gateway, origin, .. } = app;
+        let App { workshop, first, seen, gateway, origin, .. } = app;
         let started = Arc::clone(&first.config);
-        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), first);
+        drop(first);
+        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
         publisher.refresh();
         readiness.started();
         health.set_service_status("", ServingStatus::Serving).await;

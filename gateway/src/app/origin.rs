@@ -1,7 +1,7 @@
 //! Where what is to be in force comes from: the file, and the registry where the file names a store. Read at the start, and
 //! again whenever one of the two says something else.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
@@ -10,7 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Generation, Source, Workshop, generation::Basis};
 use crate::{
     config::{Loaded, Objects, Problem, Problems},
-    registry::{Check, Contents, Registry, RegistryError},
+    ingress::call::Gateway,
+    registry::{
+        Check, Contents, Registry, RegistryError,
+        operations::{self, Foresee, Foreseen},
+    },
     routing::RouteTable,
     store::StoreError,
     telemetry::Telemetry,
@@ -173,4 +177,38 @@ fn check(loaded: Loaded, workshop: Arc<Workshop>, before: Vec<Arc<Generation>>) 
         let whole = loaded.with(contents.objects());
         workshop.build(whole, Basis::Registry(Arc::new(contents.clone())), &before).map(drop)
     })
+}
+
+/// Foresees by what this process has: its own part of the configuration, and the manifests that are accepted now.
+pub(super) struct Foresight {
+    pub(super) origin: Arc<Origin>,
+    pub(super) workshop: Arc<Workshop>,
+    pub(super) gateway: Arc<Gateway>,
+    /// What is in force, whose parts are not made a second time.
+    pub(super) current: Arc<ArcSwap<Generation>>,
+}
+
+impl Foresee for Foresight {
+    fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems> {
+        let whole = self.origin.file.load().with(contents.objects());
+        let in_force = self.gateway.in_force();
+        let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
+        let (old, new) = (&in_force.config.plugins, &whole.config.plugins);
+        if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
+            let basis = Basis::Registry(Arc::new(contents.clone()));
+            self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
+        }
+        let clients = in_force.invoker.routes().clients.iter();
+        let manifests: BTreeMap<_, _> = clients
+            .filter_map(|client| Some((client.name().to_owned(), client.status().manifest.clone()?)))
+            .collect();
+        let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
+        let table = RouteTable::build(&whole.config, &in_order, contents.revision());
+        let table = table.map_err(|problems| whole.render(&problems))?;
+        let refused = match table.config_problems() {
+            [] => Vec::new(),
+            problems => operations::invalid(&whole.render(problems)),
+        };
+        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, refused })
+    }
 }

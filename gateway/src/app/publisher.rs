@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use arc_swap::ArcSwap;
+
 use super::{
     Retiring,
     generation::{Generation, Manifests, Workshop},
@@ -30,6 +32,8 @@ pub(super) struct Publisher {
     workshop: Arc<Workshop>,
     gateway: Arc<Gateway>,
     current: Arc<Generation>,
+    /// The same, for whoever looks at what would come of a change.
+    seen: Arc<ArcSwap<Generation>>,
     /// Those of the table in force.
     manifests: Manifests,
     revision: u64,
@@ -39,13 +43,18 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher for `gateway`, which is [`gateway`] of `first`.
-    pub(super) fn new(workshop: Arc<Workshop>, gateway: Arc<Gateway>, first: Arc<Generation>) -> Self {
+    /// A publisher for `gateway`, which is [`gateway`] of what `seen` holds, and shows there what is in force.
+    pub(super) fn new(
+        workshop: Arc<Workshop>,
+        gateway: Arc<Gateway>,
+        seen: Arc<ArcSwap<Generation>>,
+    ) -> Self {
+        let first = seen.load_full();
         let manifests = vec![None; first.clients().count()];
         let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
         let (past, retiring) = (Vec::new(), Retiring::new(Arc::clone(&gateway)));
         retiring.use_those_of([&*first]);
-        Publisher { workshop, gateway, current: first, manifests, revision, past, retiring }
+        Publisher { workshop, gateway, current: first, seen, manifests, revision, past, retiring }
     }
 
     /// What is in force.
@@ -80,6 +89,7 @@ impl Publisher {
         self.workshop.telemetry.configured(&next.config);
         let revision = next.basis.revision().unwrap_or(self.revision + 1);
         self.publish(&next, next.manifests(), revision)?;
+        self.seen.store(Arc::clone(&next));
         let before = std::mem::replace(&mut self.current, next);
         self.expect(None);
         for (plugin, fresh) in self.current.fresh(slice::from_ref(&before)) {

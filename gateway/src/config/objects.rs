@@ -1,16 +1,22 @@
 //! Plugins, tenants and bindings one by one: as the file has them, as JSON, and a configuration with others than the
 //! file's (docs/protocol.md, section 7). Knows nothing of where they are kept.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
+    check::check_objects,
+    draft::Draft,
     load::Loaded,
     model::{Config, Tenant},
     plugin::{Binding, Plugin},
+    problem::{Problem, item},
+    schema::Schema,
+    validate::{Misfits, validate},
 };
+use crate::store::Kind;
 
 /// Objects in the place of a file's. Whoever leaves one as it was hands in the same `Arc` again.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +55,7 @@ impl Loaded {
     }
 
     /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.
-    pub(super) fn object_at(&self, pointer: &str) -> Option<(String, String)> {
+    pub(super) fn object_at(&self, pointer: &str) -> Option<(Kind, String, String)> {
         if !self.is_of_registry {
             return None;
         }
@@ -60,13 +66,13 @@ impl Loaded {
         };
         let config = &self.config;
         if let Some((at, rest)) = named(PLUGINS) {
-            return Some((format!("plugin `{}`", config.plugins.get(at)?.name), rest));
+            return Some((Kind::Plugin, config.plugins.get(at)?.name.clone(), rest));
         }
         if let Some((at, rest)) = named(TENANTS) {
-            return Some((format!("tenant `{}`", config.tenants.list.get(at)?.id), rest));
+            return Some((Kind::Tenant, config.tenants.list.get(at)?.id.clone(), rest));
         }
         let (at, rest) = named(BINDINGS)?;
-        Some((format!("binding `{}`", config.bindings.get(at)?.effective_name()), rest))
+        Some((Kind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest))
     }
 }
 
@@ -81,6 +87,27 @@ pub fn read<T: DeserializeOwned>(spec: &Value) -> Result<T, String> {
         let why = if words.starts_with("unknown field") { &words } else { "a value doesn't fit its type" };
         format!("can't be read by this version: {why}")
     })
+}
+
+/// What is wrong with one entry of the list at `list` by itself, by the rules of the file; pointers begin at the entry. What
+/// it asks of other objects isn't judged.
+pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
+    let root = match list {
+        TENANTS => json!({ "tenants": { "list": [spec] } }),
+        list => json!({ list.trim_start_matches('/'): [spec] }),
+    };
+    let schema = Schema::new();
+    let Misfits { mut problems, pointers } = validate(&root, &schema, &BTreeSet::new());
+    problems.extend(check_objects(&Draft::new(&root, &pointers, &schema)));
+    let place = item(list, 0);
+    problems
+        .into_iter()
+        .filter_map(|mut problem| {
+            // The rest of a configuration is missing, of course.
+            problem.pointer = problem.pointer.strip_prefix(&place)?.to_owned();
+            Some(problem)
+        })
+        .collect()
 }
 
 impl Config {

@@ -12,7 +12,7 @@ use super::{
     schema::Schema,
     tree::{Fault, Kind, Mark, Node, Origin, Parsed, Region, child},
 };
-use crate::error::Violation;
+use crate::{error::Violation, store};
 
 /// Most of a line that is shown.
 const MAX_SHOWN: usize = 100;
@@ -97,6 +97,8 @@ pub struct Located {
     pub position: Option<(usize, usize)>,
     /// The environment variable that it is in, where it is in one.
     pub variable: Option<String>,
+    /// The object of the registry that it is in, where it is in one; the pointer begins there.
+    pub object: Option<(store::Kind, String)>,
     /// All of it as people read it, in several lines.
     rendered: String,
 }
@@ -116,7 +118,7 @@ impl Problems {
     pub(crate) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
-        Problems(vec![Located { problem, position: None, variable: None, rendered }])
+        Problems(vec![Located { problem, position: None, variable: None, object: None, rendered }])
     }
 
     /// The mistakes.
@@ -222,11 +224,11 @@ impl Source {
     pub(super) fn render(
         &self,
         problems: &[Problem],
-        object: impl Fn(&str) -> Option<(String, String)>,
+        object: impl Fn(&str) -> Option<(store::Kind, String, String)>,
     ) -> Problems {
         let mut seen = HashSet::new();
         let show = |problem: &Problem| match object(&problem.pointer) {
-            Some((object, pointer)) => self.name(&object, &pointer, problem),
+            Some((kind, name, pointer)) => self.name(kind, name, pointer, problem),
             None => self.locate(problem),
         };
         let mut located: Vec<Located> = problems.iter().map(show).collect();
@@ -255,16 +257,17 @@ impl Source {
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        Located { problem, position, variable, rendered }
+        Located { problem, position, variable, object: None, rendered }
     }
 
     /// A mistake in an object of the registry.
-    fn name(&self, object: &str, pointer: &str, problem: &Problem) -> Located {
-        let problem = self.redact(problem.clone());
-        let pointer = if pointer.is_empty() { String::new() } else { format!("{pointer}: ") };
+    fn name(&self, kind: store::Kind, name: String, pointer: String, problem: &Problem) -> Located {
+        let problem = self.redact(Problem { pointer, ..problem.clone() });
+        let pointer =
+            if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
-        let rendered = format!("{object} in the registry: {pointer}{}\n{remedy}", problem.message);
-        Located { problem, position: None, variable: None, rendered }
+        let rendered = format!("{kind} `{name}` in the registry: {pointer}{}\n{remedy}", problem.message);
+        Located { problem, position: None, variable: None, object: Some((kind, name)), rendered }
     }
 
     /// The place of what `problem` points to, or of the nearest thing around it.

@@ -71,7 +71,7 @@ fn reference(inner: &str) -> Result<Part<'_>, String> {
 }
 
 /// Whether `text` holds a reference, well formed or not.
-pub(super) fn is_reference(text: &str) -> bool {
+pub(crate) fn is_reference(text: &str) -> bool {
     parts(text).map_or(true, |parts| parts.iter().any(|part| !matches!(part, Part::Literal(_))))
 }
 
@@ -83,7 +83,7 @@ pub(super) fn has_default(text: &str) -> bool {
 
 /// `text` with its references as they were written, but for their defaults, which may be secrets in plain sight; what
 /// stands around them only where it may be shown.
-pub(super) fn shown(text: &str, literals: bool) -> String {
+pub(crate) fn shown(text: &str, literals: bool) -> String {
     let part = |part: &Part<'_>| match part {
         Part::Literal("") => String::new(),
         Part::Literal(literal) => if literals { literal } else { "***" }.to_owned(),

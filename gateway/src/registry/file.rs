@@ -13,7 +13,7 @@ use crate::{
 
 /// The objects of a file.
 #[derive(Debug)]
-pub(super) struct Written(BTreeMap<(Kind, Arc<str>), Entry>);
+pub(super) struct OfFile(BTreeMap<(Kind, Arc<str>), Entry>);
 
 #[derive(Debug)]
 struct Entry {
@@ -22,9 +22,9 @@ struct Entry {
     spec: Arc<Value>,
 }
 
-impl Written {
+impl OfFile {
     /// Those of `loaded`, which is a file's configuration.
-    pub(super) fn of(loaded: &Loaded) -> Self {
+    pub(super) fn new(loaded: &Loaded) -> Self {
         let config = &loaded.config;
         let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
         let tenants = config.tenants.list.iter().map(|tenant| tenant.id.as_str().into()).collect();
@@ -40,7 +40,7 @@ impl Written {
                 ((kind, name), Entry { pointer: format!("{list}/{at}"), spec: Arc::new(spec) })
             })
         });
-        Written(entries.collect())
+        OfFile(entries.collect())
     }
 
     /// What has to change for `contents` to be as the file says; nothing: they are.

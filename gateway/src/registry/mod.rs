@@ -6,9 +6,13 @@
 //! what is committed was checked as a whole, and the order of revisions is the order of commits.
 
 mod contents;
+pub mod edit;
+pub mod effect;
 mod file;
 mod follow;
+mod hidden;
 mod last_good;
+pub mod operations;
 
 use std::{
     sync::{
@@ -31,8 +35,9 @@ use crate::{
     store::{self, Change, CommitError, Draft, Store, StoreError},
 };
 pub use contents::{Contents, Entry, Typed, Unreadable};
-use file::Written;
+use file::OfFile;
 pub use follow::Standing;
+pub use hidden::shown;
 use last_good::LastGood;
 
 /// Most revisions that are fetched one by one; who is further behind reads everything.
@@ -101,6 +106,24 @@ pub struct Writer {
     pub reason: String,
 }
 
+/// What somebody wants to write.
+pub struct Proposal<T> {
+    /// Nothing: it is so already.
+    pub changes: Vec<Change>,
+    /// What was found on the way.
+    pub finding: T,
+}
+
+/// What came of a proposal.
+pub struct Written<T> {
+    /// The revision that it became; none: it was a dry run, or nothing had to be changed.
+    pub revision: Option<u64>,
+    /// What it changed, or would.
+    pub changes: Vec<Change>,
+    /// See [`Proposal::finding`].
+    pub finding: T,
+}
+
 /// Says what is wrong with the whole of what would be there after a write.
 pub type Check = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
 
@@ -165,28 +188,26 @@ impl Registry {
         Ok(next)
     }
 
-    /// Makes the changes that `edit` finds necessary, if `check` finds nothing wrong with what comes of them. None: nothing
-    /// had to be changed.
+    /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were
+    /// faster, upon what is there then.
     ///
     /// # Errors
     /// Nothing was written, but for [`RegistryError::Unknown`].
-    pub async fn write<F>(
+    pub async fn write<T, E: From<RegistryError>, F>(
         &self,
         writer: &Writer,
-        edit: F,
-        check: Arc<Check>,
-    ) -> Result<Option<Arc<Contents>>, RegistryError>
+        dry_run: bool,
+        propose: impl Fn(Arc<Contents>) -> F,
+    ) -> Result<Written<T>, E>
     where
-        F: Fn(&Contents) -> Result<Vec<Change>, RegistryError> + Sync,
+        F: Future<Output = Result<Proposal<T>, E>>,
     {
         for _ in 0..MOST_TRIES {
             let now = self.catch_up().await?;
-            let changes = edit(&now)?;
-            if changes.is_empty() {
-                return Ok(None);
+            let Proposal { changes, finding } = propose(Arc::clone(&now)).await?;
+            if dry_run || changes.is_empty() {
+                return Ok(Written { revision: None, changes, finding });
             }
-            let next = Arc::new(now.after(now.revision() + 1, &changes)?);
-            checked(&check, &next).await?;
             let draft = Draft {
                 id: Uuid::now_v7(),
                 base: now.revision(),
@@ -195,12 +216,12 @@ impl Registry {
                 reason: writer.reason.clone(),
                 changes,
             };
-            if self.commit(&draft).await?.is_some() {
-                return Ok(Some(next));
+            if let Some(number) = self.commit(&draft).await? {
+                return Ok(Written { revision: Some(number), changes: draft.changes, finding });
             }
             sleep(Duration::from_millis(fastrand::u64(1..=MOST_PAUSE))).await;
         }
-        Err(RegistryError::Busy)
+        Err(RegistryError::Busy.into())
     }
 
     /// Commits `draft`; none: others were faster.
@@ -240,13 +261,19 @@ impl Registry {
     /// # Errors
     /// See [`Registry::write`]; objects that the API owns and the file has too are among the problems.
     pub async fn apply(&self, loaded: &Loaded, file: &str, check: Arc<Check>) -> Result<(), RegistryError> {
-        let written = Written::of(loaded);
+        let objects = OfFile::new(loaded);
         let writer = Writer { author: "file".into(), reason: format!("applied {file}") };
-        let edit = |contents: &Contents| {
-            written.changes(contents).map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))
+        let (objects, check) = (&objects, &check);
+        let propose = |now: Arc<Contents>| async move {
+            let changes = objects.changes(&now);
+            let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+            if !changes.is_empty() {
+                checked(check, now.after(now.revision() + 1, &changes)?).await?;
+            }
+            Ok::<_, RegistryError>(Proposal { changes, finding: () })
         };
-        if let Some(contents) = self.write(&writer, edit, check).await? {
-            tracing::info!(revision = contents.revision(), file, "the file was written to the registry");
+        if let Some(revision) = self.write(&writer, false, propose).await?.revision {
+            tracing::info!(revision, file, "the file was written to the registry");
         }
         Ok(())
     }
@@ -278,8 +305,8 @@ impl Registry {
 }
 
 /// On a thread that may take its time.
-async fn checked(check: &Arc<Check>, next: &Arc<Contents>) -> Result<(), RegistryError> {
-    let (check, next) = (Arc::clone(check), Arc::clone(next));
+async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
+    let check = Arc::clone(check);
     let checked = tokio::task::spawn_blocking(move || check(&next)).await;
     match checked {
         Ok(result) => result.map_err(RegistryError::Invalid),

@@ -27,6 +27,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         draft,
         plugins: draft.plugins.iter().map(|item| item.id.as_deref()).collect(),
         tenants: draft.tenants.iter().map(|item| item.id.as_deref()).collect(),
+        is_whole: true,
         problems: Vec::new(),
     };
     check.limits();
@@ -41,12 +42,24 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     check.problems
 }
 
+/// What is wrong with the objects of `draft` by themselves; what they ask of others isn't judged.
+pub(super) fn check_objects(draft: &Draft) -> Vec<Problem> {
+    let mut check = Check { draft, plugins: None, tenants: None, is_whole: false, problems: Vec::new() };
+    check.tenants();
+    check.plugins();
+    check.bindings();
+    check.problems.retain(|problem| !draft.placeholders.contains(&problem.pointer));
+    check.problems
+}
+
 struct Check<'d> {
     draft: &'d Draft,
     /// Names of all plugins, or `None` where one of them can't be read.
     plugins: Option<BTreeSet<&'d str>>,
     /// Ids of all listed tenants, or `None` where one of them can't be read.
     tenants: Option<BTreeSet<&'d str>>,
+    /// Whether all objects are there.
+    is_whole: bool,
     problems: Vec<Problem>,
 }
 

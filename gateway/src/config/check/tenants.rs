@@ -35,6 +35,9 @@ impl<'d> Check<'d> {
 
     /// All bindings, or `None` where the name of one of them isn't certain.
     fn bindings_by_name(&self) -> Option<BTreeMap<String, &'d Item<Binding>>> {
+        if !self.is_whole {
+            return None;
+        }
         let named = |item: &'d Item<Binding>| {
             let binding = item.value.as_ref().filter(|binding| binding.name.is_some() || !item.tainted)?;
             Some((binding.effective_name().into_owned(), item))

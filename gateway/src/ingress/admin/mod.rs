@@ -31,6 +31,7 @@ use crate::{
     error::{Code, Error},
     invoke,
     point::Point,
+    registry::operations::Operations,
     routing::TenantRoute,
 };
 
@@ -41,6 +42,8 @@ const PREFIX: &str = "/admin/v1/";
 pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<Overview>,
+    /// None: the file alone says what is in force.
+    operations: Option<Operations>,
 }
 
 /// What a path stands for.
@@ -53,9 +56,9 @@ enum Shown {
 }
 
 impl Admin {
-    /// The port that shows what `overview` looks at, and its plugins one by one.
-    pub fn new(overview: Arc<Overview>) -> Self {
-        Admin { gateway: Arc::clone(&overview.gateway), overview }
+    /// The port that shows what `overview` looks at, its plugins one by one, and the registry.
+    pub fn new(overview: Arc<Overview>, operations: Option<Operations>) -> Self {
+        Admin { gateway: Arc::clone(&overview.gateway), overview, operations }
     }
 
     /// Answers one request.

@@ -1,0 +1,194 @@
+//! What an operator wants of the registry, and what has to change for it. Pure: who may ask, and whether the whole is right
+//! afterwards, is decided elsewhere.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use super::{Contents, hidden};
+use crate::{
+    config::{self, BINDINGS, PLUGINS, Problem, TENANTS},
+    store::{Change, Content, Kind, Object, Owner},
+};
+
+/// One wish.
+#[derive(Debug, Clone)]
+pub struct Edit {
+    /// What it is about.
+    pub kind: Kind,
+    /// The object's name.
+    pub name: String,
+    /// The version that it is to have now, 0: it must not be there. None: whatever it has.
+    pub expected: Option<u64>,
+    /// What it is to be.
+    pub wish: Wish,
+}
+
+/// What an object is to be.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// As this says, as an entry of the file would: created, or replaced as a whole.
+    Be(Value),
+    /// With these members of it replaced, null: taken out (RFC 7396). It must be there.
+    Merge(Value),
+    /// Gone. It must be there.
+    Gone,
+}
+
+/// Why a wish can't be granted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Refusal {
+    /// There is no such object.
+    Missing {
+        /// Of this kind.
+        kind: Kind,
+        /// By this name.
+        name: String,
+    },
+    /// It has another version than the writer knows.
+    Version {
+        /// What it is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// Its version; 0: it isn't there.
+        current: u64,
+        /// What was expected.
+        expected: u64,
+    },
+    /// The file owns it.
+    OfFile {
+        /// What it is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// It is not right by itself; pointers begin at the object.
+    Wrong {
+        /// What it is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// What is wrong; at least one.
+        problems: Vec<Problem>,
+    },
+}
+
+/// Where objects of a kind stand in a configuration.
+pub(super) const fn list(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Plugin => PLUGINS,
+        Kind::Tenant => TENANTS,
+        Kind::Binding => BINDINGS,
+    }
+}
+
+/// The member of an object that is its name.
+const fn name_member(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Plugin | Kind::Binding => "name",
+        Kind::Tenant => "id",
+    }
+}
+
+/// What has to change in `contents` for all of `edits`; nothing: it is so already.
+///
+/// # Errors
+/// The first that can't be granted.
+pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, Refusal> {
+    let mut changes = BTreeMap::new();
+    for edit in edits {
+        let before = contents.get(edit.kind, &edit.name).map(|entry| &entry.object);
+        if let Some(change) = change(edit, before)? {
+            changes.insert((edit.kind, Arc::clone(&change.name)), change);
+        }
+    }
+    Ok(changes.into_values().collect())
+}
+
+fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusal> {
+    let (kind, name) = (edit.kind, &edit.name);
+    let missing = || Refusal::Missing { kind, name: name.clone() };
+    let current = before.map_or(0, |object| object.version);
+    if let Some(expected) = edit.expected.filter(|expected| *expected != current) {
+        // What was never there has no version to name.
+        return Err(if current == 0 && matches!(edit.wish, Wish::Gone | Wish::Merge(_)) {
+            missing()
+        } else {
+            Refusal::Version { kind, name: name.clone(), current, expected }
+        });
+    }
+    if before.is_some_and(|object| object.content.owner == Owner::File) {
+        return Err(Refusal::OfFile { kind, name: name.clone() });
+    }
+    let before = before.map(|object| object.content.clone());
+    let after = match &edit.wish {
+        Wish::Gone => {
+            before.as_ref().ok_or_else(missing)?;
+            None
+        }
+        Wish::Be(spec) => Some(spec.clone()),
+        Wish::Merge(patch) => {
+            let mut spec = Value::clone(&before.as_ref().ok_or_else(missing)?.spec);
+            merge(&mut spec, patch);
+            Some(spec)
+        }
+    };
+    let after = after.map(|spec| right(edit, spec, before.as_ref())).transpose()?;
+    if before == after {
+        return Ok(None);
+    }
+    Ok(Some(Change { kind, name: name.as_str().into(), before, after }))
+}
+
+/// The spec as it is stored, once nothing is wrong with it by itself.
+fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Content, Refusal> {
+    let (kind, name) = (edit.kind, edit.name.as_str());
+    let mut problems = Vec::new();
+    if let Some(members) = spec.as_object_mut() {
+        let member = name_member(kind);
+        match members.get(member) {
+            None => drop(members.insert(member.to_owned(), name.into())),
+            Some(written) if *written == name => {}
+            Some(_) => problems.push(
+                Problem::new(
+                    format!("/{member}"),
+                    format!("`{member}` is not the name of the {kind} that is written"),
+                )
+                .remedy(format!("write `{name}`, or leave it out")),
+            ),
+        }
+    }
+    if kind == Kind::Plugin {
+        let was = before.map(|content| &*content.spec);
+        problems.extend(hidden::restore(&mut spec, was));
+    }
+    problems.extend(hidden::misplaced_references(kind, &spec));
+    if problems.is_empty() {
+        problems = config::check_object(list(kind), &spec);
+    }
+    if problems.is_empty() {
+        return Ok(Content { owner: Owner::Api, spec: Arc::new(spec) });
+    }
+    Err(Refusal::Wrong { kind, name: name.to_owned(), problems })
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    if let Value::Object(members) = target {
+        for (key, value) in patch {
+            if value.is_null() {
+                members.remove(key);
+            } else {
+                merge(members.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+}

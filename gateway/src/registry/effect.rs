@@ -1,0 +1,173 @@
+//! What a write does to whom: the plans of every tenant before it and after it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::{
+    config::{Config, Detail, Rate},
+    point::Point,
+    routing::{RouteTable, Step, TenantPlans, TenantRoute},
+};
+
+/// Most tenants that are told apart; the others are counted.
+const NAMED: usize = 100;
+
+/// What holds, or would.
+pub struct Ground<'g> {
+    /// Who is listed.
+    pub config: &'g Config,
+    /// Their plans.
+    pub table: &'g RouteTable,
+}
+
+/// What changes for tenants.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Effects {
+    /// How many tenants it changes anything for.
+    pub tenants: usize,
+    /// The first 100 of them, by id; `*`: those that are not listed.
+    pub named: Vec<Effect>,
+}
+
+/// What changes for one tenant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effect {
+    /// Its id; `*`: those that are not listed.
+    pub tenant: String,
+    /// How it stood.
+    pub before: Standing,
+    /// How it stands then.
+    pub after: Standing,
+    /// Whether its limits, or what answers tell it, change.
+    pub settings: bool,
+    /// Points where its plan changes.
+    pub points: BTreeMap<Point, PlanEffect>,
+}
+
+/// What becomes of a tenant's calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// They pass its plans.
+    Served,
+    /// They are refused as TENANT_DISABLED.
+    SwitchedOff,
+    /// They are refused as TENANT_UNKNOWN.
+    Unknown,
+}
+
+/// What changes in one plan.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlanEffect {
+    /// Its digest then; absent: there is no plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_digest: Option<String>,
+    /// Bindings that come to stand in it.
+    pub added: Vec<String>,
+    /// Bindings that stand in it no more.
+    pub removed: Vec<String>,
+    /// Bindings whose step is another.
+    pub changed: Vec<String>,
+    /// The bindings as they run then.
+    pub order: Vec<String>,
+}
+
+/// What changes from `before` to `after`.
+pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
+    let listed = |ground: &Ground<'_>| -> BTreeSet<String> {
+        ground.config.tenants.list.iter().map(|tenant| tenant.id.clone()).collect()
+    };
+    // No tenant has this id: what holds for it holds for whoever is not listed.
+    let ids = [String::from("*")].into_iter().chain(&listed(before) | &listed(after));
+    let mut effects = Effects::default();
+    for id in ids {
+        if let Some(effect) = effect(before.table, after.table, id) {
+            effects.tenants += 1;
+            if effects.named.len() < NAMED {
+                effects.named.push(effect);
+            }
+        }
+    }
+    effects
+}
+
+fn effect(before: &RouteTable, after: &RouteTable, tenant: String) -> Option<Effect> {
+    let (was, is) = (before.tenant(&tenant), after.tenant(&tenant));
+    let settings = match (was, is) {
+        (TenantRoute::Known(was), TenantRoute::Known(is)) => settings(was) != settings(is),
+        _ => false,
+    };
+    let points: BTreeMap<_, _> = Point::ALL
+        .into_iter()
+        .filter_map(|point| {
+            let ((before, _), (after, digest)) = (steps(was, point), steps(is, point));
+            Some((point, plan_effect(before, after, digest)?))
+        })
+        .collect();
+    let (was, is) = (standing(was), standing(is));
+    (was != is || settings || !points.is_empty()).then_some(Effect {
+        tenant,
+        before: was,
+        after: is,
+        settings,
+        points,
+    })
+}
+
+fn standing(route: TenantRoute<'_>) -> Standing {
+    match route {
+        TenantRoute::Known(_) => Standing::Served,
+        TenantRoute::Disabled => Standing::SwitchedOff,
+        TenantRoute::Unknown => Standing::Unknown,
+    }
+}
+
+fn settings(plans: &TenantPlans) -> (Detail, usize, Option<Rate>) {
+    (plans.detail, plans.in_flight, plans.rate)
+}
+
+fn steps(route: TenantRoute<'_>, point: Point) -> (&[Step], Option<&str>) {
+    match route {
+        TenantRoute::Known(plans) => {
+            let plan = plans.plan(point);
+            (&plan.steps, Some(&plan.digest))
+        }
+        TenantRoute::Disabled | TenantRoute::Unknown => (&[], None),
+    }
+}
+
+fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>) -> Option<PlanEffect> {
+    if was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is)) {
+        return None;
+    }
+    let find = |steps: &'_ [Step], name: &str| steps.iter().position(|step| *step.binding == *name);
+    let name = |step: &Step| step.binding.to_string();
+    let changed = |step: &&Step| find(was, &step.binding).is_some_and(|at| !same(&was[at], step));
+    Some(PlanEffect {
+        plan_digest: digest.map(str::to_owned),
+        added: is.iter().filter(|step| find(was, &step.binding).is_none()).map(name).collect(),
+        removed: was.iter().filter(|step| find(is, &step.binding).is_none()).map(name).collect(),
+        changed: is.iter().filter(changed).map(name).collect(),
+        order: is.iter().map(name).collect(),
+    })
+}
+
+/// Whether two steps do the same. The digests of plans leave out what a plugin may write.
+fn same(a: &Step, b: &Step) -> bool {
+    let (written, other) = (&a.written, &b.written);
+    (&a.binding, &a.plugin_name, a.mode, a.on_error, a.timeout, &a.tenant_config_digest, &a.config_refused)
+        == (
+            &b.binding,
+            &b.plugin_name,
+            b.mode,
+            b.on_error,
+            b.timeout,
+            &b.tenant_config_digest,
+            &b.config_refused,
+        )
+        && a.writable == b.writable
+        && a.offer == b.offer
+        && (written.priority, &written.conditions, &written.version, &written.config_digest)
+            == (other.priority, &other.conditions, &other.version, &other.config_digest)
+}
