@@ -11,6 +11,7 @@ pub mod fake;
 pub mod gateway;
 pub mod metrics;
 pub mod openapi;
+pub mod postgres;
 pub mod proxy;
 pub mod repository;
 pub mod sources;
