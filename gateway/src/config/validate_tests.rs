@@ -33,7 +33,6 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 fn keys_of_later_versions_are_unknown() {
     for (text, key) in [
         ("server: { admin_socket: /run/x }", "admin_socket"),
-        ("store: { url: \"sqlite:x.db\" }", "store"),
         ("egress: {}", "egress"),
         ("secrets: { dir: /run/secrets }", "secrets"),
     ] {
@@ -195,7 +194,7 @@ bindings:
   - { plugin: q, tenant: \"*\", priority: x, tiemout: 1s }
 limits: { request: 17MiB }
 limits: {}
-store: {}
+shop: {}
 "
     );
     let problems = problems(&text);
@@ -219,7 +218,7 @@ store: {}
             (10, "/bindings/1/tiemout"),
             (11, "/limits/request"),
             (12, ""),
-            (13, "/store"),
+            (13, "/shop"),
         ]
     );
     let distinct: BTreeSet<String> = problems.iter().map(ToString::to_string).collect();
