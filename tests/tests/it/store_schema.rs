@@ -122,3 +122,21 @@ async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
         assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_refuses_is_named_with_its_words_and_without_the_password() {
+    let place = Place::postgres().await;
+    let (server, _) = place.url.rsplit_once('/').unwrap();
+    let with_password = server.replace("hookgate@", "nobody:geheim@");
+    let missing = server.replace("hookgate@", "hookgate:geheim@");
+    for (url, expected) in [
+        (format!("{missing}/missing"), "database \"missing\" does not exist"),
+        (format!("{with_password}/postgres"), "role \"nobody\" does not exist"),
+        (format!("{missing}/missing?sslmode=require"), "TLS"),
+    ] {
+        let error = store::open(&url).unwrap().prepare().await.unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains(expected) && said.contains("PostgreSQL at 127.0.0.1:"), "{said}");
+        assert!(!said.contains("geheim") && !error.to_string().contains('\n'), "{said}");
+    }
+}
