@@ -71,6 +71,18 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
     }
 }
 
+/// The tests' servers sort by bytes anyway; others don't.
+#[tokio::test]
+async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
+    let place = Place::postgres().await;
+    place.prepared().await;
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    let by_bytes = "SELECT table_name::text FROM information_schema.columns
+                    WHERE column_name = 'name' AND collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
+    let tables: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(tables, ["hookgate_bindings", "hookgate_plugins", "hookgate_tenants"]);
+}
+
 #[tokio::test]
 async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
     for place in Place::shared().await {
