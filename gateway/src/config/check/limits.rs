@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Check;
+use super::{Check, socket_flaw};
 use crate::config::{
     model::Server,
     plugin::{Breaker, Health, PluginLimits},
@@ -51,6 +51,11 @@ impl Check<'_> {
         }
         if let Some(server) = &self.draft.server {
             self.addresses(server);
+            if let Some(flaw) =
+                server.admin_socket.as_ref().and_then(|path| socket_flaw(&path.to_string_lossy()))
+            {
+                self.report("/server/admin_socket", flaw, "write it as /run/hookgate/admin.sock");
+            }
         }
     }
 
