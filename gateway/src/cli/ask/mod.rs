@@ -167,7 +167,7 @@ impl Credentials {
             None => found(port, chosen).await?,
         };
         let variables = if port == Port::Admin {
-            format!("{ADMIN_TOKEN_VARIABLE} and {TOKEN_VARIABLE}")
+            format!("{ADMIN_TOKEN_VARIABLE} or {TOKEN_VARIABLE}")
         } else {
             TOKEN_VARIABLE.to_owned()
         };

@@ -17,10 +17,6 @@ use crate::cli::{
 
 /// What a profile is to say.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("said").multiple(true).required(true).args([
-    "admin", "data", "ca", "token_env", "token_file", "token_command", "admin_token_env", "admin_token_file",
-    "admin_token_command",
-])))]
 #[command(group(ArgGroup::new("token").args(["token_env", "token_file", "token_command"])))]
 #[command(group(ArgGroup::new("admin_token").args(["admin_token_env", "admin_token_file", "admin_token_command"])))]
 pub(in crate::cli) struct Set {
@@ -55,7 +51,24 @@ pub(in crate::cli) struct Set {
     admin_token_command: Option<Vec<String>>,
 }
 
+impl Set {
+    fn says_nothing(&self) -> bool {
+        let texts = [&self.admin, &self.data, &self.token_env, &self.admin_token_env];
+        let files = [&self.ca, &self.token_file, &self.admin_token_file];
+        let commands = [&self.token_command, &self.admin_token_command];
+        texts.iter().all(|text| text.is_none())
+            && files.iter().all(|file| file.is_none())
+            && commands.iter().all(|command| command.is_none())
+    }
+}
+
 pub(super) fn set(mut profiles: Profiles, path: &Path, set: Set) -> Exit {
+    if set.says_nothing() {
+        return Exit::usage(
+            "there is nothing to set: say where the gateway is (--admin, --data, --ca) or where its tokens are \
+             (--token-env, --token-file, --token-command)",
+        );
+    }
     let name = set.name.clone();
     let first = profiles.list.is_empty();
     if let Err(wrong) = apply(&mut profiles, set) {

@@ -123,3 +123,22 @@ impl Check<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::fixtures::rest;
+
+    #[test]
+    fn the_admin_socket_is_written_from_the_root_and_fits_into_an_address() {
+        let from_the_root = "the path of a Unix socket is written from the root";
+        let long = format!("/{}", "x".repeat(107));
+        for (path, wrong) in [
+            ("admin.sock", from_the_root),
+            ("/run/", from_the_root),
+            (&long, "the path of a Unix socket has at most 107 bytes"),
+        ] {
+            let text = format!("server: {{ admin_socket: {path} }}\n");
+            rest(&text, 2, wrong, "write it as /run/hookgate/admin.sock");
+        }
+    }
+}
