@@ -166,7 +166,7 @@ impl App {
         let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         match admin {
-            Some(listener) => self.serve_admin(listener, overview, lifecycle.to_the_end()),
+            Some(listener) => self.serve_admin(listener, overview, &lifecycle),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let admin_addr = admin_addr.map(tracing::field::display);
@@ -179,9 +179,10 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
     }
 
-    fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, drain: server::Drain) {
-        let edge = AdminEdge(Arc::new(Admin::new(overview)));
-        tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
+    fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, lifecycle: &Lifecycle) {
+        let edge = AdminEdge(Arc::new(Admin::new(overview, lifecycle.ended.clone())));
+        let (drain, operators) = (lifecycle.to_the_end(), lifecycle.operators.clone());
+        tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, operators));
     }
 }
 
@@ -262,6 +263,7 @@ impl Running {
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
         lifecycle.ended.cancel();
+        drain::take_leave(&lifecycle.operators).await;
     }
 }
 
@@ -290,6 +292,8 @@ struct Lifecycle {
     ended: CancellationToken,
     /// The data port's connections.
     connections: TaskTracker,
+    /// The admin port's.
+    operators: TaskTracker,
 }
 
 impl Lifecycle {

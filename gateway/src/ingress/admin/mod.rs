@@ -2,10 +2,11 @@
 //! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
-//! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
+//! A token that names a tenant sees that tenant's plan, explained too, and its calls' events, and nothing else, as if the rest did not exist:
 //! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
 //! it and names of its keys: somebody may have written a secret into it.
 
+mod events;
 mod explain;
 mod plan;
 mod plugin;
@@ -13,12 +14,12 @@ mod plugin;
 use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::{Method, Request, Response, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
-use self::plugin::Registered;
+use self::{events::Told, plugin::Registered};
 use super::{
     answer,
     arrival::Arrival,
@@ -41,11 +42,14 @@ const PREFIX: &str = "/admin/v1/";
 pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<Overview>,
+    /// Cancelled when everything is over, and with it what goes on.
+    ended: CancellationToken,
 }
 
 /// What a path stands for.
 enum Shown {
     Status,
+    Events,
     Plugins,
     Plugin(Registered),
     Plan(String),
@@ -53,20 +57,25 @@ enum Shown {
 }
 
 impl Admin {
-    /// The port that shows what `overview` looks at, and its plugins one by one.
-    pub fn new(overview: Arc<Overview>) -> Self {
-        Admin { gateway: Arc::clone(&overview.gateway), overview }
+    /// The port that shows what `overview` looks at, and its plugins one by one, and what happens until `ended`.
+    pub fn new(overview: Arc<Overview>, ended: CancellationToken) -> Self {
+        Admin { gateway: Arc::clone(&overview.gateway), overview, ended }
     }
 
     /// Answers one request.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = Arrival::now();
         let (head, _) = request.into_parts();
-        answer::http_question(&arrival, self.ask(&arrival, &head).await, Detail::Full)
+        let asked = match self.ask(&arrival, &head).await {
+            Ok(Told::Following(events)) => return answer::http_events(&arrival, events),
+            Ok(Told::Kept(json)) => Ok(json),
+            Err(error) => Err(error),
+        };
+        answer::http_question(&arrival, asked, Detail::Full)
     }
 
     /// The token comes first: without one, nobody learns which paths there are.
-    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
+    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Told, Error> {
         let turned_away = |refusal: Refusal| {
             self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
             Error::from(refusal)
@@ -82,6 +91,7 @@ impl Admin {
         }
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
+            Shown::Events => events::answer(&self.gateway, head, &verified, reader, &self.ended),
             Shown::Plugins => {
                 let plugins = Registered::all(&in_force);
                 let plugins: Vec<_> = plugins.iter().map(|plugin| self.plugin(plugin)).collect();
@@ -124,6 +134,7 @@ fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
         (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
         (["tenants", id, "explain"], None) if is_tenant_id(id) => Some(Shown::Explain((*id).to_owned())),
         (["tenants", id, "explain"], Some(own)) if *id == own => Some(Shown::Explain((*id).to_owned())),
+        (["events"], _) => Some(Shown::Events),
         (_, Some(_)) => None,
         (["status"], None) => Some(Shown::Status),
         (["plugins"], None) => Some(Shown::Plugins),
@@ -155,6 +166,6 @@ fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     })
 }
 
-fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into()
+fn json(value: &impl Serialize) -> Told {
+    Told::Kept(serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into())
 }
