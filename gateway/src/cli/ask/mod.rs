@@ -18,9 +18,11 @@ use crate::{bounded, config::Span};
 
 mod answer;
 mod client;
+mod stream;
 
 pub(super) use answer::Answer;
 pub(super) use client::Asker;
+pub(super) use stream::{Events, Heard, Sent};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
