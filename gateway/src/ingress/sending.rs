@@ -165,4 +165,20 @@ mod tests {
         unsent.overdue(WITHIN).await;
         assert!((WITHIN / 2..=WITHIN).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_goes_on_is_overdue_only_while_a_piece_of_it_is_not_written() {
+        let unsent = Arc::new(Unsent::default());
+        let mut answer = Response::new(AnyBody::from("text"));
+        goes_on(&mut answer);
+        let mut body = unsent.watch(answer).into_body();
+        tokio::select! {
+            () = tokio::time::sleep(WITHIN * 10) => {}
+            () = unsent.overdue(WITHIN) => panic!("there is nothing to be written"),
+        }
+        let _piece = body.frame().await.unwrap().unwrap();
+        let began = Instant::now();
+        unsent.overdue(WITHIN).await;
+        assert!((WITHIN / 2..=WITHIN).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
 }

@@ -101,7 +101,7 @@ struct Kept {
 }
 
 async fn look(asked: &Asked, asker: &Asker, shown: &Shown) -> Exit {
-    let answer = match asker.ask(Method::GET, &path(asked, asked.since.as_deref()), None).await {
+    let answer = match asker.ask(Method::GET, &path(asked, asked.since.as_deref(), asked.limit), None).await {
         Ok(answer) => answer,
         Err(unanswered) => return Exit::failure(unanswered),
     };
@@ -126,7 +126,9 @@ async fn follow(asked: &Asked, asker: &Asker, shown: &Shown) -> Exit {
     let began = Instant::now();
     let (mut last, mut connected, mut wait) = (None::<String>, false, AGAIN);
     loop {
-        let path = path(asked, since(asked, connected, began).as_deref());
+        // Again it is all that was missed, however much was wanted at first.
+        let limit = asked.limit.filter(|_| !connected);
+        let path = path(asked, since(asked, connected, began).as_deref(), limit);
         let why = match asker.events(&path, last.as_deref()).await {
             Ok(Heard::Events(mut events)) => {
                 if connected {
@@ -209,7 +211,7 @@ fn since(asked: &Asked, connected: bool, began: Instant) -> Option<String> {
     Some(format!("{}ms", (before + began.elapsed()).as_millis()))
 }
 
-fn path(asked: &Asked, since: Option<&str>) -> String {
+fn path(asked: &Asked, since: Option<&str>, limit: Option<u16>) -> String {
     let mut path = format!("/admin/v1/events?follow={}", asked.follow);
     let mut add = |name: &str, value: &str| {
         path += &format!("&{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
@@ -218,7 +220,7 @@ fn path(asked: &Asked, since: Option<&str>) -> String {
     asked.plugin.iter().for_each(|plugin| add("plugin", plugin));
     asked.tenant.iter().for_each(|tenant| add("tenant", tenant));
     since.iter().for_each(|since| add("since", since));
-    asked.limit.iter().for_each(|limit| add("limit", &limit.to_string()));
+    limit.iter().for_each(|limit| add("limit", &limit.to_string()));
     let level = asked.level.map(|level| match level {
         Level::Info => "info",
         Level::Warn => "warn",

@@ -62,7 +62,7 @@ pub(super) fn answer(
     }
     // Before the rings are looked at: what comes in between is told then.
     let follower = events.follow().ok_or_else(|| {
-        let detail = format!("{FOLLOWERS} follow the events of this process already");
+        let detail = format!("The events of this process are followed by {FOLLOWERS} already");
         Error::new(Code::Overloaded, detail).retry_after(COME_BACK)
     })?;
     let (place, gap) = begin(&events, &asked, &seen);
