@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
 
 mod admin_auth;
+mod admin_events;
 mod admin_plan;
 mod admin_socket;
 mod admin_status;
@@ -20,6 +21,7 @@ mod cli_call;
 mod cli_config;
 mod cli_connect;
 mod cli_dev;
+mod cli_events;
 mod cli_explain;
 mod cli_help;
 mod cli_init;
@@ -55,6 +57,7 @@ mod edge_requests;
 mod edge_support;
 mod edge_trace;
 mod edge_whoami;
+mod events_support;
 mod failure_matrix;
 mod failure_matrix_cells;
 mod failure_matrix_rig;
