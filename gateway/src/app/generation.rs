@@ -38,7 +38,7 @@ pub(super) struct Workshop {
 /// A generation, and what a process begins with that starts with it.
 pub(super) struct Built {
     pub(super) generation: Generation,
-    /// Without manifests.
+    /// Of a process that starts, without manifests.
     pub(super) table: RouteTable,
     /// Of the listeners.
     pub(super) tls: Option<tls::Server>,
@@ -81,18 +81,29 @@ struct From {
 }
 
 impl Workshop {
-    /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
+    /// What `loaded` makes with whatever it leaves as it is in one of `before`, and in the `table` in force. Nothing is
+    /// dialled or fetched before [`Generation::start`].
     ///
     /// # Errors
     /// Every mistake that the parts find, with the lines.
-    pub(super) fn build(&self, loaded: Loaded, before: &[Arc<Generation>]) -> Result<Built, Problems> {
+    pub(super) fn build(
+        &self,
+        loaded: Loaded,
+        before: &[Arc<Generation>],
+        table: Option<&RouteTable>,
+    ) -> Result<Built, Problems> {
         let config = &loaded.config;
         let mut problems = Vec::new();
         let keys = keep(keys(config, before), &mut problems);
         let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
         let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
         let plugins = keep(self.plugins(config, before), &mut problems);
-        let table = keep(RouteTable::build(config, &[], FIRST_REVISION), &mut problems);
+        let table = match (table, &plugins) {
+            // With what is known of the plugins, so that as little as possible is made anew.
+            (Some(table), Some(plugins)) => table.after(config, &manifests(plugins), FIRST_REVISION),
+            _ => RouteTable::build(config, &[], FIRST_REVISION),
+        };
+        let table = keep(table, &mut problems);
         let (Some(keys), Some(plugins), Some(table), Some(tls)) = (keys, plugins, table, tls) else {
             return Err(loaded.render(&problems));
         };
@@ -225,8 +236,12 @@ impl Generation {
 
     /// The manifests of this moment.
     pub(super) fn manifests(&self) -> Manifests {
-        self.clients().map(|client| client.status().manifest).collect()
+        manifests(&self.plugins)
     }
+}
+
+fn manifests(plugins: &[Made]) -> Manifests {
+    plugins.iter().map(|made| made.client.status().manifest).collect()
 }
 
 impl From {

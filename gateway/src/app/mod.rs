@@ -15,6 +15,7 @@ use crate::{
     upstream::Shared,
 };
 
+mod burial;
 mod connect;
 mod drain;
 mod edges;
@@ -99,7 +100,7 @@ impl App {
             .following(certificates.clone());
         let abort = CancellationToken::new();
         let workshop = Workshop { shared, telemetry, certificates, abort };
-        let Built { generation: first, table, tls } = workshop.build(loaded, &[])?;
+        let Built { generation: first, table, tls } = workshop.build(loaded, &[], None)?;
         let gateway = Arc::new(publisher::gateway(&workshop, &first, table));
         gauges::register(&gateway, &workshop.certificates);
         let (workshop, first) = (Arc::new(workshop), Arc::new(first));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Retiring,
+    Retiring, burial,
     generation::{Generation, Manifests, Workshop},
 };
 use crate::{
@@ -124,7 +124,9 @@ impl Publisher {
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
-        let table = RouteTable::build(&generation.config, &manifests, revision)?;
+        let in_force = self.gateway.in_force();
+        let table = in_force.invoker.routes().table.after(&generation.config, &manifests, revision)?;
+        drop(in_force);
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
@@ -132,6 +134,7 @@ impl Publisher {
         let old = self.gateway.publish(self.workshop.in_force(generation, table));
         self.past.retain(|past| past.strong_count() > 0);
         self.past.push(Arc::downgrade(&old));
+        burial::await_last_call(old);
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "the routing table is in force");
         Ok(())

@@ -133,10 +133,13 @@ impl Reload {
     fn read(&mut self) {
         let Some(source) = self.source.clone() else { return };
         let (workshop, before) = (Arc::clone(&self.workshop), self.before());
+        let in_force = self.gateway.in_force();
         // Reads files, and a large table takes a while.
         self.reading = Some(tokio::task::spawn_blocking(move || {
             let generation = source.again(Telemetry::rehearse).and_then(|(loaded, _)| {
-                workshop.build(loaded, &before).map(|built| Arc::new(built.generation))
+                workshop
+                    .build(loaded, &before, Some(&in_force.invoker.routes().table))
+                    .map(|built| Arc::new(built.generation))
             });
             Read { before, generation }
         }));

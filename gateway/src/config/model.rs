@@ -128,7 +128,7 @@ pub enum UnknownTenant {
 }
 
 /// One tenant.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
     /// Opaque, 1 to 256 bytes, no control characters, never `*`; unique.
@@ -154,7 +154,7 @@ pub struct Tenant {
 }
 
 /// Limits of one tenant.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantLimits {
     /// Most calls under way; absent: `limits.tenant_in_flight`.
@@ -165,7 +165,7 @@ pub struct TenantLimits {
 }
 
 /// What an answer tells one tenant.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantAnswer {
     /// Absent: as `answer.detail` says.
