@@ -79,6 +79,9 @@ impl Made {
             return None;
         }
         let names = self.names_after(&bindings)?;
+        if names.hashes.len() != config.bindings.len() {
+            return None;
+        }
         let mut own = self.own_after(&bindings);
         let mut kept = self.tenants.clone();
         for gone in &tenants.gone {
@@ -86,12 +89,8 @@ impl Made {
             // Whoever takes its place has its bindings.
             own.entry(&gone.id).or_insert_with(|| before.own.clone());
         }
-        let mut concerned: HashMap<&str, &Arc<Tenant>> = HashMap::new();
-        for new in tenants.new {
-            if kept.contains_key(new.id.as_str()) || concerned.insert(&new.id, new).is_some() {
-                return None;
-            }
-        }
+        let mut concerned: HashMap<&str, _> =
+            tenants.new.into_iter().map(|tenant| (tenant.id.as_str(), tenant)).collect();
         for (id, own) in &own {
             let stays = self.tenants.get(*id).filter(|_| kept.contains_key(*id));
             match stays.and_then(|listed| listed.tenant.as_ref()) {
@@ -107,8 +106,8 @@ impl Made {
             let own = own.remove(id).unwrap_or_default();
             kept.insert(id.into(), Arc::new(listed(ground, &mut maker, tenant, own)?));
         }
-        // The same object may have come twice.
-        if names.hashes.len() != config.bindings.len() || kept.len() != config.tenants.list.len() {
+        // Less than listed: an id is there twice.
+        if kept.len() != config.tenants.list.len() {
             return None;
         }
         Some(Made {
@@ -122,11 +121,12 @@ impl Made {
         })
     }
 
-    /// None: a name may be there twice.
+    /// Fewer than bindings where a name may be there twice, be it of the same object.
     fn names_after(&self, bindings: &Difference<'_, config::Binding>) -> Option<Names> {
         let mut names = self.names.clone()?;
         bindings.gone.iter().for_each(|gone| names.remove(gone));
-        bindings.new.iter().all(|new| names.add(new)).then_some(names)
+        bindings.new.iter().for_each(|new| _ = names.add(new));
+        Some(names)
     }
 
     /// The bindings of each tenant that one came to or left.

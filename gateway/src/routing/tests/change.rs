@@ -170,12 +170,14 @@ fn bindings() -> impl Strategy<Value = Value> {
     ];
     let whose = prop_oneof![12 => own, 3 => unnamed, 2 => clashing, 2 => floor, 1 => off, 1 => wrong];
     let more = prop_oneof![
-        Just(json!({})),
-        Just(json!({ "mode": "observe" })),
-        Just(json!({ "on_error": "skip", "timeout": "20ms" })),
-        Just(json!({ "match": { "tools": ["fs.*"] } })),
-        Just(json!({ "points": ["before_tool_call"], "writable": ["args"] })),
-        Just(json!({ "overridable": true })),
+        9 => Just(json!({})),
+        2 => Just(json!({ "mode": "observe" })),
+        2 => Just(json!({ "on_error": "skip", "timeout": "20ms" })),
+        2 => Just(json!({ "mode": "advise" })),
+        2 => Just(json!({ "points": ["before_tool_call"], "writable": ["args"] })),
+        2 => Just(json!({ "overridable": true })),
+        // Rarely: a pattern takes longer to compile than all the rest.
+        1 => Just(json!({ "match": { "tools": ["fs.*"] } })),
     ];
     let config = prop_oneof![3 => Just(json!({ "limit": 1 })), 1 => Just(json!({ "limit": "no number" }))];
     (whose, 0..3, rarely(false, true), more, config).prop_map(|(mut entry, plugin, enabled, more, config)| {
@@ -258,7 +260,7 @@ fn distinct(table: &RouteTable) -> usize {
 
 proptest! {
     #[test]
-    fn after_a_change_the_table_is_the_one_that_would_be_built(changes in prop::collection::vec(changes(), 1..30)) {
+    fn after_a_change_the_table_is_the_one_that_would_be_built(changes in prop::collection::vec(changes(), 1..20)) {
         let (mut config, mut manifests) = (start(), Vec::new());
         let mut table = RouteTable::build(&config, &manifests, 1).expect("the start is valid");
         for (revision, change) in (2..).zip(&changes) {
