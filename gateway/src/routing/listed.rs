@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
 
@@ -26,12 +27,26 @@ pub(super) struct Listed {
     /// None: it is switched off.
     pub(super) plans: Option<TenantPlans>,
     /// Of a chain that others may have too: nothing in it is its own.
-    key: Option<Arc<ChainKey>>,
+    key: Option<ChainKey>,
     refused: Vec<Refused>,
 }
 
-/// Places in the floor with digests of configs: equal sequences make equal plans.
-type ChainKey = Vec<(usize, Arc<str>)>;
+/// Tells chains of the floor's bindings apart.
+#[derive(Debug, Clone)]
+struct ChainKey {
+    /// Of `elements`: with thousands of different ones, hashing them for every table would cost more than all the rest.
+    hash: u64,
+    /// Places in the floor with digests of configs: equal sequences make equal plans.
+    elements: Arc<[(usize, Arc<str>)]>,
+}
+
+impl ChainKey {
+    fn new(elements: Vec<(usize, Arc<str>)>) -> Self {
+        // Not against anybody: where two are alike, plans aren't shared.
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&elements);
+        ChainKey { hash, elements: elements.into() }
+    }
+}
 
 /// A tenant-level config that its plugin's schema refuses.
 #[derive(Debug)]
@@ -45,7 +60,7 @@ struct Refused {
 pub(super) struct Maker<'g> {
     ground: &'g Ground,
     /// Those that several tenants may have.
-    shared: HashMap<Arc<ChainKey>, Arc<[Plan; 4]>>,
+    shared: HashMap<u64, (ChainKey, Arc<[Plan; 4]>)>,
 }
 
 impl<'g> Maker<'g> {
@@ -55,9 +70,12 @@ impl<'g> Maker<'g> {
 
     /// Shares the plans of tenants that are there already.
     pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<Listed>>) {
-        let shared =
-            listed.filter_map(|listed| Some((listed.key.clone()?, listed.plans.as_ref()?.plans.clone())));
-        self.shared.extend(shared);
+        self.shared.reserve(listed.size_hint().0);
+        for listed in listed {
+            if let (Some(key), Some(plans)) = (&listed.key, &listed.plans) {
+                self.shared.entry(key.hash).or_insert_with(|| (key.clone(), Arc::clone(&plans.plans)));
+            }
+        }
     }
 
     /// `tenant` (none: those that are not listed) with its own bindings. None: two of its chain have the same priority.
@@ -107,12 +125,12 @@ impl<'g> Maker<'g> {
         let key = elements
             .iter()
             .map(|(binding, _, element)| (binding.index, element.fixed.tenant_config_digest.clone()));
-        let key: Arc<ChainKey> = Arc::new(key.collect());
-        let (key, plans) = match self.shared.get_key_value(&key) {
-            Some((key, plans)) => (Arc::clone(key), Arc::clone(plans)),
-            None => {
+        let key = ChainKey::new(key.collect());
+        let (key, plans) = match self.shared.get(&key.hash) {
+            Some((same, plans)) if same.elements == key.elements => (same.clone(), Arc::clone(plans)),
+            _ => {
                 let plans = Arc::new(plans(&elements));
-                self.shared.insert(Arc::clone(&key), Arc::clone(&plans));
+                self.shared.insert(key.hash, (key.clone(), Arc::clone(&plans)));
                 (key, plans)
             }
         };
