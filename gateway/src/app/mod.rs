@@ -26,6 +26,7 @@ use crate::{
     tls,
 };
 
+mod burial;
 mod connect;
 mod drain;
 mod edges;
@@ -136,8 +137,8 @@ impl App {
         basis: Basis,
         origin: Option<Arc<Origin>>,
     ) -> Result<Self, Problems> {
-        let Built { generation: first, table, tls } = workshop.build(loaded, basis, &[])?;
-        let gateway = Arc::new(publisher::gateway(&workshop, &first, table));
+        let Built { generation: first, tls } = workshop.build(loaded, basis, &[])?;
+        let gateway = Arc::new(publisher::gateway(&workshop, &first));
         let registry = origin.as_ref().and_then(|origin| origin.registry());
         gauges::register(&gateway, &workshop.certificates, registry);
         let first = Arc::new(first);
