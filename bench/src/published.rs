@@ -159,6 +159,7 @@ impl Parts {
                 detail: config.answer.detail,
             },
             statuses: Arc::new(BlockStatuses::default()),
+            is_absent: false,
         }
     }
 }

@@ -16,24 +16,24 @@ use uuid::Uuid;
 use super::edge_support::{POINT, payload};
 
 /// How long anything may take that comes about by itself.
-pub const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// A store that tests write to.
-pub struct Writer(Arc<dyn Store>);
+pub(super) struct Writer(Arc<dyn Store>);
 
 /// What is to be there after a write; none: it is to be gone.
-pub type Wish<'w> = (Kind, &'w str, Option<Value>);
+pub(super) type Wish<'w> = (Kind, &'w str, Option<Value>);
 
 impl Writer {
     /// To the database at `url`.
-    pub async fn open(url: &str) -> Self {
+    pub(super) async fn open(url: &str) -> Self {
         let store = store::open(url).expect("the URL is one");
         store.prepare().await.expect("the database runs");
         Writer(store)
     }
 
     /// Makes `wishes` true as the API would, without its checks; the revision that it made.
-    pub async fn write(&self, wishes: &[Wish<'_>]) -> Result<u64, StoreError> {
+    pub(super) async fn write(&self, wishes: &[Wish<'_>]) -> Result<u64, StoreError> {
         loop {
             let now = self.0.snapshot().await?;
             let change = |(kind, name, spec): &Wish<'_>| Change {
@@ -64,36 +64,36 @@ impl Writer {
     }
 
     /// The last revision.
-    pub async fn head(&self) -> u64 {
+    pub(super) async fn head(&self) -> u64 {
         self.0.head().await.expect("the database runs")
     }
 }
 
 /// A tenant of the API.
-pub fn tenant(id: &str, plan: u64) -> Wish<'_> {
+pub(super) fn tenant(id: &str, plan: u64) -> Wish<'_> {
     (Kind::Tenant, id, Some(json!({ "id": id, "labels": { "plan": plan.to_string() } })))
 }
 
 /// A file with the built-in `content-policy` for all tenants, and this tenant.
-pub fn file_with(tenant: &str) -> Setup {
+pub(super) fn file_with(tenant: &str) -> Setup {
     let limit = json!({ "max_input_chars": 1000 });
     Gateway::with().tenant(tenant).builtin("content-policy", &limit).binding("content-policy", 10).admin()
 }
 
 /// One call of `tenant`.
-pub async fn call(gateway: &Gateway, tenant: &str) -> HttpAnswer {
+pub(super) async fn call(gateway: &Gateway, tenant: &str) -> HttpAnswer {
     gateway.http(&token(tenant)).call(POINT, payload()).await
 }
 
 /// `/admin/v1/status`.
-pub async fn status(gateway: &Gateway) -> Value {
+pub(super) async fn status(gateway: &Gateway) -> Value {
     let token = Token::for_operators().mint();
     let answer = gateway.admin(&token).get("/admin/v1/status").await;
     answer.expect("the admin port is open").body
 }
 
 /// Waits until `is_so` says so of the gateway's status.
-pub async fn status_is(gateway: &Gateway, is_so: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn status_is(gateway: &Gateway, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + SOON;
     loop {
         let status = status(gateway).await;
@@ -106,6 +106,6 @@ pub async fn status_is(gateway: &Gateway, is_so: impl Fn(&Value) -> bool) -> Val
 }
 
 /// Waits until the gateway serves by `revision`.
-pub async fn serves_by(gateway: &Gateway, revision: u64) {
+pub(super) async fn serves_by(gateway: &Gateway, revision: u64) {
     status_is(gateway, |status| status["revision"] == revision).await;
 }
