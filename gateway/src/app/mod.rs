@@ -32,6 +32,7 @@ mod drain;
 mod edges;
 mod gauges;
 mod generation;
+mod held_back;
 mod origin;
 mod publisher;
 mod reload;

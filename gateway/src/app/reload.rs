@@ -264,6 +264,13 @@ impl Reload {
                     tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
                 }
             }
+            Standing::Ready
+                if self.workshop.refusals.note(&candidate.generation, self.publisher.current()) =>
+            {
+                // Made once more, by what is known now.
+                self.replace_candidate(None);
+                self.moved.notify_one();
+            }
             Standing::Ready => {
                 let Some(candidate) = self.candidate.take() else { return };
                 self.adopt(candidate.generation);
@@ -283,6 +290,9 @@ impl Reload {
         }
         let keys = at_restart.join(", ");
         self.gateway.set_applied(Applied::now(at_restart));
+        if !generation.held_back.is_empty() {
+            self.refused(generation.held_back.iter().map(|held| held.why.clone()).collect());
+        }
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
@@ -347,7 +357,7 @@ fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<b
     match client.status().state {
         State::Ready | State::Disabled => Some(true),
         State::Refused => Some(!is_required),
-        State::Unhealthy if !is_required => Some(true),
+        State::Unhealthy | State::Pending if !is_required => Some(true),
         State::Unhealthy | State::Connecting | State::Pending | State::Draining => {
             is_late.then_some(!is_required)
         }

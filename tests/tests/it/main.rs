@@ -74,6 +74,7 @@ mod proxy_support;
 mod refused_config;
 mod registry_file;
 mod registry_outage;
+mod registry_plugins;
 mod registry_replicas;
 mod registry_support;
 mod reload;
