@@ -10,6 +10,7 @@
 
 mod auth;
 mod check;
+mod cidr;
 mod development;
 #[cfg(test)]
 mod documentation;
@@ -23,6 +24,7 @@ mod model;
 mod objects;
 mod plugin;
 mod problem;
+mod reach;
 mod reference;
 mod restart;
 mod schema;
@@ -33,6 +35,7 @@ mod validate;
 
 pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name};
+pub use cidr::Cidr;
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;
@@ -44,6 +47,7 @@ pub use objects::{Objects, check as check_object, read};
 pub use plugin::*;
 pub(crate) use problem::did_you_mean;
 pub use problem::{Located, Problem, Problems};
+pub use reach::{Egress, Reach, Secrets, Within};
 pub use reference::{Resolved, resolve_references};
 pub(crate) use reference::{is_reference, shown as shown_reference};
 pub use schema::schema;
