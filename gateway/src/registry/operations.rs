@@ -322,3 +322,7 @@ pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     };
     problems.iter().map(one).collect()
 }
+
+#[cfg(test)]
+#[path = "operations_tests.rs"]
+mod tests;

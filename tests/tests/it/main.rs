@@ -53,6 +53,7 @@ mod edge_requests;
 mod edge_support;
 mod edge_trace;
 mod edge_whoami;
+mod egress;
 mod failure_matrix;
 mod failure_matrix_cells;
 mod failure_matrix_rig;
