@@ -1,15 +1,11 @@
 //! Where the gateway never connects to, whoever asks for it: link-local addresses and those where clouds keep the
-//! credentials of machines (docs/protocol.md, section 5); and where else plugins may be, by who wrote them. Judged on the address that is dialled, not on the name:
-//! whoever answers for a name can answer anything.
-
-mod policy;
+//! credentials of machines (docs/protocol.md, section 5). Judged on the address that is dialled, not on the name:
+//! whoever answers for a name can answer anything. Where else plugins may be is `config`'s matter.
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
-
-pub(crate) use self::policy::Policy;
 
 /// The network of AWS's services on a machine over IPv6, metadata and credentials of pods among them; over IPv4 they are
 /// link-local, as those of most clouds.

@@ -146,7 +146,7 @@ impl Workshop {
     }
 
     fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
-        let shared = self.shared.by(config.limits.clone(), config.observers.clone()).reaching(config.reach());
+        let shared = self.shared.by(config);
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
         for (index, plugin) in config.plugins.iter().enumerate() {

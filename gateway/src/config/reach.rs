@@ -15,11 +15,12 @@ use super::{
     cidr::Cidr,
     model::Config,
     plugin::{ClientTls, Plugin},
+    policy::Policy,
     problem::{Problem, item},
     reference,
     tree::child,
 };
-use crate::{confined, egress::Policy, store::Owner};
+use crate::{confined, store::Owner};
 
 /// Where plugins of the admin API may be; nothing listed: nowhere. Those of the file may be anywhere but at link-local and
 /// metadata addresses.

@@ -92,16 +92,11 @@ impl Shared {
         Shared { certificates, ..self }
     }
 
-    /// The same process by other settings.
+    /// The same process by the settings of `config`; without any, plugins of the admin API may reach nothing.
     #[must_use]
-    pub fn by(&self, limits: config::Limits, observers: config::Observers) -> Self {
-        Shared { limits, observers, ..self.clone() }
-    }
-
-    /// The same, where plugins of the admin API may reach this; without it they may reach nothing.
-    #[must_use]
-    pub fn reaching(self, reach: config::Reach) -> Self {
-        Shared { reach: Arc::new(reach), ..self }
+    pub fn by(&self, config: &config::Config) -> Self {
+        let (limits, observers) = (config.limits.clone(), config.observers.clone());
+        Shared { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.

@@ -26,7 +26,10 @@ use super::{
     cause::{Cause, DialError},
     connection::Connection,
 };
-use crate::{config, egress::Policy, tls};
+use crate::{
+    config::{self, Policy},
+    tls,
+};
 
 /// Makes connections to one address.
 pub(super) trait Transport: Send + Sync + 'static {

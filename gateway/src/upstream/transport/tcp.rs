@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use super::{Transport, answered::Answered};
 use crate::{
-    egress::{self, Policy},
-    tls,
+    config::Policy,
+    egress, tls,
     upstream::{
         cause::{Cause, DialError},
         connection::Connection,

@@ -7,11 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    config::{Egress, Plugin, Reach},
-    confined,
-    store::Owner,
+use super::{
+    plugin::Plugin,
+    reach::{Egress, Reach},
 };
+use crate::{confined, store::Owner};
 
 /// What is said of a name that resolves to addresses of no listed network.
 const UNLISTED: &str =
