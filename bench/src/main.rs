@@ -11,8 +11,10 @@ use clap::{Parser, Subcommand};
 mod load;
 mod memory;
 mod process;
+mod published;
 mod report;
 mod role;
+mod scale;
 mod scenario;
 
 /// Measures what a call through the gateway costs.
@@ -31,6 +33,9 @@ struct Arguments {
     /// Measures memory under the largest payloads instead.
     #[arg(long)]
     memory: bool,
+    /// Measures the routing tables of 10 to 10,000 tenants instead.
+    #[arg(long, conflicts_with = "memory")]
+    scale: bool,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -76,7 +81,11 @@ async fn main() -> ExitCode {
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn bench(arguments: &Arguments) -> Result<(), Failed> {
-    let json = if arguments.memory { memory(arguments).await? } else { cost(arguments).await? };
+    let json = match arguments {
+        Arguments { memory: true, .. } => memory(arguments).await?,
+        Arguments { scale: true, .. } => scale(arguments)?,
+        _ => cost(arguments).await?,
+    };
     if let Some(file) = &arguments.json {
         std::fs::write(file, json)
             .map_err(|error| format!("{} can't be written: {error}", file.display()))?;
@@ -88,6 +97,12 @@ async fn memory(arguments: &Arguments) -> Result<String, Failed> {
     let soaks = memory::run_all(arguments.quick).await?;
     memory::print(&soaks);
     Ok(serde_json::to_string_pretty(&soaks)? + "\n")
+}
+
+fn scale(arguments: &Arguments) -> Result<String, Failed> {
+    let found = scale::run_all(arguments.quick)?;
+    scale::print(&found);
+    Ok(serde_json::to_string_pretty(&found)? + "\n")
 }
 
 async fn cost(arguments: &Arguments) -> Result<String, Failed> {

@@ -54,12 +54,31 @@ impl Process {
 impl Process {
     /// A size of `/proc/PID/status`, by its name with the colon, in bytes (proc_pid_status(5)).
     pub(crate) fn memory(&self, name: &str) -> Result<u64, Failed> {
-        let file = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(&file)?;
-        let kib = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
-        let kib: u64 = kib.ok_or_else(|| format!("{file} has no {name}"))?.parse()?;
-        Ok(kib << 10)
+        memory(self.child.id(), name)
     }
+}
+
+fn memory(pid: u32, name: &str) -> Result<u64, Failed> {
+    let file = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&file)?;
+    let kib = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+    let kib: u64 = kib.ok_or_else(|| format!("{file} has no {name}"))?.parse()?;
+    Ok(kib << 10)
+}
+
+/// What is resident of this process, in bytes.
+pub(crate) fn own_memory() -> Result<u64, Failed> {
+    memory(process::id(), "VmRSS:")
+}
+
+/// What a process of this binary in one of its roles says until it ends.
+pub(crate) fn said_by(arguments: &[&str]) -> Result<String, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let said = command.arg("role").args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !said.status.success() {
+        return Err(format!("{arguments:?} failed").into());
+    }
+    Ok(String::from_utf8(said.stdout)?)
 }
 
 impl Drop for Process {

@@ -15,7 +15,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
-use crate::Failed;
+use crate::{
+    Failed,
+    scale::{self, Kind},
+};
 
 /// What can be started.
 #[derive(Debug, Subcommand)]
@@ -26,6 +29,13 @@ pub(crate) enum Role {
     Plugin { number: usize, address: String },
     /// A raw service.
     Raw { address: String },
+    /// One that measures itself with a routing table.
+    Scale {
+        kind: Kind,
+        tenants: usize,
+        #[arg(long, value_name = "SECONDS")]
+        calls: Option<f64>,
+    },
 }
 
 impl Role {
@@ -36,6 +46,10 @@ impl Role {
             Role::Plugin { number: 1, address } => plugin::<1>(address).await,
             Role::Plugin { number: _, address } => plugin::<2>(address).await,
             Role::Raw { address } => raw(address).await,
+            Role::Scale { kind, tenants, calls } => {
+                say(scale::measure(*kind, *tenants, *calls).await?);
+                Ok(())
+            }
         }
     }
 }

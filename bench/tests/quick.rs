@@ -43,3 +43,25 @@ fn memory_under_the_largest_payloads_stays_within_ten_times_what_is_stated() {
     assert!(soak["refused"].as_u64().is_some_and(|refused| refused > 0), "the limit was reached: {soak}");
     assert!(soak["factor"].as_f64().is_some_and(|factor| factor < 10.0 * STATED_FACTOR), "{soak}");
 }
+
+#[test]
+fn tables_of_many_tenants_are_built_changed_and_published() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("scale.json");
+    let bench = Command::new(env!("CARGO_BIN_EXE_hookgate-bench"))
+        .args(["--scale", "--quick", "--json"])
+        .arg(&file)
+        .output()
+        .expect("it can be run");
+    assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
+    let found: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let found = found.as_array().expect("there are sizes");
+    assert_eq!(found.len(), 4, "two sizes, with bindings for all and with each tenant's own");
+    for (at, bindings) in [5, 5, 50, 500].into_iter().enumerate() {
+        assert_eq!(found[at]["bindings"], bindings, "{}", found[at]);
+    }
+    for largest in [&found[1], &found[3]] {
+        let counted = |name: &str| largest["calls"][name].as_u64().is_some_and(|count| count > 0);
+        assert!(counted("tables") && counted("calls") && counted("alone_calls"), "{largest}");
+    }
+}

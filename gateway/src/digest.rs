@@ -61,7 +61,12 @@ fn write_number(number: &Number, json: &mut String) {
 
 /// The digest of `value`: 64 lower-case hex digits.
 pub fn digest(value: &Value) -> String {
-    hex::encode(Sha256::digest(canonical(value)))
+    digest_of(&canonical(value))
+}
+
+/// The digest of the value that this [`canonical`] JSON says.
+pub fn digest_of(canonical: &[u8]) -> String {
+    hex::encode(Sha256::digest(canonical))
 }
 
 #[cfg(test)]

@@ -28,7 +28,12 @@ const ATTEMPTS: usize = 5;
 
 /// Ends a server and takes its folder away when nobody holds its standard input any more. Arguments: the folder, and
 /// what stops the server.
-const STAND_BY: &str = r#"read -r _; folder=$1; shift; "$@" >/dev/null 2>&1; rm -rf "$folder""#;
+///
+/// A process of the server may still write as it ends: the folder is taken away again until it is gone.
+const STAND_BY: &str = r#"
+read -r _; folder=$1; shift; cd /; "$@" >/dev/null 2>&1
+for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$folder" && break; sleep 0.2; done
+"#;
 
 /// The run's own server.
 static SHARED: OnceLock<Cluster> = OnceLock::new();

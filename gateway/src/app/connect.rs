@@ -91,7 +91,7 @@ impl App {
         let config = self.config();
         let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
             plugin: plugin.name.clone(),
-            required: config.requires(plugin),
+            required: self.first.requires(&plugin.name),
             manifest: client.status().manifest,
             places: places(client),
         });

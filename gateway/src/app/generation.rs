@@ -40,8 +40,6 @@ pub(super) struct Workshop {
 /// A generation, and what a process begins with that starts with it.
 pub(super) struct Built {
     pub(super) generation: Generation,
-    /// Without manifests.
-    pub(super) table: RouteTable,
     /// Of the listeners.
     pub(super) tls: Option<tls::Server>,
 }
@@ -53,6 +51,10 @@ pub(super) struct Generation {
     /// In the order of `Config.plugins`.
     plugins: Vec<Made>,
     statuses: Arc<BlockStatuses>,
+    /// With the manifests that were known when it was made.
+    pub(super) table: RouteTable,
+    /// Names of the plugins without which a start fails.
+    required: BTreeSet<String>,
 }
 
 /// Where the plugins, tenants and bindings of a generation are from.
@@ -135,14 +137,21 @@ impl Workshop {
         let tls = config.server.tls.as_ref().map(|tls| tls::Server::new(tls, &self.certificates)).transpose();
         let tls = keep(tls.map_err(|wrong| vec![Problem::new("/server/tls", wrong)]), &mut problems);
         let plugins = keep(self.plugins(config, before), &mut problems);
-        let table =
-            keep(RouteTable::build(config, &[], basis.revision().unwrap_or(FIRST_REVISION)), &mut problems);
+        let revision = basis.revision().unwrap_or(FIRST_REVISION);
+        let table = match (before.first(), &plugins) {
+            // With what is known of the plugins, so that as little as possible is made anew.
+            (Some(before), Some(plugins)) => before.table.after(config, &manifests(plugins), revision),
+            _ => RouteTable::build(config, &[], revision),
+        };
+        let table = keep(table, &mut problems);
         let (Some(keys), Some(plugins), Some(table), Some(tls)) = (keys, plugins, table, tls) else {
             return Err(loaded.render(&problems));
         };
         let statuses = Arc::new(block_statuses(config));
-        let generation = Generation { config: Arc::new(loaded.config), basis, keys, plugins, statuses };
-        Ok(Built { generation, table, tls })
+        let required = config.required().into_iter().map(str::to_owned).collect();
+        let config = Arc::new(loaded.config);
+        let generation = Generation { config, basis, keys, plugins, statuses, table, required };
+        Ok(Built { generation, tls })
     }
 
     fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
@@ -211,6 +220,11 @@ impl Generation {
         self.made(name).map(|made| &made.client)
     }
 
+    /// Whether a start fails without the plugin `name`.
+    pub(super) fn requires(&self, name: &str) -> bool {
+        self.required.contains(name)
+    }
+
     fn has(&self, client: &Arc<PluginClient>) -> bool {
         self.client(client.name()).is_some_and(|own| Arc::ptr_eq(own, client))
     }
@@ -228,8 +242,8 @@ impl Generation {
         let kept = self.plugins.iter().filter(|made| {
             // Its entry is the same in both; whether it is required also hangs on bindings.
             before.has(&made.client)
-                && self.config.requires(&made.from.plugin)
-                && !before.config.requires(&made.from.plugin)
+                && self.requires(&made.from.plugin.name)
+                && !before.requires(&made.from.plugin.name)
         });
         let kept = kept.map(|made| (&made.from.plugin, &made.client));
         self.fresh(std::slice::from_ref(before)).filter(|(plugin, _)| plugin.enabled).chain(kept)
@@ -271,8 +285,12 @@ impl Generation {
 
     /// The manifests of this moment.
     pub(super) fn manifests(&self) -> Manifests {
-        self.clients().map(|client| client.status().manifest).collect()
+        manifests(&self.plugins)
     }
+}
+
+fn manifests(plugins: &[Made]) -> Manifests {
+    plugins.iter().map(|made| made.client.status().manifest).collect()
 }
 
 impl From {

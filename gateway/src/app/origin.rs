@@ -203,7 +203,8 @@ impl Foresee for Foresight {
             .filter_map(|client| Some((client.name().to_owned(), client.status().manifest.clone()?)))
             .collect();
         let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
-        let table = RouteTable::build(&whole.config, &in_order, contents.revision());
+        let in_force = &in_force.invoker.routes().table;
+        let table = in_force.after(&whole.config, &in_order, contents.revision());
         let table = table.map_err(|problems| whole.render(&problems))?;
         let refused = match table.config_problems() {
             [] => Vec::new(),

@@ -9,22 +9,25 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Retiring,
+    Retiring, burial,
     generation::{Generation, Manifests, Workshop},
 };
 use crate::{
     config::Problem,
     ingress::call::{Gateway, InForce},
-    routing::RouteTable,
 };
 
 /// Of the configuration that a process starts with.
 pub(super) const FIRST_REVISION: u64 = 1;
 
-/// A gateway by `first` and its `table`, which has no manifests yet.
-pub(super) fn gateway(workshop: &Workshop, first: &Generation, table: RouteTable) -> Gateway {
+/// A gateway by `first`, whose table has no manifests yet.
+pub(super) fn gateway(workshop: &Workshop, first: &Generation) -> Gateway {
     workshop.telemetry.configured(&first.config);
-    Gateway::new(workshop.in_force(first, table), workshop.telemetry.clone(), workshop.abort.clone())
+    Gateway::new(
+        workshop.in_force(first, first.table.clone()),
+        workshop.telemetry.clone(),
+        workshop.abort.clone(),
+    )
 }
 
 /// The one who publishes.
@@ -136,7 +139,7 @@ impl Publisher {
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
-        let table = RouteTable::build(&generation.config, &manifests, revision)?;
+        let table = generation.table.after(&generation.config, &manifests, revision)?;
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
@@ -144,6 +147,7 @@ impl Publisher {
         let old = self.gateway.publish(self.workshop.in_force(generation, table));
         self.past.retain(|past| past.strong_count() > 0);
         self.past.push(Arc::downgrade(&old));
+        burial::await_last_call(old);
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "the routing table is in force");
         Ok(())

@@ -301,7 +301,7 @@ impl Candidate {
         let is_late = self.since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
         for (plugin, client) in self.generation.awaited(before) {
-            match is_there(client, config.requires(plugin), is_late) {
+            match is_there(client, self.generation.requires(&plugin.name), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),
                 None => waits_for = Some(format!("plugin '{}'", plugin.name)),

@@ -35,8 +35,12 @@ impl Missing {
 /// after `startup.wait`.
 pub(super) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), Missing> {
     let config = &first.config;
-    let required: Vec<_> =
-        config.plugins.iter().zip(first.clients()).filter(|(plugin, _)| config.requires(plugin)).collect();
+    let required: Vec<_> = config
+        .plugins
+        .iter()
+        .zip(first.clients())
+        .filter(|(plugin, _)| first.requires(&plugin.name))
+        .collect();
     let all_ready = async {
         loop {
             changes.mark_unchanged();

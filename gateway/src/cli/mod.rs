@@ -12,6 +12,7 @@ mod demo;
 mod dev;
 mod difference;
 mod errors;
+mod events;
 mod explain;
 mod init;
 mod invoked;
@@ -20,6 +21,7 @@ mod paint;
 mod payload;
 mod plugin;
 mod probe;
+mod profile;
 mod proto;
 mod secret;
 mod serve;
@@ -112,6 +114,14 @@ enum Command {
                             the usage is wrong."
     )]
     Explain(Box<explain::Asked>),
+    /// Shows what happened lately in a gateway's process, and with --follow what does: plugins that come and go, tables,
+    /// refused callers, and calls that did not simply continue.
+    ///
+    /// The same as the lines of the log with an `event`, whatever `log.level` is. Of one process: with several replicas
+    /// it is the one that answers.
+    #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
+                            Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    Events(Box<events::Asked>),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::Command),
@@ -130,6 +140,14 @@ enum Command {
         #[command(flatten)]
         gateway: ask::Gateway,
     },
+    /// Keeps gateways that are asked often by name: where they are, and where their tokens are.
+    ///
+    /// In `hookgate/config.yaml` of XDG_CONFIG_HOME, else of ~/.config.
+    #[command(
+        subcommand,
+        after_help = "Example: hookgate profile set local --admin unix:///run/hookgate/admin.sock"
+    )]
+    Profile(profile::Command),
     /// Calls a gateway at one extension point, as an agent does, and shows the decision.
     ///
     /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
@@ -182,8 +200,10 @@ impl Cli {
             Command::Config(command) => config::run(command).await,
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
+            Command::Events(asked) => events::run(&asked).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
+            Command::Profile(command) => profile::run(command),
             Command::Call(call) => call::run(&call).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Proto(command) => proto::run(&command),

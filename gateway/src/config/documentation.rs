@@ -153,14 +153,6 @@ fn the_example_of_the_page_loads() {
 }
 
 #[test]
-fn the_page_names_no_key_of_a_later_version() {
-    let page = std::fs::read_to_string(PATH).unwrap();
-    for key in ["admin_socket"] {
-        assert!(!page.contains(key), "{key}");
-    }
-}
-
-#[test]
 fn the_mistake_of_the_page_is_rendered_as_there() {
     let page = std::fs::read_to_string(PATH).unwrap();
     let shown = page.split("```\n").nth(1).unwrap();

@@ -2,7 +2,14 @@
 //! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
 //! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -130,6 +137,9 @@ pub struct Server {
     /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub admin_addr: SocketAddr,
+    /// Operators of this machine, without a token: a Unix socket that only the gateway's user and root may open (mode
+    /// 0600), with everything that the admin port has; absent: none.
+    pub admin_socket: Option<PathBuf>,
     /// TLS on the data and the admin port; absent: plaintext.
     pub tls: Option<ServerTls>,
 }
@@ -152,6 +162,7 @@ impl Default for Server {
             data_addr: SocketAddr::from(([127, 0, 0, 1], 8080)),
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
             admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
+            admin_socket: None,
             tls: None,
         }
     }
@@ -179,7 +190,7 @@ pub enum UnknownTenant {
 }
 
 /// One tenant.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
     /// Opaque, 1 to 256 bytes, no control characters, never `*`; unique.
@@ -205,7 +216,7 @@ pub struct Tenant {
 }
 
 /// Limits of one tenant.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantLimits {
     /// Most calls under way; absent: `limits.tenant_in_flight`.
@@ -216,7 +227,7 @@ pub struct TenantLimits {
 }
 
 /// What an answer tells one tenant.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantAnswer {
     /// Absent: as `answer.detail` says.
@@ -416,20 +427,22 @@ impl Config {
         grants.then_some(self.server.admin_addr)
     }
 
-    /// Whether a start fails without `plugin`: as it says, else whether an enabled binding of the file fails closed without
-    /// it; never for one that is switched off, and by itself for none of the API, so that nobody can keep gateways from
-    /// starting through it (docs/protocol.md, section 2).
-    pub fn requires(&self, plugin: &Plugin) -> bool {
-        let of_file = |owner| owner == Owner::File;
-        let fails_closed = || {
-            of_file(plugin.owner)
-                && self.bindings.iter().any(|binding| {
-                    binding.plugin == plugin.name
-                        && binding.enabled
-                        && of_file(binding.owner)
-                        && binding.on_error() == OnError::Fail
-                })
+    /// The plugins without which a start fails: as each says, else those without which an enabled binding of the file fails
+    /// closed; none that is switched off, and by itself none of the API, so that nobody can keep gateways from starting
+    /// through it (docs/protocol.md, section 2).
+    pub fn required(&self) -> BTreeSet<&str> {
+        let fails_closed: BTreeSet<_> = self
+            .bindings
+            .iter()
+            .filter(|binding| {
+                binding.owner == Owner::File && binding.enabled && binding.on_error() == OnError::Fail
+            })
+            .map(|binding| binding.plugin.as_str())
+            .collect();
+        let requires = |plugin: &&Arc<Plugin>| {
+            let by_itself = plugin.owner == Owner::File && fails_closed.contains(plugin.name.as_str());
+            plugin.enabled && plugin.required.unwrap_or(by_itself)
         };
-        plugin.enabled && plugin.required.unwrap_or_else(fails_closed)
+        self.plugins.iter().filter(requires).map(|plugin| plugin.name.as_str()).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Plugins and bindings: what runs, and for whom, where and how (docs/protocol.md, sections 2 and 3). Plain data
-//! and the defaults that depend on other keys; routing makes plans of it.
+//! and the defaults that depend on other keys; routing makes plans of it. All of it is `Eq`: of two `Arc`s of one object
+//! nothing is compared then.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
-#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plugin {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`; equals the name in the plugin's manifest.
@@ -100,7 +101,7 @@ impl Plugin {
 }
 
 /// Both ends' certificates towards a plugin. Changed files are taken into use within 10 s, by new connections.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientTls {
     /// CAs in PEM that may vouch for the plugin; absent: the machine's.
@@ -154,7 +155,7 @@ impl Capability {
 }
 
 /// Times and numbers of calls of one plugin.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginLimits {
     /// Time-out of a step, queue and connect included; 10ms to 60s.
@@ -190,7 +191,7 @@ impl Default for PluginLimits {
 }
 
 /// When an endpoint gets no calls because calls to it failed.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {
     /// Failures in a row that open it.
@@ -209,7 +210,7 @@ impl Default for Breaker {
 }
 
 /// How an endpoint is asked whether it is well. One without the health service is judged by its calls alone.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Health {
     /// Time between two checks, 10ms to 1h.
@@ -231,7 +232,7 @@ impl Default for Health {
 }
 
 /// One binding: for whom, where and how a plugin runs. Exactly one of `tenant`, `selector`.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
     /// `[A-Za-z][A-Za-z0-9_-]{0,63}`, unique; absent: the plugin's name, or `<plugin>@<tenant>` for one tenant.
@@ -311,7 +312,7 @@ impl Binding {
 }
 
 /// Match conditions: keys are joined by AND, entries of a list by OR; globs know `*`, `?` and `[..]`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// Globs on the tool's name, original or current.
@@ -330,7 +331,7 @@ pub struct Match {
 }
 
 /// A condition on text: met when any entry of either list matches.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextMatch {
     /// Parts of the text, case-sensitive.

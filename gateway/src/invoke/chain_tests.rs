@@ -23,7 +23,7 @@ use super::{BeforeToolCall, Budget, Chain, Decided, Ended, ExtensionPoint, Plugi
 use crate::{
     context::{CallContext, Identity},
     error::Code,
-    routing::{Access, Conditions, Offer, Plan, SideEffects, Step},
+    routing::{Access, Conditions, Fixed, Offer, Plan, SideEffects, Step},
     step::{Mode, OnError, Reason, StepOutcome},
     upstream::{Failure, Replied, Served},
 };
@@ -103,7 +103,7 @@ impl Setup {
     fn step(mut self, mode: Mode, on_error: OnError, script: Script) -> Self {
         let plugin = self.steps.len();
         self.plugins.scripts.insert(plugin, script);
-        self.steps.push(Step {
+        let fixed = Fixed {
             plugin,
             plugin_name: format!("p{plugin}").into(),
             binding: format!("b{plugin}").into(),
@@ -113,11 +113,14 @@ impl Setup {
             tenant_config: Bytes::from_static(b"{}"),
             tenant_config_digest: "d".into(),
             config_refused: None,
-            offer: Some(Offer { access: Access::Modify, side_effects: SideEffects::Some }),
-            not_offered: false,
             writable: None,
             conditions: Conditions::default(),
             written: Arc::default(),
+        };
+        self.steps.push(Step {
+            fixed: Arc::new(fixed),
+            offer: Some(Offer { access: Access::Modify, side_effects: SideEffects::Some }),
+            not_offered: false,
             reserve: Duration::ZERO,
         });
         self
@@ -126,7 +129,7 @@ impl Setup {
     /// Time-outs of the steps in order, and the reserves that follow from them.
     fn timeouts(mut self, timeouts: &[Duration]) -> Self {
         for (step, timeout) in self.steps.iter_mut().zip(timeouts) {
-            step.timeout = *timeout;
+            Arc::make_mut(&mut step.fixed).timeout = *timeout;
         }
         let mut reserve = Duration::ZERO;
         for step in self.steps.iter_mut().rev() {

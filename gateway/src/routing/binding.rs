@@ -9,41 +9,29 @@ use crate::{
     point::Point,
 };
 
-/// Whom a binding stands for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Scope<'c> {
-    /// `*`: every tenant. Part of the floor.
-    All,
-    /// Tenants with the labels of its selector, at least one. Part of the floor.
-    Labels,
-    /// One tenant.
-    Tenant(&'c str),
-}
-
 /// One binding, looked up and compiled.
 #[derive(Debug)]
-pub(super) struct Binding<'c> {
-    /// Place in `Config.bindings`.
+pub(super) struct Binding {
+    /// Place in `Config.bindings` when it was compiled.
     pub(super) index: usize,
-    pub(super) written: &'c config::Binding,
+    pub(super) written: Arc<config::Binding>,
     pub(super) name: Arc<str>,
     /// Place in `Config.plugins`.
     pub(super) plugin: usize,
-    pub(super) scope: Scope<'c>,
     pub(super) conditions: Conditions,
     /// Whether it and its plugin are enabled.
     pub(super) enabled: bool,
 }
 
-impl Binding<'_> {
+impl Binding {
     /// Whether it stands at `point`.
     pub(super) fn stands_at(&self, point: Point, manifest: Option<&super::Manifest>) -> bool {
-        standing::at(self.written, point, manifest).is_ok()
+        standing::at(&self.written, point, manifest).is_ok()
     }
 }
 
 /// Looks up and compiles every binding, disabled ones too: switching one on must bring no surprise.
-pub(super) fn compile<'c>(config: &'c Config, problems: &mut Vec<Problem>) -> Vec<Binding<'c>> {
+pub(super) fn compile(config: &Config, problems: &mut Vec<Problem>) -> Vec<Binding> {
     let plugins =
         unique(config.plugins.iter().map(|plugin| plugin.name.as_str()), "plugin", problems, |at| {
             format!("/plugins/{at}/name")
@@ -54,12 +42,33 @@ pub(super) fn compile<'c>(config: &'c Config, problems: &mut Vec<Problem>) -> Ve
         });
     let names: Vec<_> = config.bindings.iter().map(|binding| binding.effective_name()).collect();
     unique(names.iter().map(|name| &**name), "binding", problems, |at| format!("/bindings/{at}/name"));
-    let one = |(index, written): (usize, &'c Arc<config::Binding>)| {
+    let known = Known { plugins, of: &config.plugins, is_listed: |id: &str| tenants.contains_key(id) };
+    let one = |(index, written)| known.compile(index, written, problems);
+    config.bindings.iter().enumerate().filter_map(one).collect()
+}
+
+/// What bindings may name.
+pub(super) struct Known<'c, F> {
+    /// Places in `of`, by name.
+    pub(super) plugins: HashMap<&'c str, usize>,
+    pub(super) of: &'c [Arc<config::Plugin>],
+    /// Whether there is a tenant with this id.
+    pub(super) is_listed: F,
+}
+
+impl<F: Fn(&str) -> bool> Known<'_, F> {
+    /// Looks up and compiles the binding at this place of `Config.bindings`; none: it has one of `problems`.
+    pub(super) fn compile(
+        &self,
+        index: usize,
+        written: &Arc<config::Binding>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Binding> {
         let before = problems.len();
         let mut problem = |key: &str, message: String| {
             problems.push(Problem::new(format!("/bindings/{index}{key}"), message));
         };
-        let plugin = plugins.get(written.plugin.as_str()).copied();
+        let plugin = self.plugins.get(written.plugin.as_str()).copied();
         if plugin.is_none() {
             problem("/plugin", format!("there is no plugin `{}`; name one of `plugins`", written.plugin));
         }
@@ -72,34 +81,31 @@ pub(super) fn compile<'c>(config: &'c Config, problems: &mut Vec<Problem>) -> Ve
         if written.conditions.text.is_some() && written.points.iter().flatten().any(|p| p.names_a_tool()) {
             problem("/match/text", "there is no text at the tool points; leave them out of `points`".into());
         }
-        let scope = scope(written, &tenants).map_err(|(key, message)| problem(key, message)).ok();
+        if let Err((key, message)) = scope(written, &self.is_listed) {
+            problem(key, message);
+        }
         let conditions = Conditions::compile(&written.conditions, &format!("/bindings/{index}/match"))
             .map_err(|errors| problems.extend(errors))
             .ok();
         if problems.len() > before {
             return None;
         }
-        let (plugin, scope, conditions) = (plugin?, scope?, conditions?);
-        let enabled = standing::enabled(written, &config.plugins[plugin]).is_ok();
-        let name = (&*names[index]).into();
-        Some(Binding { index, written, name, plugin, scope, conditions, enabled })
-    };
-    config.bindings.iter().enumerate().filter_map(one).collect()
+        let (plugin, conditions) = (plugin?, conditions?);
+        let enabled = standing::enabled(written, &self.of[plugin]).is_ok();
+        let name = (&*written.effective_name()).into();
+        Some(Binding { index, written: Arc::clone(written), name, plugin, conditions, enabled })
+    }
 }
 
-/// Whom `binding` stands for, or the key that is wrong and why.
-fn scope<'c>(
-    binding: &'c config::Binding,
-    tenants: &HashMap<&str, usize>,
-) -> Result<Scope<'c>, (&'static str, String)> {
+/// Whether it is clear whom `binding` stands for; else the key that is wrong and why.
+fn scope(binding: &config::Binding, is_listed: impl Fn(&str) -> bool) -> Result<(), (&'static str, String)> {
     match (&binding.tenant, &binding.selector) {
         (Some(_), Some(_)) => Err(("", "has both `tenant` and `selector`; keep one of them".to_owned())),
         (None, None) => Err((
             "",
             "has neither `tenant` nor `selector`; write `tenant: \"*\"` for every tenant".to_owned(),
         )),
-        (Some(tenant), None) if tenant == "*" => Ok(Scope::All),
-        (Some(tenant), None) if tenants.contains_key(tenant.as_str()) => Ok(Scope::Tenant(tenant)),
+        (Some(tenant), None) if tenant == "*" || is_listed(tenant) => Ok(()),
         (Some(tenant), None) => Err((
             "/tenant",
             format!("there is no tenant `{tenant}`; name one of `tenants.list`, or `*` for all"),
@@ -108,7 +114,7 @@ fn scope<'c>(
             "/selector",
             "an empty selector selects nothing; name a label, or write `tenant: \"*\"`".into(),
         )),
-        (None, Some(_)) => Ok(Scope::Labels),
+        (None, Some(_)) => Ok(()),
     }
 }
 

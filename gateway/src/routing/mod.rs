@@ -6,7 +6,10 @@
 //! binding leaves a plan because its plugin is down.
 
 mod binding;
+mod change;
 mod conditions;
+mod ground;
+mod listed;
 pub mod manifest;
 mod plan;
 mod standing;
@@ -17,7 +20,7 @@ mod tests;
 
 pub use conditions::{Checked, Condition, Conditions, Subject};
 pub use manifest::{Access, Manifest, Offer, SideEffects};
-pub use plan::{Plan, Step, Written};
+pub use plan::{Fixed, Plan, Step, Written};
 pub use standing::{Absent, absent};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 

@@ -1,14 +1,14 @@
 //! The ordered, compiled steps of one chain, and the digest that tells two chains apart.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Conditions, Manifest, Offer, binding::Binding};
 use crate::{
-    config::{self, Config, Match, Object},
-    digest::digest,
+    config::{self, Match, Object},
+    digest::{canonical, digest_of},
     point::Point,
     step::{Mode, OnError},
 };
@@ -36,6 +36,31 @@ pub struct Plan {
 /// One binding in one plan.
 #[derive(Debug, Clone)]
 pub struct Step {
+    /// What it is at every point.
+    pub fixed: Arc<Fixed>,
+    /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
+    /// as `not_ready`, or see `not_offered`.
+    pub offer: Option<Offer>,
+    /// The binding names this point and the accepted manifest doesn't offer it: the step fails as
+    /// `point_not_offered`.
+    pub not_offered: bool,
+    /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
+    /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
+    pub reserve: Duration,
+}
+
+impl Deref for Step {
+    type Target = Fixed;
+
+    fn deref(&self) -> &Fixed {
+        &self.fixed
+    }
+}
+
+/// What a step is at every point where its binding stands; one for all of them and for every tenant with the same
+/// config, since there may be hundreds of thousands of steps.
+#[derive(Debug, Clone)]
+pub struct Fixed {
     /// Index in `Config.plugins`.
     pub plugin: usize,
     /// The plugin's registered name.
@@ -57,21 +82,12 @@ pub struct Step {
     /// step keeps its place, so that a mistake in a tenant's config closes an enforcing chain instead of
     /// taking a rule out of it.
     pub config_refused: Option<Arc<str>>,
-    /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
-    /// as `not_ready`, or see `not_offered`.
-    pub offer: Option<Offer>,
-    /// The binding names this point and the accepted manifest doesn't offer it: the step fails as
-    /// `point_not_offered`.
-    pub not_offered: bool,
     /// The only payload fields the plugin may patch; none: all that the point and the offer allow.
     pub writable: Option<Arc<[String]>>,
     /// When the step runs.
     pub conditions: Conditions,
     /// What else its binding says, for people.
     pub written: Arc<Written>,
-    /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
-    /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
-    pub reserve: Duration,
 }
 
 /// What a binding says beside what its steps need to run; one for all of them.
@@ -84,153 +100,84 @@ pub struct Written {
     /// The conditions as written, absent keys left out; null without any.
     pub conditions: Value,
     /// The accepted manifest's version; none before there is one.
-    pub version: Option<String>,
+    pub version: Option<Arc<str>>,
     /// Digest of the plugin-level config with its references unresolved.
-    pub config_digest: String,
+    pub config_digest: Arc<str>,
 }
 
-/// The tenant-level config of one step.
-#[derive(Debug, Clone)]
-pub(super) struct StepConfig {
-    pub(super) json: Bytes,
-    pub(super) digest: Arc<str>,
-    pub(super) refused: Option<Arc<str>>,
+/// What stands in a chain: a binding with one tenant-level config.
+#[derive(Debug)]
+pub(super) struct Element {
+    pub(super) fixed: Arc<Fixed>,
+    /// What a plan's digest covers of it, as canonical JSON; see [`Plan::digest`].
+    facts: Vec<u8>,
 }
 
-impl StepConfig {
-    /// The config of a binding with its top-level keys replaced by the tenant's, checked against the plugin's
-    /// schema where a manifest is accepted and has one.
-    pub(super) fn merge(binding: &Object, tenant: Option<&Object>, manifest: Option<&Manifest>) -> Self {
-        let mut merged = binding.clone();
-        merged.extend(tenant.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
-        let merged = Value::Object(merged);
-        let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
-        let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
-            // Masked: the values are the tenant's, the sentence is for logs.
-            let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
-            format!("tenant-level config: {} at `{at}`", error.masked()).into()
-        });
-        StepConfig { json: merged.to_string().into(), digest: digest(&merged).into(), refused }
-    }
-}
-
-/// What plans are made from.
-pub(super) struct Planner<'c> {
-    config: &'c Config,
-    manifests: Vec<Option<&'c Manifest>>,
-    names: Vec<Arc<str>>,
-    writable: HashMap<usize, Arc<[String]>>,
-    /// By index in `Config.bindings`.
-    written: Vec<Arc<Written>>,
-}
-
-impl<'c> Planner<'c> {
-    /// For the compiled `bindings` of `config`, all of them.
-    pub(super) fn new(
-        config: &'c Config,
-        manifests: &'c [Option<Arc<Manifest>>],
-        bindings: &[Binding<'_>],
-    ) -> Self {
-        let manifest = |plugin: usize| manifests.get(plugin).and_then(Option::as_deref);
-        // Digests of the plugin-level configs, by plugin.
-        let configs = config.plugins.iter().map(|plugin| digest(&Value::Object(plugin.config.clone())));
-        let configs: Vec<_> = configs.collect();
-        let written = bindings.iter().map(|binding| {
-            Arc::new(Written {
-                priority: binding.written.priority,
-                is_floor: binding.written.is_floor(),
-                conditions: conditions(binding.written),
-                version: manifest(binding.plugin).map(|manifest| manifest.version.to_string()),
-                config_digest: configs[binding.plugin].clone(),
-            })
-        });
-        let plugins = config.plugins.iter();
-        let writable = config.bindings.iter().enumerate();
-        Planner {
-            config,
-            manifests: (0..config.plugins.len()).map(manifest).collect(),
-            names: plugins.map(|plugin| plugin.name.as_str().into()).collect(),
-            written: written.collect(),
-            writable: writable
-                .filter_map(|(at, binding)| Some((at, binding.writable.as_deref()?.into())))
-                .collect(),
-        }
-    }
-
-    pub(super) fn manifest(&self, plugin: usize) -> Option<&'c Manifest> {
-        self.manifests[plugin]
-    }
-
-    /// The plans of a chain whose steps have these configs, by [`Point::index`].
-    pub(super) fn plans(&self, chain: &[(&Binding<'_>, Arc<StepConfig>)]) -> [Plan; 4] {
-        Point::ALL.map(|point| {
-            let stands = |binding: &Binding<'_>| binding.stands_at(point, self.manifest(binding.plugin));
-            let here: Vec<_> = chain.iter().filter(|(binding, _)| stands(binding)).collect();
-            let facts = here.iter().map(|(binding, config)| self.facts(binding, config)).collect();
-            let mut steps: Vec<_> =
-                here.iter().map(|(binding, config)| self.step(point, binding, config)).collect();
-            let mut reserve = Duration::ZERO;
-            for step in steps.iter_mut().rev() {
-                step.reserve = reserve;
-                if step.on_error == OnError::Fail {
-                    reserve = reserve.saturating_add(step.timeout);
-                }
-            }
-            Plan { steps, digest: digest(&Value::Array(facts)).into() }
-        })
-    }
-
-    fn step(&self, point: Point, binding: &Binding<'_>, config: &StepConfig) -> Step {
-        let manifest = self.manifest(binding.plugin);
-        let offer = manifest.and_then(|manifest| manifest.offers(point));
-        Step {
-            plugin: binding.plugin,
-            plugin_name: self.names[binding.plugin].clone(),
-            binding: binding.name.clone(),
-            mode: binding.written.mode(),
-            on_error: binding.written.on_error(),
-            timeout: self.timeout(binding),
-            tenant_config: config.json.clone(),
-            tenant_config_digest: config.digest.clone(),
-            config_refused: config.refused.clone(),
-            offer,
-            not_offered: manifest.is_some() && offer.is_none(),
-            writable: self.writable.get(&binding.index).cloned(),
-            conditions: binding.conditions.clone(),
-            written: self.written[binding.index].clone(),
-            reserve: Duration::ZERO,
-        }
-    }
-
-    /// A binding's time-out stands over its plugin's.
-    fn timeout(&self, binding: &Binding<'_>) -> Duration {
-        binding.written.timeout.unwrap_or(self.config.plugins[binding.plugin].limits.timeout).0
-    }
-
-    /// What a plan's digest covers of one step; see [`Plan::digest`].
-    fn facts(&self, binding: &Binding<'_>, config: &StepConfig) -> Value {
-        let manifest = self.manifest(binding.plugin);
-        let written = &self.written[binding.index];
+impl Element {
+    /// `binding` of a plugin with this manifest and with the config that `fixed` has.
+    pub(super) fn new(fixed: Fixed, binding: &Binding, manifest: Option<&Manifest>) -> Self {
+        let written = &fixed.written;
         let points: Vec<_> =
             Point::ALL.into_iter().filter(|point| binding.stands_at(*point, manifest)).collect();
-        json!({
-            "binding": &*binding.name,
-            "plugin": &*self.names[binding.plugin],
+        let facts = json!({
+            "binding": &*fixed.binding,
+            "plugin": &*fixed.plugin_name,
             "version": written.version,
             "priority": written.priority,
             "points": points,
-            "mode": binding.written.mode(),
-            "on_error": binding.written.on_error(),
-            "timeout_ms": u64::try_from(self.timeout(binding).as_millis()).unwrap_or(u64::MAX),
+            "mode": fixed.mode,
+            "on_error": fixed.on_error,
+            "timeout_ms": u64::try_from(fixed.timeout.as_millis()).unwrap_or(u64::MAX),
             "config": written.config_digest,
-            "tenant_config": &*config.digest,
+            "tenant_config": &*fixed.tenant_config_digest,
             "match": written.conditions,
-        })
+        });
+        Element { fixed: Arc::new(fixed), facts: canonical(&facts) }
     }
 }
 
+/// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and the manifest
+/// of its plugin.
+pub(super) fn plans(chain: &[(&Binding, Option<&Manifest>, Arc<Element>)]) -> [Plan; 4] {
+    let mut digests: Vec<(Vec<&Arc<Element>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
+    Point::ALL.map(|point| {
+        let stands = chain.iter().filter(|(binding, manifest, _)| binding.stands_at(point, *manifest));
+        let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
+        for (_, manifest, element) in stands {
+            let offer = manifest.and_then(|manifest| manifest.offers(point));
+            let (fixed, not_offered) = (Arc::clone(&element.fixed), manifest.is_some() && offer.is_none());
+            steps.push(Step { fixed, offer, not_offered, reserve: Duration::ZERO });
+            elements.push(element);
+        }
+        let mut reserve = Duration::ZERO;
+        for step in steps.iter_mut().rev() {
+            step.reserve = reserve;
+            if step.on_error == OnError::Fail {
+                reserve = reserve.saturating_add(step.timeout);
+            }
+        }
+        steps.shrink_to_fit();
+        // The same elements at another point make the same digest.
+        let same = |(others, _): &&(Vec<&Arc<Element>>, Arc<str>)| {
+            others.len() == elements.len() && others.iter().zip(&elements).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let digest = match digests.iter().find(same) {
+            Some((_, digest)) => digest.clone(),
+            None => of_elements(&elements),
+        };
+        digests.push((elements, digest.clone()));
+        Plan { steps, digest }
+    })
+}
+
+/// The digest of the array of their facts.
+fn of_elements(elements: &[&Arc<Element>]) -> Arc<str> {
+    let facts: Vec<_> = elements.iter().map(|element| element.facts.as_slice()).collect();
+    digest_of(&[b"[", facts.join(&b","[..]).as_slice(), b"]"].concat()).into()
+}
+
 /// The conditions as written, absent keys left out; null without any.
-fn conditions(binding: &config::Binding) -> Value {
+pub(super) fn conditions(binding: &config::Binding) -> Value {
     let written = &binding.conditions;
     if *written == Match::default() {
         return Value::Null;

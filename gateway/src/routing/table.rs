@@ -1,32 +1,41 @@
 //! The routing table: for every tenant its plans, looked up without an allocation.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     Manifest, Plan,
     binding::{self, Binding},
-    escape,
-    plan::{Planner, StepConfig},
+    change::Names,
+    ground::Ground,
+    listed::{Listed, Maker, problems},
     tenant::{self, Chains},
 };
 use crate::{
-    config::{Config, Detail, Problem, Rate, Tenant, UnknownTenant},
+    config::{self, Config, Detail, Problem, Rate, Tenant},
     point::Point,
 };
 
-/// The chains of all tenants under one configuration and the manifests accepted so far. Immutable.
-#[derive(Debug)]
+/// The chains of all tenants under one configuration and the manifests accepted so far. Immutable; cheap to clone.
+#[derive(Debug, Clone)]
 pub struct RouteTable {
     revision: u64,
-    /// None: a disabled tenant.
-    tenants: HashMap<Arc<str>, Option<TenantPlans>>,
+    made: Arc<Made>,
+}
+
+/// What a table holds, with what it was made from: as long as that is the same, the next one takes it over.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) ground: Arc<Ground>,
+    /// As in the configuration.
+    pub(super) bindings: Vec<Arc<config::Binding>>,
+    /// As in the configuration.
+    pub(super) listed: Vec<Arc<Tenant>>,
+    /// Of the bindings. None: two hashes are alike.
+    pub(super) names: Option<Names>,
+    pub(super) tenants: HashMap<Arc<str>, Arc<Listed>>,
     /// For tenants that are not listed; none: they are refused.
-    others: Option<TenantPlans>,
-    config_problems: Vec<Problem>,
-    manifests: Vec<Option<Arc<Manifest>>>,
+    pub(super) others: Option<Arc<Listed>>,
+    pub(super) config_problems: Vec<Problem>,
 }
 
 /// What the table says of a tenant.
@@ -43,7 +52,7 @@ pub enum TenantRoute<'t> {
 /// One tenant's plans and settings. Tenants with equal chains share the plans.
 #[derive(Debug, Clone)]
 pub struct TenantPlans {
-    plans: Arc<[Plan; 4]>,
+    pub(super) plans: Arc<[Plan; 4]>,
     /// What an answer tells this tenant.
     pub detail: Detail,
     /// Most calls under way in this process.
@@ -82,15 +91,27 @@ impl RouteTable {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let mut builder = Builder::new(config, manifests, &bindings, &chains);
-        let mut tenants = HashMap::with_capacity(config.tenants.list.len());
-        for (at, tenant) in config.tenants.list.iter().enumerate() {
-            let plans = tenant.enabled.then(|| builder.tenant(Some((at, tenant))));
-            tenants.insert(tenant.id.as_str().into(), plans);
+        let made = Made::new(config, manifests, bindings);
+        Ok(RouteTable { revision, made: Arc::new(made) })
+    }
+
+    /// What [`RouteTable::build`] makes of the same, with all of this table's work that still holds: where only tenants and
+    /// their own bindings differ, that of the tenants alone whose entry or bindings are other objects. Objects that
+    /// didn't change are recognised by being the same; whatever else changed, be it the place of a plugin, is a whole
+    /// build.
+    ///
+    /// # Errors
+    /// As [`RouteTable::build`], and the same.
+    pub fn after(
+        &self,
+        config: &Config,
+        manifests: &[Option<Arc<Manifest>>],
+        revision: u64,
+    ) -> Result<RouteTable, Vec<Problem>> {
+        match self.made.after(config, manifests) {
+            Some(made) => Ok(RouteTable { revision, made: Arc::new(made) }),
+            None => RouteTable::build(config, manifests, revision),
         }
-        let others = (config.tenants.unknown == UnknownTenant::Accept).then(|| builder.tenant(None));
-        let config_problems = builder.into_problems();
-        Ok(RouteTable { revision, tenants, others, config_problems, manifests: manifests.to_vec() })
     }
 
     /// The configuration's revision.
@@ -100,112 +121,64 @@ impl RouteTable {
 
     /// What the table says of the tenant `id`: one hash look-up, no allocation.
     pub fn tenant(&self, id: &str) -> TenantRoute<'_> {
-        match (self.tenants.get(id), &self.others) {
-            (Some(Some(plans)), _) | (None, Some(plans)) => TenantRoute::Known(plans),
-            (Some(None), _) => TenantRoute::Disabled,
-            (None, None) => TenantRoute::Unknown,
-        }
+        let Some(listed) = self.made.tenants.get(id).or(self.made.others.as_ref()) else {
+            return TenantRoute::Unknown;
+        };
+        listed.plans.as_ref().map_or(TenantRoute::Disabled, TenantRoute::Known)
     }
 
     /// How many tenants are listed, and how many of them are switched off.
     pub fn listed(&self) -> (usize, usize) {
-        (self.tenants.len(), self.tenants.values().filter(|plans| plans.is_none()).count())
+        let tenants = &self.made.tenants;
+        (tenants.len(), tenants.values().filter(|listed| listed.plans.is_none()).count())
     }
 
     /// Whether tenants that are not listed are served.
     pub fn serves_others(&self) -> bool {
-        self.others.is_some()
+        self.made.ground.serves_others()
     }
 
     /// The accepted manifest of a plugin, by its index in the configuration, when the table was built.
     pub fn manifest(&self, plugin: usize) -> Option<&Manifest> {
-        self.manifests.get(plugin).and_then(Option::as_deref)
+        self.made.ground.manifest(plugin)
     }
 
     /// The tenant-level configs that their plugin's schema refuses, where a tenant in service is concerned.
     pub fn config_problems(&self) -> &[Problem] {
-        &self.config_problems
+        &self.made.config_problems
     }
 }
 
-/// A step's place in the configuration and its config: equal sequences make equal plans.
-type ChainKey = Vec<(usize, Arc<str>)>;
-
-struct Builder<'b, 'c> {
-    config: &'c Config,
-    chains: &'b Chains<'b, 'c>,
-    planner: Planner<'c>,
-    /// Each binding's config for tenants that replace none of it, by index in `Config.bindings`.
-    base: Vec<Arc<StepConfig>>,
-    shared: HashMap<ChainKey, Arc<[Plan; 4]>>,
-    /// By pointer and message: a binding's own config is refused once, however many tenants run it.
-    problems: BTreeSet<(String, String)>,
-}
-
-impl<'b, 'c> Builder<'b, 'c> {
-    fn new(
-        config: &'c Config,
-        manifests: &'c [Option<Arc<Manifest>>],
-        bindings: &[Binding<'_>],
-        chains: &'b Chains<'b, 'c>,
-    ) -> Self {
-        let planner = Planner::new(config, manifests, bindings);
-        let base = bindings.iter().map(|binding| {
-            let manifest = planner.manifest(binding.plugin);
-            Arc::new(StepConfig::merge(&binding.written.config, None, manifest))
-        });
-        let base = base.collect();
-        Builder { config, chains, planner, base, shared: HashMap::new(), problems: BTreeSet::new() }
-    }
-
-    /// The plans of the tenant at this place of `tenants.list`; none: of those not listed.
-    fn tenant(&mut self, listed: Option<(usize, &Tenant)>) -> TenantPlans {
-        let tenant = listed.map(|(_, tenant)| tenant);
-        let chain: Vec<_> = self
-            .chains
-            .of(tenant)
-            .into_iter()
-            .map(|binding| (binding, self.step_config(binding, listed)))
-            .collect();
-        let key: ChainKey =
-            chain.iter().map(|(binding, config)| (binding.index, config.digest.clone())).collect();
-        let planner = &self.planner;
-        let plans = self.shared.entry(key).or_insert_with(|| Arc::new(planner.plans(&chain))).clone();
-        let limits = tenant.map(|tenant| &tenant.limits);
-        let defaults = &self.config.limits;
-        TenantPlans {
-            plans,
-            detail: tenant.and_then(|tenant| tenant.answer.detail).unwrap_or(self.config.answer.detail),
-            in_flight: limits.and_then(|limits| limits.in_flight).unwrap_or(defaults.tenant_in_flight),
-            rate: limits.and_then(|limits| limits.rate).or(defaults.tenant_rate),
+impl Made {
+    /// From `bindings`, which are all of `config`, where nothing is wrong.
+    fn new(config: &Config, manifests: &[Option<Arc<Manifest>>], bindings: Vec<Binding>) -> Self {
+        let names = Names::of(&config.bindings);
+        let (floor, owned): (Vec<_>, Vec<_>) =
+            bindings.into_iter().partition(|binding| binding.written.is_floor());
+        let mut own: HashMap<&str, Vec<Binding>> = HashMap::new();
+        for binding in owned {
+            let id = config.bindings[binding.index].tenant.as_deref().unwrap_or_default();
+            own.entry(id).or_default().push(binding);
         }
-    }
-
-    /// The config of a binding's step for one tenant; a refusal is noted where it was written.
-    fn step_config(&mut self, binding: &Binding<'_>, listed: Option<(usize, &Tenant)>) -> Arc<StepConfig> {
-        let plugin = &self.config.plugins[binding.plugin].name;
-        let own = listed.and_then(|(at, tenant)| Some((at, &tenant.id, tenant.config.get(plugin)?)));
-        let (config, pointer, whose) = match own {
-            Some((at, id, own)) => {
-                let manifest = self.planner.manifest(binding.plugin);
-                let config = StepConfig::merge(&binding.written.config, Some(own), manifest);
-                let pointer = format!("/tenants/list/{at}/config/{}", escape(plugin));
-                (Arc::new(config), pointer, format!("binding `{}` for tenant `{id}`", binding.name))
-            }
-            None => {
-                let config = self.base[binding.index].clone();
-                let pointer = format!("/bindings/{}/config", binding.index);
-                (config, pointer, format!("binding `{}`", binding.name))
-            }
+        let ground = Ground::new(config, manifests, floor);
+        let mut maker = Maker::new(&ground);
+        let mut make = |tenant: Option<&Arc<Tenant>>, own| {
+            Arc::new(maker.make(tenant, own).expect("equal priorities were looked for"))
         };
-        if let Some(refused) = &config.refused {
-            self.problems
-                .insert((pointer, format!("plugin `{plugin}` refuses the config of {whose}: {refused}")));
+        let others = ground.serves_others().then(|| make(None, Vec::new()));
+        let mut tenants = HashMap::with_capacity(config.tenants.list.len());
+        for tenant in &config.tenants.list {
+            let own = own.remove(tenant.id.as_str()).unwrap_or_default();
+            tenants.insert(tenant.id.as_str().into(), make(Some(tenant), own));
         }
-        config
-    }
-
-    fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_iter().map(|(pointer, message)| Problem::new(pointer, message)).collect()
+        Made {
+            config_problems: problems(config, tenants.values().chain(&others)),
+            ground: Arc::new(ground),
+            bindings: config.bindings.clone(),
+            listed: config.tenants.list.clone(),
+            names,
+            tenants,
+            others,
+        }
     }
 }

@@ -1,50 +1,58 @@
 //! Which bindings stand for a tenant: the floor (`*` and selectors), its own, less the overridable ones that it
 //! switches off; in ascending priority, no two equal (docs/protocol.md, sections 3 and 7).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-use super::{
-    binding::{Binding, Scope},
-    escape, standing,
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, HashMap, HashSet},
 };
+
+use super::{binding::Binding, escape, standing};
 use crate::config::{Config, Problem, Tenant, UnknownTenant};
 
 /// How many tenants a problem names before it only counts them.
 const NAMED: usize = 10;
 
-/// The enabled bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings
-/// of all others.
-pub(super) struct Chains<'b, 'c> {
-    floor: Vec<&'b Binding<'c>>,
-    own: HashMap<&'c str, Vec<&'b Binding<'c>>>,
+/// The bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings of all
+/// others.
+pub(super) struct Chains<'b> {
+    floor: Vec<&'b Binding>,
+    own: HashMap<&'b str, Vec<&'b Binding>>,
 }
 
-impl<'b, 'c> Chains<'b, 'c> {
-    pub(super) fn new(bindings: &'b [Binding<'c>]) -> Self {
+impl<'b> Chains<'b> {
+    pub(super) fn new(bindings: &'b [Binding]) -> Self {
         let mut chains = Chains { floor: Vec::new(), own: HashMap::new() };
-        for binding in bindings.iter().filter(|binding| binding.enabled) {
-            match binding.scope {
-                Scope::All | Scope::Labels => chains.floor.push(binding),
-                Scope::Tenant(id) => chains.own.entry(id).or_default().push(binding),
+        for binding in bindings {
+            match binding.written.tenant.as_deref() {
+                Some(id) if !binding.written.is_floor() => chains.own.entry(id).or_default().push(binding),
+                _ => chains.floor.push(binding),
             }
         }
         chains
     }
 
-    /// The bindings in effect for `tenant` in the order in which they run, equal priorities in the order of the
-    /// configuration. None: a tenant that is not listed, which has no labels and no bindings of its own.
-    pub(super) fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b Binding<'c>> {
+    /// See [`chain`].
+    fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b Binding> {
         let own = tenant.and_then(|tenant| self.own.get(tenant.id.as_str()));
-        let mut chain: Vec<_> = self
-            .floor
-            .iter()
-            .chain(own.into_iter().flatten())
-            .copied()
-            .filter(|binding| standing::of(binding.written, &binding.name, tenant).is_ok())
-            .collect();
-        chain.sort_by_key(|binding| (binding.written.priority, binding.index));
-        chain
+        chain(self.floor.iter().copied(), own.into_iter().flatten().copied(), tenant)
     }
+}
+
+/// Those of the floor and of the tenant's own bindings that are in effect for `tenant`, in the order in which they run,
+/// equal priorities in the order of the configuration. None: a tenant that is not listed, which has no labels and no
+/// bindings of its own.
+pub(super) fn chain<'b, B: Borrow<Binding>>(
+    floor: impl Iterator<Item = &'b B>,
+    own: impl Iterator<Item = &'b B>,
+    tenant: Option<&Tenant>,
+) -> Vec<&'b B> {
+    let stands = |of: &&B| {
+        let binding = (*of).borrow();
+        binding.enabled && standing::of(&binding.written, &binding.name, tenant).is_ok()
+    };
+    let mut chain: Vec<_> = floor.chain(own).filter(stands).collect();
+    chain.sort_by_key(|of| ((*of).borrow().written.priority, (*of).borrow().index));
+    chain
 }
 
 /// Reports tenant-level config for plugins that don't exist.
@@ -82,7 +90,7 @@ pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
 
 /// Reports every two bindings of equal priority that would stand in one chain, whatever their points and
 /// conditions, with the tenants concerned. A disabled tenant has no chain.
-pub(super) fn check_priorities(config: &Config, chains: &Chains<'_, '_>, problems: &mut Vec<Problem>) {
+pub(super) fn check_priorities(config: &Config, chains: &Chains<'_>, problems: &mut Vec<Problem>) {
     let enabled = config.tenants.list.iter().filter(|tenant| tenant.enabled);
     let mut tenants: Vec<_> = enabled.map(|tenant| (Some(&**tenant), format!("`{}`", tenant.id))).collect();
     if config.tenants.unknown == UnknownTenant::Accept {

@@ -66,6 +66,7 @@ impl Folder {
 pub(crate) async fn pasted(line: &str) -> Ran {
     tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
     let mut shell = Command::new("sh");
+    shell.env("XDG_CONFIG_HOME", "/nowhere").env_remove("HOOKGATE_PROFILE");
     let run = shell.args(["-c", line]).current_dir("/").kill_on_drop(true).output();
     let ran = timeout(PATIENCE, run).await.unwrap_or_else(|_| panic!("`{line}` does not end")).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -138,7 +139,9 @@ async fn next(stream: &mut (impl AsyncBufReadExt + Unpin), all: &mut String) -> 
 
 async fn run_in(folder: &Path, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {
     let mut command = Command::new(binary());
-    command.args(args).current_dir(folder).envs(env.iter().copied()).env_remove("COLUMNS").kill_on_drop(true);
+    command.args(args).current_dir(folder).env_remove("COLUMNS").kill_on_drop(true);
+    // Who runs the tests may have profiles.
+    command.env("XDG_CONFIG_HOME", folder).env_remove("HOOKGATE_PROFILE").envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

@@ -7,7 +7,7 @@ use hookgate_tests::{
     postgres::{self, Cluster},
     proxy::{Flow, Proxy},
 };
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::time::{Instant, timeout};
 
 use crate::store_support::add;
@@ -120,14 +120,16 @@ async fn a_write_that_is_cut_off_anywhere_is_whole_or_not_there_and_told_as_it_i
     assert_eq!(store.snapshot().await.unwrap(), direct.snapshot().await.unwrap());
 }
 
-/// Makes every COMMIT of a revision take a second.
-async fn slow_commits(url: &str) -> PgConnection {
+/// Makes every COMMIT of a revision take so many seconds.
+async fn slow_commits(url: &str, seconds: f64) -> PgConnection {
     let mut hand = PgConnection::connect(url).await.unwrap();
-    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
-                AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$;
-                CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON hookgate_revisions DEFERRABLE INITIALLY DEFERRED
-                FOR EACH ROW EXECUTE FUNCTION slow();";
-    sqlx::raw_sql(slow).execute(&mut hand).await.unwrap();
+    let slow = format!(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
+         AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON hookgate_revisions DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION slow();"
+    );
+    sqlx::raw_sql(AssertSqlSafe(slow)).execute(&mut hand).await.unwrap();
     hand
 }
 
@@ -146,8 +148,9 @@ async fn committing(hand: &mut PgConnection) -> i32 {
 #[tokio::test]
 async fn a_write_whose_last_answer_is_lost_is_found_to_be_written() {
     let (proxy, store, url) = behind_proxy().await;
-    let mut hand = slow_commits(&url).await;
+    let mut hand = slow_commits(&url, 5.5).await;
     let draft = add(0, "a");
+    // Nobody waits for the answer any more when the server has written it; whoever asks then has to wait for that.
     let lost = async {
         committing(&mut hand).await;
         proxy.lose();
@@ -160,7 +163,7 @@ async fn a_write_whose_last_answer_is_lost_is_found_to_be_written() {
 #[tokio::test]
 async fn a_write_whose_session_is_ended_in_the_last_moment_is_found_not_to_be_written() {
     let (_proxy, store, url) = behind_proxy().await;
-    let mut hand = slow_commits(&url).await;
+    let mut hand = slow_commits(&url, 1.0).await;
     let draft = add(0, "a");
     let ended = async {
         let session = committing(&mut hand).await;
@@ -175,7 +178,7 @@ async fn a_write_whose_session_is_ended_in_the_last_moment_is_found_not_to_be_wr
 #[tokio::test]
 async fn a_write_whose_end_nobody_can_be_asked_for_is_unknown_and_its_id_tells_later() {
     let (proxy, store, url) = behind_proxy().await;
-    let mut hand = slow_commits(&url).await;
+    let mut hand = slow_commits(&url, 1.0).await;
     let draft = add(0, "a");
     let silence = async {
         committing(&mut hand).await;

@@ -71,6 +71,18 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
     }
 }
 
+/// The tests' servers sort by bytes anyway; others don't.
+#[tokio::test]
+async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
+    let place = Place::postgres().await;
+    place.prepared().await;
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    let by_bytes = "SELECT table_name::text FROM information_schema.columns
+                    WHERE column_name = 'name' AND collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
+    let tables: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(tables, ["hookgate_bindings", "hookgate_plugins", "hookgate_tenants"]);
+}
+
 #[tokio::test]
 async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
     for place in Place::shared().await {
@@ -120,5 +132,23 @@ async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
         let said = store.prepare().await.unwrap_err().to_string();
         assert!(expected.split('|').any(|one| said.contains(one)), "{path}: {said}");
         assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_named_with_its_words_and_without_the_password() {
+    let place = Place::postgres().await;
+    let (server, _) = place.url.rsplit_once('/').unwrap();
+    let with_password = server.replace("hookgate@", "nobody:geheim@");
+    let missing = server.replace("hookgate@", "hookgate:geheim@");
+    for (url, expected) in [
+        (format!("{missing}/missing"), "database \"missing\" does not exist"),
+        (format!("{with_password}/postgres"), "role \"nobody\" does not exist"),
+        (format!("{missing}/missing?sslmode=require"), "TLS"),
+    ] {
+        let error = store::open(&url).unwrap().prepare().await.unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains(expected) && said.contains("PostgreSQL at 127.0.0.1:"), "{said}");
+        assert!(!said.contains("geheim") && !error.to_string().contains('\n'), "{said}");
     }
 }

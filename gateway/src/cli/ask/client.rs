@@ -5,10 +5,10 @@ use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
-use reqwest::{Certificate, Client, Response, Url, redirect::Policy};
+use reqwest::{Certificate, Client, RequestBuilder, Response, redirect::Policy};
 use serde_json::Value;
 
-use super::{Answer, Port};
+use super::{Answer, Place, Port};
 use crate::{cli::output::printable, config::Span};
 
 /// How much longer than a caller is patient it waits for a decision, which says where the time went.
@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 64 << 20;
 pub(in crate::cli) struct Asker {
     http: Client,
     port: Port,
-    base: Url,
+    place: Place,
     token: Option<HeaderValue>,
     patience: Span,
 }
@@ -33,10 +33,10 @@ pub(in crate::cli) struct Received {
 }
 
 impl Asker {
-    /// A client of the port at `base`, which `cas` may vouch for instead of the machine's.
+    /// A client of the port at `place`, which `cas` may vouch for instead of the machine's.
     pub(super) fn new(
         port: Port,
-        base: Url,
+        place: Place,
         token: Option<HeaderValue>,
         cas: Option<Vec<Certificate>>,
         patience: Span,
@@ -44,9 +44,12 @@ impl Asker {
         let agent = concat!("hookgate/", env!("CARGO_PKG_VERSION"));
         let mut client = Client::builder().no_proxy().redirect(Policy::none()).user_agent(agent);
         // Where nobody has to be vouched for, the machine's CAs aren't even read: a small container has none.
-        let cas = if base.scheme() == "http" { Some(Vec::new()) } else { cas };
+        let cas = if place.is_tls() { cas } else { Some(Vec::new()) };
         if let Some(cas) = cas {
             client = client.tls_certs_only(cas);
+        }
+        if let Some(socket) = place.socket() {
+            client = client.unix_socket(socket);
         }
         let http = client.build().map_err(|error| {
             format!(
@@ -54,7 +57,7 @@ impl Asker {
                 why(&error)
             )
         })?;
-        Ok(Asker { http, port, base, token, patience })
+        Ok(Asker { http, port, place, token, patience })
     }
 
     /// Sends one request, with a body that is JSON or none, to `path`, which may have a query.
@@ -84,13 +87,8 @@ impl Asker {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Received, String> {
-        let url =
-            self.base.join(path).map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
         let grace = if body.is_some() { GRACE } else { Duration::ZERO };
-        let mut request = self.http.request(method, url).timeout(self.patience.0 + grace);
-        if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token.clone());
-        }
+        let mut request = self.request(method, path)?.timeout(self.patience.0 + grace);
         if let Some(body) = body {
             let millis = self.patience.0.as_millis().to_string();
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -103,7 +101,18 @@ impl Asker {
         Ok(Received { status, decision, text: self.text(answer).await? })
     }
 
-    async fn text(&self, mut answer: Response) -> Result<String, String> {
+    /// A request with the token, and without a limit to its time.
+    pub(super) fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, String> {
+        let url = self.place.base().join(path);
+        let url = url.map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
+        let request = self.http.request(method, url);
+        Ok(match &self.token {
+            Some(token) => request.header(header::AUTHORIZATION, token.clone()),
+            None => request,
+        })
+    }
+
+    pub(super) async fn text(&self, mut answer: Response) -> Result<String, String> {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|error| self.unanswered(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER {
@@ -120,26 +129,36 @@ impl Asker {
         format!("{} answered {status}, but not as a gateway does; {}", self.base(), self.remedy())
     }
 
-    fn unanswered(&self, error: &reqwest::Error) -> String {
+    /// How long it waits.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience.0
+    }
+
+    /// What to say where no answer came in that time.
+    pub(super) fn late(&self) -> String {
+        format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy())
+    }
+
+    pub(super) fn unanswered(&self, error: &reqwest::Error) -> String {
         if error.is_timeout() {
-            return format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy());
+            return self.late();
         }
         format!("no answer from {}: {}; {}", self.base(), why(error), self.remedy())
     }
 
     /// Where it is, as it is shown.
-    pub(in crate::cli) fn base(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+    pub(in crate::cli) fn base(&self) -> String {
+        self.place.shown()
     }
 
     /// What to look at where another answered.
     pub(in crate::cli) fn remedy(&self) -> &'static str {
-        self.port.remedy(self.base.scheme() == "https")
+        self.place.remedy(self.port)
     }
 }
 
 /// The innermost reason, which says what happened; those round it say that something did.
-fn why(error: &(dyn Error + 'static)) -> String {
+pub(super) fn why(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;

@@ -60,7 +60,7 @@ pub(super) fn for_tenant(mut said: Explanation) -> Explanation {
 }
 
 /// A part of a query as forms write it: `+` is a space.
-fn decode(part: &str) -> Result<String, Error> {
+pub(super) fn decode(part: &str) -> Result<String, Error> {
     let spaced = part.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();
     text.map(std::borrow::Cow::into_owned).map_err(|_| invalid(format!("`{part}` in the query is no UTF-8")))
@@ -77,6 +77,6 @@ fn timeout(text: &str) -> Result<u64, Error> {
     millis.ok_or_else(|| invalid("`timeout_ms` in the query must be 1 to 60000".to_owned()))
 }
 
-fn invalid(detail: String) -> Error {
+pub(super) fn invalid(detail: String) -> Error {
     Error::new(Code::PayloadInvalid, detail)
 }

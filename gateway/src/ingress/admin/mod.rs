@@ -1,11 +1,12 @@
 //! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md). Read-only,
-//! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
+//! HTTP, a token for everything, but for whom the admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
-//! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
+//! A token that names a tenant sees that tenant's plan, explained too, and its calls' events, and nothing else, as if the rest did not exist:
 //! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
 //! it and names of its keys: somebody may have written a secret into it.
 
+mod events;
 mod explain;
 mod plan;
 mod plugin;
@@ -13,20 +14,21 @@ mod plugin;
 use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
-use http::{Method, Request, Response, Uri, request::Parts};
+use http::{HeaderMap, Method, Request, Response, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
-use self::plugin::Registered;
+use self::{events::Told, plugin::Registered};
 use super::{
     answer,
     arrival::Arrival,
     call::{Gateway, InForce},
+    local::LocalUser,
     overview::Overview,
 };
 use crate::{
-    auth::{Port, Refusal, is_tenant_id},
+    auth::{Operator, Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
     invoke,
@@ -44,11 +46,14 @@ pub struct Admin {
     overview: Arc<Overview>,
     /// None: the file alone says what is in force.
     operations: Option<Operations>,
+    /// Cancelled when everything is over, and with it what goes on.
+    ended: CancellationToken,
 }
 
 /// What a path stands for.
 enum Shown {
     Status,
+    Events,
     Plugins,
     Plugin(Registered),
     Plan(String),
@@ -56,28 +61,35 @@ enum Shown {
 }
 
 impl Admin {
-    /// The port that shows what `overview` looks at, its plugins one by one, and the registry.
-    pub fn new(overview: Arc<Overview>, operations: Option<Operations>) -> Self {
-        Admin { gateway: Arc::clone(&overview.gateway), overview, operations }
+    /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
+    pub fn new(overview: Arc<Overview>, operations: Option<Operations>, ended: CancellationToken) -> Self {
+        Admin { gateway: Arc::clone(&overview.gateway), overview, operations, ended }
     }
 
     /// Answers one request.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = Arrival::now();
         let (head, _) = request.into_parts();
-        answer::http_question(&arrival, self.ask(&arrival, &head).await, Detail::Full)
+        let asked = match self.ask(&arrival, &head).await {
+            Ok(Told::Following(events)) => return answer::http_events(&arrival, events),
+            Ok(Told::Kept(json)) => Ok(json),
+            Err(error) => Err(error),
+        };
+        answer::http_question(&arrival, asked, Detail::Full)
     }
 
     /// The token comes first: without one, nobody learns which paths there are.
-    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Bytes, Error> {
+    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Told, Error> {
         let turned_away = |refusal: Refusal| {
             self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
             Error::from(refusal)
         };
         let in_force = self.gateway.in_force();
-        let verified = in_force.auth.authenticate_at(Port::Admin, &head.headers).await;
-        let verified = verified.map_err(turned_away)?;
-        let reader = verified.reader().map_err(turned_away)?;
+        let local = head.extensions.get::<LocalUser>().copied();
+        let operator = operator(&in_force, local, &head.headers).await.map_err(turned_away)?;
+        let reader = operator.reader().map_err(turned_away)?;
+        let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
+        tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
         let reader = reader.map(|tenant| &**tenant);
         let shown = find(&in_force, head.uri.path(), reader).ok_or_else(nothing)?;
         if head.method != Method::GET {
@@ -85,6 +97,7 @@ impl Admin {
         }
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
+            Shown::Events => events::answer(&self.gateway, head, &operator, reader, &self.ended),
             Shown::Plugins => {
                 let plugins = Registered::all(&in_force);
                 let plugins: Vec<_> = plugins.iter().map(|plugin| self.plugin(plugin)).collect();
@@ -117,6 +130,18 @@ impl Admin {
     }
 }
 
+/// Who asks: whom the admin socket let in, else whoever the token says.
+async fn operator(
+    in_force: &InForce,
+    local: Option<LocalUser>,
+    headers: &HeaderMap,
+) -> Result<Operator, Refusal> {
+    match local {
+        Some(user) => Ok(Operator::Local { uid: user.uid }),
+        None => in_force.auth.authenticate_at(Port::Admin, headers).await.map(Operator::Token),
+    }
+}
+
 /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
 fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
     let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
@@ -127,6 +152,7 @@ fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
         (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
         (["tenants", id, "explain"], None) if is_tenant_id(id) => Some(Shown::Explain((*id).to_owned())),
         (["tenants", id, "explain"], Some(own)) if *id == own => Some(Shown::Explain((*id).to_owned())),
+        (["events"], _) => Some(Shown::Events),
         (_, Some(_)) => None,
         (["status"], None) => Some(Shown::Status),
         (["plugins"], None) => Some(Shown::Plugins),
@@ -145,7 +171,7 @@ struct Plugins {
 
 /// The same for what isn't there and for what is not the reader's to see.
 fn nothing() -> Error {
-    Error::new(Code::NotFound, "There is nothing here that the token may see")
+    Error::new(Code::NotFound, "There is nothing here that you may see")
 }
 
 /// `?point=NAME`; none: all of them.
@@ -158,6 +184,6 @@ fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     })
 }
 
-fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into()
+fn json(value: &impl Serialize) -> Told {
+    Told::Kept(serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into())
 }

@@ -25,12 +25,13 @@ impl Registered {
     /// The plugins in force, in the order of the configuration.
     pub(super) fn all(in_force: &InForce) -> Vec<Self> {
         let (config, clients) = (&in_force.config, &in_force.invoker.routes().clients);
+        let required = config.required();
         let of_plugin = |(plugin, client): (&Arc<crate::config::Plugin>, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
             Registered {
                 client: Arc::clone(client),
-                required: config.requires(plugin),
+                required: required.contains(&*plugin.name),
                 places: plugin.limits.in_flight,
                 bindings: bindings.map(|binding| binding.effective_name().into_owned()).collect(),
             }

@@ -152,7 +152,7 @@ fn said_of(
     StepExplained {
         binding: step.binding.to_string(),
         plugin: step.plugin_name.to_string(),
-        version: written.version.clone(),
+        version: written.version.as_deref().map(str::to_owned),
         priority: written.priority,
         mode: step.mode,
         on_error: step.on_error,

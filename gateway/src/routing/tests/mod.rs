@@ -10,6 +10,7 @@ use crate::{
     point::Point,
 };
 
+mod change;
 mod conditions;
 mod facts;
 mod order;

@@ -1,0 +1,192 @@
+//! Calls while tables are published beside calls while none is: in this process, through the gateway's whole way of a call
+//! but for sockets. The two take turns, so that what else the machine does concerns both.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+use hookgate::{
+    auth::Authenticator,
+    config::Config,
+    ingress::{
+        answer::BlockStatuses,
+        call::{Gateway, InForce, Limits},
+        http::router,
+    },
+    invoke::{Invoker, ReplyLimits, Routes},
+    routing::RouteTable,
+    telemetry::Telemetry,
+};
+use http::Request;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::{Failed, scale::Registry, scenario};
+
+/// Time between two tables: 20 a second.
+const EVERY: Duration = Duration::from_millis(50);
+/// How long one side of the comparison goes on before the other has its turn.
+const TURN: Duration = Duration::from_secs(1);
+const BODY: &str =
+    r#"{"payload":{"tool_name":"fs.read","args":{"path":"/srv/reports/2026/november/sales.csv"}}}"#;
+
+/// Latencies in microseconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Ratio {
+    tables: usize,
+    calls: u64,
+    p50_us: u64,
+    p99_us: u64,
+    max_us: u64,
+    alone_calls: u64,
+    alone_p50_us: u64,
+    alone_p99_us: u64,
+    alone_max_us: u64,
+    p99_ratio: f64,
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ratio { tables, calls, p50_us, p99_us, max_us, p99_ratio, .. } = self;
+        let Ratio { alone_calls, alone_p50_us, alone_p99_us, alone_max_us, .. } = self;
+        write!(f, "{tables} tables published, p50/p99/max {p50_us}/{p99_us}/{max_us} us of {calls} calls; ")?;
+        write!(
+            f,
+            "none, {alone_p50_us}/{alone_p99_us}/{alone_max_us} us of {alone_calls}; p99 ratio {p99_ratio:.2}"
+        )
+    }
+}
+
+/// Measures for so long.
+pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Ratio, Failed> {
+    let telemetry = Telemetry::start(&registry.config)?;
+    let auth = Authenticator::new(&registry.config.auth).map_err(|wrong| format!("{wrong:?}"))?;
+    let parts = Parts { auth: Arc::new(auth), telemetry: telemetry.clone() };
+    let in_force = parts.in_force(&registry.config, registry.table.clone());
+    let gateway = Arc::new(Gateway::new(in_force, telemetry, CancellationToken::new()));
+    let token = scenario::token()?;
+    let (mut alone, mut beside) = (histogram()?, histogram()?);
+    let (mut tables, mut number) = (0, 0);
+    let (begun, turn) = (Instant::now(), TURN.min(time / 2));
+    calls(&gateway, &token, Instant::now() + turn).await?;
+    while begun.elapsed() < time {
+        alone.add(calls(&gateway, &token, Instant::now() + turn).await?)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let publishing = {
+            let (gateway, parts, stop) = (Arc::clone(&gateway), parts.clone(), Arc::clone(&stop));
+            tokio::task::spawn_blocking(move || {
+                let first = number;
+                let published = publish(&gateway, &parts, &mut registry, &mut number, &stop);
+                published.map(|()| (registry, number, number - first))
+            })
+        };
+        let called = calls(&gateway, &token, Instant::now() + turn).await;
+        stop.store(true, Ordering::Relaxed);
+        let (changed, next, published) = publishing.await??;
+        (registry, number) = (changed, next);
+        tables += published;
+        beside.add(called?)?;
+    }
+    let at = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile);
+    let (p99_us, alone_p99_us) = (at(&beside, 0.99), at(&alone, 0.99));
+    Ok(Ratio {
+        tables,
+        calls: beside.len(),
+        p50_us: at(&beside, 0.5),
+        p99_us,
+        max_us: beside.max(),
+        alone_calls: alone.len(),
+        alone_p50_us: at(&alone, 0.5),
+        alone_p99_us,
+        alone_max_us: alone.max(),
+        p99_ratio: p99_us as f64 / alone_p99_us.max(1) as f64,
+    })
+}
+
+/// A table every 50 ms until `stop`; what was in force before is let go of here once no call has it, as the gateway does.
+fn publish(
+    gateway: &Gateway,
+    parts: &Parts,
+    registry: &mut Registry,
+    number: &mut usize,
+    stop: &AtomicBool,
+) -> Result<(), Failed> {
+    let mut past = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        drop(registry.next(*number)?);
+        *number += 1;
+        past.push(gateway.publish(parts.in_force(&registry.config, registry.table.clone())));
+        past.retain(|old| Arc::strong_count(old) > 1);
+        std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+    }
+    Ok(())
+}
+
+/// What every table is published with.
+#[derive(Clone)]
+struct Parts {
+    auth: Arc<Authenticator>,
+    telemetry: Telemetry,
+}
+
+impl Parts {
+    fn in_force(&self, config: &Arc<Config>, table: RouteTable) -> InForce {
+        let limits = &config.limits;
+        let routes = Routes {
+            table,
+            // The chain of the tenant that calls is empty.
+            clients: Vec::new(),
+            replies: ReplyLimits::of(limits),
+            observed: Arc::new(self.telemetry.clone()),
+            abort: CancellationToken::new(),
+        };
+        InForce {
+            config: Arc::clone(config),
+            auth: Arc::clone(&self.auth),
+            invoker: Invoker::new(routes, limits.budget.0),
+            limits: Limits {
+                request: limits.request.in_memory(),
+                in_flight: limits.in_flight,
+                bytes_in_flight: limits.bytes_in_flight.in_memory(),
+                detail: config.answer.detail,
+            },
+            statuses: Arc::new(BlockStatuses::default()),
+            is_absent: false,
+        }
+    }
+}
+
+/// One call after another.
+async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Histogram<u64>, Failed> {
+    let (router, mut micros) = (router(Arc::clone(gateway)), histogram()?);
+    let bearer = format!("Bearer {token}");
+    let calling = tokio::spawn(async move {
+        while Instant::now() < until {
+            let request = Request::post("/v1/before-tool-call")
+                .header("authorization", &bearer)
+                .header("content-type", "application/json")
+                .body(BODY.to_owned())?;
+            let begun = Instant::now();
+            let answer = router.clone().oneshot(request).await?;
+            if !answer.status().is_success() {
+                return Err(Failed::from(format!("answered {}", answer.status())));
+            }
+            drop(answer);
+            micros.saturating_record(u64::try_from(begun.elapsed().as_micros())?);
+        }
+        Ok(micros)
+    });
+    calling.await?
+}
+
+fn histogram() -> Result<Histogram<u64>, Failed> {
+    Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
+}
