@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     auth::Auth,
     plugin::{Binding, Plugin},
+    reach::{Egress, Secrets},
     reference,
     units::{Rate, Size, Span},
 };
@@ -74,6 +75,12 @@ pub struct Config {
     pub log: Log,
     /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
     pub store: Option<Store>,
+    /// Where plugins that are written through the admin API may be; nothing listed: nowhere.
+    #[serde(default)]
+    pub egress: Egress,
+    /// What plugins that are written through the admin API may be given.
+    #[serde(default)]
+    pub secrets: Secrets,
 }
 
 /// The database that several gateways share, and what this one does with it.

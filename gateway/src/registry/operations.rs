@@ -232,6 +232,8 @@ fn find(before: &Foreseen, after: &Foreseen, changes: &[Change]) -> Result<Findi
         after.refused.iter().filter(|wrong| !before.refused.contains(wrong)).cloned().collect();
     let mut unvalidated = Vec::new();
     for change in changes.iter().filter(|change| change.kind == Kind::Plugin && change.after.is_some()) {
+        let beyond = beyond(&change.name, before);
+        wrong.extend(self::beyond(&change.name, after).into_iter().filter(|wrong| !beyond.contains(wrong)));
         match validate(&change.name, after) {
             Ok(true) => {}
             Ok(false) => unvalidated.push(change.name.to_string()),
@@ -243,6 +245,22 @@ fn find(before: &Foreseen, after: &Foreseen, changes: &[Change]) -> Result<Findi
     }
     let effects = effect::effects(&before.ground(), &after.ground());
     Ok(Finding { effects, unvalidated })
+}
+
+/// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
+fn beyond(name: &str, at: &Foreseen) -> Vec<Invalid> {
+    let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
+    let reach = at.config.reach();
+    let flaws = plugin.into_iter().flat_map(|plugin| {
+        let flaws = reach.flaws(plugin);
+        if flaws.is_empty() { reach.strays(plugin) } else { flaws }
+    });
+    let one = |flaw: config::Problem| Invalid {
+        object: Some((Kind::Plugin, name.to_owned())),
+        message: flaw.sentence(),
+        pointer: flaw.pointer,
+    };
+    flaws.map(one).collect()
 }
 
 /// Whether a plugin's config could be checked against its schema.
@@ -304,3 +322,7 @@ pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     };
     problems.iter().map(one).collect()
 }
+
+#[cfg(test)]
+#[path = "operations_tests.rs"]
+mod tests;
