@@ -1,7 +1,7 @@
 //! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire. Every answer over HTTP is held to
 //! docs/openapi.json.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use hookgate_proto::{
     gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::ExtensionPoint,
@@ -108,6 +108,13 @@ impl HttpAgent {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(tls);
         let client = client.build().expect("an HTTP client needs nothing from the machine");
         HttpAgent { client, base: format!("https://{address}"), port: Some(Port::Data), token: None }
+    }
+
+    /// An agent of an admin socket, without a token.
+    pub fn over_socket(path: &Path) -> Self {
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).unix_socket(path).build();
+        let client = client.expect("an HTTP client needs nothing from the machine");
+        HttpAgent { client, base: "http://localhost".into(), port: Some(Port::Admin), token: None }
     }
 
     /// The same agent, of another port.

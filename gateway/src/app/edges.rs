@@ -91,7 +91,7 @@ impl Edge for OpsEdge {
     }
 }
 
-/// The admin port: status.
+/// The admin port and the admin socket: status.
 #[derive(Clone)]
 pub(super) struct AdminEdge(pub(super) Arc<Admin>);
 

@@ -1,16 +1,26 @@
 //! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
 //! knows every part.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
-use tokio::{net::TcpListener, signal::unix::Signal};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    signal::unix::Signal,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     config::{Config, Loaded, Problems, is_setting},
-    ingress::{admin::Admin, call::Gateway, ops::Readiness, overview::Overview, server},
+    ingress::{
+        admin::Admin,
+        call::Gateway,
+        local::{self, SocketFile},
+        ops::Readiness,
+        overview::Overview,
+        server,
+    },
     registry::operations::Operations,
     telemetry::Telemetry,
     tls,
@@ -65,6 +75,14 @@ pub enum RunError {
         key: &'static str,
         /// What the system says.
         source: io::Error,
+    },
+    /// The admin socket can't be had.
+    #[error("can't listen on unix://{} (`server.admin_socket`): {why}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What is in its way, and what to do.
+        why: String,
     },
     /// A plugin that must be there isn't.
     #[error(transparent)]
@@ -171,6 +189,7 @@ impl App {
             Some(address) => Some(listen(address, "server.admin_addr").await?),
             None => None,
         };
+        let local = self.listen_locally().await?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = Lifecycle::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway), lifecycle.draining.clone());
@@ -187,18 +206,25 @@ impl App {
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
+        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations())));
+        let admin_socket = local.map(|(listener, file)| {
+            let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
+            tokio::spawn(server::serve_local(listener, edge, drain, TaskTracker::new()));
+            file
+        });
         match admin {
-            Some(listener) => self.serve_admin(listener, overview, lifecycle.to_the_end()),
+            Some(listener) => self.serve_admin(listener, edge, lifecycle.to_the_end()),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
-        let admin_addr = admin_addr.map(tracing::field::display);
-        tracing::info!(%data_addr, %ops_addr, admin_addr, "listening");
+        let (admin_addr, socket) = (admin_addr.map(tracing::field::display), admin_socket.as_ref());
+        let socket = socket.map(|file| tracing::field::display(file.path().display()));
+        tracing::info!(%data_addr, %ops_addr, admin_addr, admin_socket = socket, "listening");
 
         self.first.clients().for_each(|client| client.log_registered());
         self.first.start(&[], &lifecycle.ended);
         let (certificates, ended) = (self.workshop.certificates.clone(), lifecycle.ended.clone());
         tokio::spawn(async move { certificates.follow(ended).await });
-        Ok(Bound { app: self, data_addr, ops_addr, lifecycle, readiness, health })
+        Ok(Bound { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
     }
 
     /// What operators do with the registry, where there is one.
@@ -214,8 +240,14 @@ impl App {
         Some(Operations::new(registry, Arc::new(foresight)))
     }
 
-    fn serve_admin(&self, listener: TcpListener, overview: Arc<Overview>, drain: server::Drain) {
-        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations())));
+    /// Listens on the admin socket, if there is to be one.
+    async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
+        let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
+        let listening = local::listen(path).await;
+        listening.map(Some).map_err(|why| RunError::Socket { path: path.clone(), why })
+    }
+
+    fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, drain: server::Drain) {
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
     }
 }
@@ -225,6 +257,7 @@ pub struct Bound {
     app: App,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
+    admin_socket: Option<SocketFile>,
     lifecycle: Lifecycle,
     readiness: Arc<Readiness>,
     health: HealthReporter,
@@ -237,7 +270,7 @@ impl Bound {
     /// When a required plugin is missing.
     pub async fn start(self) -> Result<Running, RunError> {
         start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
-        let Bound { app, data_addr, ops_addr, lifecycle, readiness, health } = self;
+        let Bound { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
         let App { workshop, first, seen, gateway, origin, .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
@@ -248,7 +281,17 @@ impl Bound {
         tracing::info!("started");
         let ended = lifecycle.ended.clone();
         let reload = Reload::new(Arc::clone(&workshop), Arc::clone(&gateway), publisher, origin, ended);
-        Ok(Running { workshop, gateway, started, data_addr, ops_addr, lifecycle, health, reload })
+        Ok(Running {
+            workshop,
+            gateway,
+            started,
+            data_addr,
+            ops_addr,
+            admin_socket,
+            lifecycle,
+            health,
+            reload,
+        })
     }
 }
 
@@ -260,6 +303,7 @@ pub struct Running {
     started: Arc<Config>,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
+    admin_socket: Option<SocketFile>,
     lifecycle: Lifecycle,
     health: HealthReporter,
     reload: Reload,
@@ -287,7 +331,7 @@ impl Running {
 
     /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let Running { workshop, gateway, started, lifecycle, health, mut reload, .. } = self;
+        let Running { workshop, gateway, started, admin_socket, lifecycle, health, mut reload, .. } = self;
         tokio::select! {
             () = reload.run(workshop.shared.changes()) => {}
             () = stop() => {}
@@ -300,6 +344,7 @@ impl Running {
         }
         lifecycle.ended.cancel();
         reload.close().await;
+        drop(admin_socket);
     }
 }
 

@@ -13,6 +13,7 @@ mod json;
 mod jwks;
 mod key;
 mod mint;
+mod operator;
 mod public_key;
 mod refusal;
 mod token;
@@ -35,6 +36,7 @@ pub use self::{
     claims::{Port, is_tenant_id},
     inspect::{Inspected, KeyFound},
     mint::{Minted, Order, mint},
+    operator::Operator,
     refusal::{Reason, Refusal},
     verified::{Scopes, Verified, scope_name, scope_named},
 };

@@ -20,6 +20,7 @@ mod paint;
 mod payload;
 mod plugin;
 mod probe;
+mod profile;
 mod proto;
 mod secret;
 mod serve;
@@ -130,6 +131,14 @@ enum Command {
         #[command(flatten)]
         gateway: ask::Gateway,
     },
+    /// Keeps gateways that are asked often by name: where they are, and where their tokens are.
+    ///
+    /// In `hookgate/config.yaml` of XDG_CONFIG_HOME, else of ~/.config.
+    #[command(
+        subcommand,
+        after_help = "Example: hookgate profile set local --admin unix:///run/hookgate/admin.sock"
+    )]
+    Profile(profile::Command),
     /// Calls a gateway at one extension point, as an agent does, and shows the decision.
     ///
     /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
@@ -184,6 +193,7 @@ impl Cli {
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
+            Command::Profile(command) => profile::run(command),
             Command::Call(call) => call::run(&call).await,
             Command::Probe { addr, live } => probe::run(&addr, live).await,
             Command::Proto(command) => proto::run(&command),

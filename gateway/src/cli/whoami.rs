@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(super) async fn run(gateway: &Gateway, timeout: Span, output: Output) -> Exit {
-    let asker = match gateway.asker(timeout) {
+    let asker = match gateway.asker(timeout).await {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),
     };

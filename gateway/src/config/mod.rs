@@ -32,7 +32,7 @@ mod unreadable;
 mod validate;
 
 pub use auth::*;
-pub(crate) use check::{endpoint_flaw, is_name};
+pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;

@@ -123,6 +123,9 @@ pub struct Server {
     /// Operators with a token: status. Opens only where an issuer has an `admin_audience`.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     pub admin_addr: SocketAddr,
+    /// Operators of this machine, without a token: a Unix socket that only the gateway's user and root may open (mode
+    /// 0600), with everything that the admin port has; absent: none.
+    pub admin_socket: Option<PathBuf>,
     /// TLS on the data and the admin port; absent: plaintext.
     pub tls: Option<ServerTls>,
 }
@@ -145,6 +148,7 @@ impl Default for Server {
             data_addr: SocketAddr::from(([127, 0, 0, 1], 8080)),
             ops_addr: SocketAddr::from(([127, 0, 0, 1], 9090)),
             admin_addr: SocketAddr::from(([127, 0, 0, 1], 9091)),
+            admin_socket: None,
             tls: None,
         }
     }

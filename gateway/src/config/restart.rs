@@ -12,6 +12,7 @@ const AT_RESTART: &[(&str, Agree)] = &[
     ("server.ops_addr", |a, b| a.server.ops_addr == b.server.ops_addr),
     // Opened and closed by whether an issuer grants tokens for it.
     ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
+    ("server.admin_socket", |a, b| a.server.admin_socket == b.server.admin_socket),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
     ("drain", |a, b| a.drain == b.drain),
     ("store", |a, b| a.store == b.store),

@@ -32,7 +32,6 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 #[test]
 fn keys_of_later_versions_are_unknown() {
     for (text, key) in [
-        ("server: { admin_socket: /run/x }", "admin_socket"),
         ("store: { url: \"sqlite:x.db\" }", "store"),
         ("egress: {}", "egress"),
         ("secrets: { dir: /run/secrets }", "secrets"),

@@ -15,6 +15,7 @@ pub mod call;
 pub mod grpc;
 pub mod http;
 mod linger;
+pub mod local;
 pub mod ops;
 pub mod overview;
 mod page;

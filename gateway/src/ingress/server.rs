@@ -12,14 +12,19 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     time::timeout,
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
-use super::{linger::Lingering, rewound::Rewound, sending::Unsent};
+use super::{
+    linger::Lingering,
+    local::{Introducing, LocalUser},
+    rewound::Rewound,
+    sending::Unsent,
+};
 use crate::tls;
 
 /// How long a client may take; then it is hung up on.
@@ -75,6 +80,40 @@ pub async fn serve(
     drain: Drain,
     connections: TaskTracker,
 ) {
+    let begin = |stream| connection(stream, tls.clone(), edge.clone(), drain.clone(), PATIENCE);
+    accept(|| async { Ok(listener.accept().await?.0) }, begin, &drain, connections).await;
+}
+
+/// The same on a socket of this machine, without TLS: each request carries the [`LocalUser`] who sent it.
+pub async fn serve_local(
+    listener: UnixListener,
+    edge: impl Edge + Sync,
+    drain: Drain,
+    connections: TaskTracker,
+) {
+    let accepted = || async {
+        let (stream, _) = listener.accept().await?;
+        let user = LocalUser { uid: stream.peer_cred()?.uid() };
+        Ok((stream, user))
+    };
+    let begin = |(stream, user)| {
+        let edge = Introducing { edge: edge.clone(), user };
+        let drain = drain.clone();
+        async move { converse(begin_local(stream), edge, drain, PATIENCE).await }
+    };
+    accept(accepted, begin, &drain, connections).await;
+}
+
+/// Has every connection that is accepted begun as a task of `connections`, until `drain`.
+async fn accept<S, A, C>(
+    accepted: impl Fn() -> A,
+    begin: impl Fn(S) -> C,
+    drain: &Drain,
+    connections: TaskTracker,
+) where
+    A: Future<Output = io::Result<S>>,
+    C: Future<Output = ()> + Send + 'static,
+{
     let last = async {
         drain.goaway.cancelled().await;
         // Those that the system has accepted already would be reset with the listener.
@@ -84,11 +123,11 @@ pub async fn serve(
     loop {
         let accepted = tokio::select! {
             () = &mut last => return,
-            accepted = listener.accept() => accepted,
+            accepted = accepted() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, tls.clone(), edge.clone(), drain.clone(), PATIENCE));
+            Ok(stream) => {
+                connections.spawn(begin(stream));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -110,9 +149,21 @@ async fn connection(
         tracing::debug!(%error, "the connection is already gone");
         return;
     }
+    converse(begin(stream, tls), edge, drain, patience).await;
+}
+
+/// Serves the connection that `begin` makes of what was accepted.
+async fn converse<S>(
+    begin: impl Future<Output = io::Result<Rewound<S>>>,
+    edge: impl Edge,
+    drain: Drain,
+    patience: Patience,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let begun = tokio::select! {
         biased;
-        begun = timeout(patience.headers, begin(stream, tls)) => begun,
+        begun = timeout(patience.headers, begin) => begun,
         () = drain.last_start() => return,
     };
     let stream = match begun {
@@ -177,6 +228,11 @@ async fn begin(stream: TcpStream, tls: Option<tls::Server>) -> io::Result<Rewoun
         None => Either::Left(stream),
         Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
     };
+    let start = start(&mut stream).await?;
+    Ok(Rewound::new(start.freeze(), stream))
+}
+
+async fn begin_local(mut stream: UnixStream) -> io::Result<Rewound<UnixStream>> {
     let start = start(&mut stream).await?;
     Ok(Rewound::new(start.freeze(), stream))
 }

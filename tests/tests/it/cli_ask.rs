@@ -51,6 +51,8 @@ async fn the_same_mistake_reads_the_same_whichever_command_asks() {
 /// Without what differs on purpose: the port that is asked, and what `call` puts before it.
 fn unported(said: &str) -> String {
     let said = said.replace("no decision: ", "").replace("9091", "8080").replace("admin_addr", "data_addr");
+    let said =
+        said.replace(" or unix:///run/hookgate/admin.sock", "").replace("HOOKGATE_ADMIN_TOKEN or ", "");
     said.replace(" open where an issuer has an `admin_audience`,", "")
 }
 

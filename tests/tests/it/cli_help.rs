@@ -208,6 +208,20 @@ const MISTAKES: &[&[&str]] = &[
     &["whoami", "--token-file", "token.txt", "--timeout", "2m"],
     &["whoami", "--token-file", "token.txt", "--addr", "localhost:8080"],
     &["whoami", "--token-file", "token.txt", "--addr", "http://127.0.0.1:1"],
+    &["whoami", "--profile", "missing"],
+    &["explain", "--addr", "unix://admin.sock", "--tenant", "acme", "--point", "before_response"],
+    &["explain", "--addr", "unix:///nowhere/admin.sock", "--tenant", "acme", "--point", "before_response"],
+    &["profile"],
+    &["profile", "list"],
+    &["profile", "show"],
+    &["profile", "show", "prod"],
+    &["profile", "use", "prod"],
+    &["profile", "remove", "prod"],
+    &["profile", "set", "prod"],
+    &["profile", "set", "a b", "--data", "http://127.0.0.1:8080"],
+    &["profile", "set", "prod", "--data", "unix:///run/hookgate/admin.sock"],
+    &["profile", "set", "prod", "--admin", "127.0.0.1:9091"],
+    &["profile", "set", "prod", "--token-env", "A", "--token-file", "b"],
     &["call"],
     &["call", "before_tool_cal"],
     &["call", "before_tool_call", "--tool", "t"],
@@ -312,6 +326,7 @@ async fn every_message_is_that_of_the_golden_file() {
         assert!(matches!(code, 0 | 1 | 2 | 4), "{args:?}: {code}");
         let _ = writeln!(fresh, "$ hookgate {}\n[{code}]", args.join(" "));
         for (stream, text) in [("out", &ran.stdout), ("err", &ran.stderr)] {
+            let text = text.replace(&folder.0.path().display().to_string(), "FOLDER");
             for line in text.lines() {
                 let _ = writeln!(fresh, "{stream}: {line}");
             }

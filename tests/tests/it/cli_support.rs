@@ -138,7 +138,9 @@ async fn next(stream: &mut (impl AsyncBufReadExt + Unpin), all: &mut String) -> 
 
 async fn run_in(folder: &Path, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {
     let mut command = Command::new(binary());
-    command.args(args).current_dir(folder).envs(env.iter().copied()).env_remove("COLUMNS").kill_on_drop(true);
+    command.args(args).current_dir(folder).env_remove("COLUMNS").kill_on_drop(true);
+    // Who runs the tests may have profiles.
+    command.env("XDG_CONFIG_HOME", folder).env_remove("HOOKGATE_PROFILE").envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

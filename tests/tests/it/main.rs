@@ -3,6 +3,7 @@
 
 mod admin_auth;
 mod admin_plan;
+mod admin_socket;
 mod admin_status;
 mod admin_tally;
 mod auth_jwks;
@@ -24,6 +25,7 @@ mod cli_help;
 mod cli_init;
 mod cli_plugin_test;
 mod cli_probe;
+mod cli_profile;
 mod cli_proto;
 mod cli_session;
 mod cli_support;

@@ -5,10 +5,10 @@ use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
-use reqwest::{Certificate, Client, Response, Url, redirect::Policy};
+use reqwest::{Certificate, Client, Response, redirect::Policy};
 use serde_json::Value;
 
-use super::{Answer, Port};
+use super::{Answer, Place, Port};
 use crate::{cli::output::printable, config::Span};
 
 /// How much longer than a caller is patient it waits for a decision, which says where the time went.
@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 64 << 20;
 pub(in crate::cli) struct Asker {
     http: Client,
     port: Port,
-    base: Url,
+    place: Place,
     token: Option<HeaderValue>,
     patience: Span,
 }
@@ -33,10 +33,10 @@ pub(in crate::cli) struct Received {
 }
 
 impl Asker {
-    /// A client of the port at `base`, which `cas` may vouch for instead of the machine's.
+    /// A client of the port at `place`, which `cas` may vouch for instead of the machine's.
     pub(super) fn new(
         port: Port,
-        base: Url,
+        place: Place,
         token: Option<HeaderValue>,
         cas: Option<Vec<Certificate>>,
         patience: Span,
@@ -44,9 +44,12 @@ impl Asker {
         let agent = concat!("hookgate/", env!("CARGO_PKG_VERSION"));
         let mut client = Client::builder().no_proxy().redirect(Policy::none()).user_agent(agent);
         // Where nobody has to be vouched for, the machine's CAs aren't even read: a small container has none.
-        let cas = if base.scheme() == "http" { Some(Vec::new()) } else { cas };
+        let cas = if place.is_tls() { cas } else { Some(Vec::new()) };
         if let Some(cas) = cas {
             client = client.tls_certs_only(cas);
+        }
+        if let Some(socket) = place.socket() {
+            client = client.unix_socket(socket);
         }
         let http = client.build().map_err(|error| {
             format!(
@@ -54,7 +57,7 @@ impl Asker {
                 why(&error)
             )
         })?;
-        Ok(Asker { http, port, base, token, patience })
+        Ok(Asker { http, port, place, token, patience })
     }
 
     /// Sends one request, with a body that is JSON or none, to `path`, which may have a query.
@@ -84,8 +87,11 @@ impl Asker {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Received, String> {
-        let url =
-            self.base.join(path).map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
+        let url = self
+            .place
+            .base()
+            .join(path)
+            .map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
         let grace = if body.is_some() { GRACE } else { Duration::ZERO };
         let mut request = self.http.request(method, url).timeout(self.patience.0 + grace);
         if let Some(token) = &self.token {
@@ -128,13 +134,13 @@ impl Asker {
     }
 
     /// Where it is, as it is shown.
-    pub(in crate::cli) fn base(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+    pub(in crate::cli) fn base(&self) -> String {
+        self.place.shown()
     }
 
     /// What to look at where another answered.
     pub(in crate::cli) fn remedy(&self) -> &'static str {
-        self.port.remedy(self.base.scheme() == "https")
+        self.place.remedy(self.port)
     }
 }
 

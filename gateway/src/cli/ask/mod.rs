@@ -1,9 +1,11 @@
 //! Asking a gateway's ports: where it is, with whose token, within which bounds. Every command that asks does it here, so
 //! that the same mistake reads the same everywhere. The token is never shown and never an argument, which every user of
 //! the machine could see.
+//!
+//! An argument stands over the environment, and that over the profile; what is said of the admin port alone stands over
+//! what is said of both (docs/decisions/0028-admin-socket-and-profiles.md).
 
 use std::{
-    ffi::OsString,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -11,22 +13,30 @@ use std::{
 
 use clap::Args;
 use http::HeaderValue;
-use reqwest::{Certificate, Url};
+use reqwest::Certificate;
 
-use super::{output::printable, token};
+use super::{
+    output::printable,
+    profile::{self, Chosen},
+    token,
+};
 use crate::{bounded, config::Span};
 
 mod answer;
 mod client;
+mod place;
 
 pub(super) use answer::Answer;
 pub(super) use client::Asker;
+use place::DEFAULT_ADDR;
+pub(super) use place::{Place, Port};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
+const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";
 const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
-const DEFAULT_ADDR: &str = "http://127.0.0.1:8080";
+const ADMIN_TOKEN_VARIABLE: &str = "HOOKGATE_ADMIN_TOKEN";
 /// Longest token's file, in bytes: the gateway takes tokens of 8 KiB.
-const MAX_TOKEN: u64 = 64 << 10;
+pub(super) const MAX_TOKEN: u64 = 64 << 10;
 /// Longest file of CAs, in bytes: those of a whole machine have about 250 KiB.
 const MAX_CA: u64 = 4 << 20;
 
@@ -37,51 +47,24 @@ pub(super) fn patience(text: &str) -> Result<Span, String> {
     if range.contains(&span.0) { Ok(span) } else { Err("a caller waits from 1ms to 60s".into()) }
 }
 
-/// What may be asked.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Port {
-    Data,
-    Admin,
-    Ops,
-}
-
-impl Port {
-    /// How its address is written.
-    const fn example(self) -> &'static str {
-        match self {
-            Port::Data => DEFAULT_ADDR,
-            Port::Admin => "http://127.0.0.1:9091",
-            Port::Ops => "127.0.0.1:9090",
-        }
-    }
-
-    /// What to look at where `--addr` was no such port, or only perhaps.
-    const fn remedy(self, https: bool) -> &'static str {
-        match (self, https) {
-            (Port::Data, false) => {
-                "--addr is the gateway's `server.data_addr`, at `https://` where it has `server.tls`"
-            }
-            (Port::Data, true) => {
-                "--addr is the gateway's `server.data_addr`, and --ca the CA of its certificate"
-            }
-            (Port::Admin, false) => {
-                "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, at \
-                 `https://` where it has `server.tls`"
-            }
-            (Port::Admin, true) => {
-                "--addr is the gateway's `server.admin_addr`, open where an issuer has an `admin_audience`, and --ca \
-                 the CA of its certificate"
-            }
-            (Port::Ops, _) => "--addr is the gateway's `server.ops_addr`",
-        }
-    }
-}
-
-/// A gateway, and who asks it.
+/// A gateway's data port, and who asks it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct Gateway {
-    /// Its `server.data_addr` as a URL; absent: the variable `HOOKGATE_ADDR`, else `http://127.0.0.1:8080`.
+    /// Its `server.data_addr` as a URL; absent: the variable `HOOKGATE_ADDR`, else the profile's `data`, else
+    /// `http://127.0.0.1:8080`.
+    #[arg(long, value_name = "URL")]
+    addr: Option<String>,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// A gateway's admin port or socket, and who asks it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Gateway")]
+pub(super) struct AdminGateway {
+    /// Its `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token; absent: the
+    /// variable `HOOKGATE_ADMIN_ADDR`, else the profile's `admin`.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
@@ -91,11 +74,16 @@ pub(super) struct Gateway {
 /// What vouches for the one and for the other.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
-pub(super) struct Credentials {
-    /// CAs in PEM that may vouch for it at `https://`; absent: the machine's.
+struct Credentials {
+    /// The profile that says what is said nowhere else (`hookgate profile`); absent: the variable `HOOKGATE_PROFILE`,
+    /// else the current one.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// CAs in PEM that may vouch for it at `https://`; absent: the profile's, else the machine's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Holds the token; absent: the variable `HOOKGATE_TOKEN`. An argument would be seen by all users of the machine.
+    /// Holds the token; absent: a variable, `HOOKGATE_TOKEN` or for the admin port alone `HOOKGATE_ADMIN_TOKEN`, else the
+    /// profile's. An argument would be seen by all users of the machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -105,60 +93,135 @@ impl Gateway {
     /// decision.
     ///
     /// # Errors
-    /// What was typed wrongly, in one sentence.
-    pub(super) fn asker(&self, patience: Span) -> Result<Asker, String> {
-        let variable = || std::env::var_os(ADDR_VARIABLE).filter(|text| !text.is_empty());
-        let (name, text) = match (&self.addr, variable()) {
-            (Some(text), _) => ("--addr", text.clone()),
-            (None, Some(text)) => (ADDR_VARIABLE, text.to_string_lossy().into_owned()),
-            (None, None) => ("--addr", DEFAULT_ADDR.to_owned()),
-        };
-        self.credentials.client(Port::Data, base(Port::Data, name, &text)?, patience)
+    /// What was typed or written wrongly, in one sentence.
+    pub(super) async fn asker(&self, patience: Span) -> Result<Asker, String> {
+        let chosen = profile::chosen(self.credentials.profile.as_deref())?;
+        let written = chosen.as_ref().and_then(|chosen| chosen.address("data", chosen.profile.data.as_ref()));
+        let (name, text) = addressed(self.addr.as_ref(), ADDR_VARIABLE, written)
+            .unwrap_or_else(|| ("--addr".into(), DEFAULT_ADDR.into()));
+        let place = Place::of(Port::Data, &name, &text)?;
+        self.credentials.client(Port::Data, place, chosen.as_ref(), patience).await
     }
 }
 
-impl Credentials {
-    /// A client of the port at `--addr`, which is `address`, that waits `patience` for each answer.
+impl AdminGateway {
+    /// A client of the admin port or socket that waits `patience` for each answer. `otherwise` is what does without one.
     ///
     /// # Errors
-    /// What was typed wrongly, in one sentence.
-    pub(super) fn asker(&self, port: Port, address: &str, patience: Span) -> Result<Asker, String> {
-        self.client(port, base(port, "--addr", address)?, patience)
+    /// What was typed or written wrongly, or that no gateway is named, in one sentence.
+    pub(super) async fn asker(&self, patience: Span, otherwise: &str) -> Result<Asker, String> {
+        let chosen = profile::chosen(self.credentials.profile.as_deref())?;
+        let written =
+            chosen.as_ref().and_then(|chosen| chosen.address("admin", chosen.profile.admin.as_ref()));
+        let address = addressed(self.addr.as_ref(), ADMIN_ADDR_VARIABLE, written);
+        let (name, text) = address.ok_or_else(|| {
+            format!(
+                "no gateway is named: give its admin port or socket by --addr or {ADMIN_ADDR_VARIABLE}, or choose a \
+                 --profile that has `admin`; or {otherwise}"
+            )
+        })?;
+        let place = Place::of(Port::Admin, &name, &text)?;
+        self.credentials.client(Port::Admin, place, chosen.as_ref(), patience).await
     }
+}
 
-    fn client(&self, port: Port, base: Url, patience: Span) -> Result<Asker, String> {
-        let token = self.token()?;
-        let cas = self.ca.as_deref().map(certificates).transpose()?;
-        Asker::new(port, base, Some(token), cas, patience)
-    }
+/// An address and where it was read.
+fn addressed(
+    argument: Option<&String>,
+    variable: &str,
+    written: Option<(String, String)>,
+) -> Option<(String, String)> {
+    let argument = argument.map(|text| ("--addr".to_owned(), text.clone()));
+    argument.or_else(|| Some((variable.to_owned(), self::variable(variable)?))).or(written)
+}
 
-    fn token(&self) -> Result<HeaderValue, String> {
-        let (name, text) = match &self.token_file {
-            Some(path) => {
-                let name = format!("--token-file `{}`", printable(&path.display().to_string()));
-                let read = read(path, MAX_TOKEN).map_err(|error| format!("{name} can't be read: {error}"))?;
-                (name, String::from_utf8_lossy(&read).into_owned())
+impl Credentials {
+    async fn client(
+        &self,
+        port: Port,
+        place: Place,
+        chosen: Option<&Chosen>,
+        patience: Span,
+    ) -> Result<Asker, String> {
+        if place.socket().is_some() {
+            if self.token_file.is_some() || self.ca.is_some() {
+                return Err(
+                    "a socket takes no token and shows no certificate: leave --token-file and --ca out"
+                        .into(),
+                );
             }
-            None => (TOKEN_VARIABLE.to_owned(), lossy(std::env::var_os(TOKEN_VARIABLE))),
-        };
-        let token = token::bare(&text);
-        if token.is_empty() {
-            return Err(format!(
-                "there is no token in {name}: set {TOKEN_VARIABLE}, or give a file by --token-file; \
-                 `hookgate token mint` makes one"
-            ));
+            return Asker::new(port, place, None, None, patience);
         }
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-            .ok()
-            .filter(|_| token.bytes().all(|byte| byte.is_ascii_graphic()))
-            .ok_or_else(|| {
-                format!(
-                    "what {name} holds is no token: a token is one word, as `hookgate token mint` prints it"
-                )
-            })?;
-        value.set_sensitive(true);
-        Ok(value)
+        let token = self.token(port, chosen).await?;
+        let cas = match (&self.ca, chosen.and_then(Chosen::ca_file)) {
+            (Some(path), _) => Some(certificates("--ca", path)?),
+            (None, Some((name, path))) => Some(certificates(&name, &path)?),
+            (None, None) => None,
+        };
+        Asker::new(port, place, Some(token), cas, patience)
     }
+
+    async fn token(&self, port: Port, chosen: Option<&Chosen>) -> Result<HeaderValue, String> {
+        let found = match &self.token_file {
+            Some(path) => Some(token_file("--token-file", path)?),
+            None => found(port, chosen).await?,
+        };
+        let variables = if port == Port::Admin {
+            format!("{ADMIN_TOKEN_VARIABLE} or {TOKEN_VARIABLE}")
+        } else {
+            TOKEN_VARIABLE.to_owned()
+        };
+        let (name, text) = found.unwrap_or((variables, String::new()));
+        bearer(&name, &text)
+    }
+}
+
+/// A token that no argument names, and where it was read.
+async fn found(port: Port, chosen: Option<&Chosen>) -> Result<Option<(String, String)>, String> {
+    let of = |variable: &str| Some((variable.to_owned(), self::variable(variable)?));
+    if port == Port::Admin {
+        if let Some(found) = of(ADMIN_TOKEN_VARIABLE) {
+            return Ok(Some(found));
+        }
+        if let Some((chosen, source)) =
+            chosen.and_then(|chosen| Some((chosen, chosen.profile.admin_token.as_ref()?)))
+        {
+            return chosen.read("admin_token", source).await.map(Some);
+        }
+    }
+    match (of(TOKEN_VARIABLE), chosen.and_then(|chosen| Some((chosen, chosen.profile.token.as_ref()?)))) {
+        (None, Some((chosen, source))) => chosen.read("token", source).await.map(Some),
+        (found, _) => Ok(found),
+    }
+}
+
+/// What a file holds, and how it is called.
+///
+/// # Errors
+/// When it can't be read.
+pub(super) fn token_file(flag: &str, path: &Path) -> Result<(String, String), String> {
+    let name = format!("{flag} `{}`", printable(&path.display().to_string()));
+    let read = read(path, MAX_TOKEN).map_err(|error| format!("{name} can't be read: {error}"))?;
+    Ok((name, String::from_utf8_lossy(&read).into_owned()))
+}
+
+/// The header for a token that was read from `name`.
+fn bearer(name: &str, text: &str) -> Result<HeaderValue, String> {
+    let token = token::bare(text);
+    if token.is_empty() {
+        return Err(format!(
+            "there is no token in {name}: set {TOKEN_VARIABLE}, give a file by --token-file, or choose a --profile \
+             that has one; `hookgate token mint` makes one"
+        ));
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .ok()
+        .filter(|_| token.bytes().all(|byte| byte.is_ascii_graphic()))
+        .ok_or_else(|| {
+            format!("what {name} holds is no token: a token is one word, as `hookgate token mint` prints it")
+        })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// A client of the ops port at `--addr`, which is `address`: there nobody says who they are.
@@ -171,34 +234,22 @@ pub(super) fn ops(address: &str, patience: Span) -> Result<Asker, String> {
     let parts = bare.rsplit_once(':').filter(|_| !bare.contains('/'));
     let numbered = parts.is_some_and(|(_, number)| number.parse::<u16>().is_ok());
     let url = if numbered { format!("http://{bare}") } else { String::new() };
-    Asker::new(port, base(port, "--addr", &url)?, None, None, patience)
+    Asker::new(port, Place::of(port, "--addr", &url)?, None, None, patience)
 }
 
-/// The address of a port, which was read from `name`.
-fn base(port: Port, name: &str, text: &str) -> Result<Url, String> {
-    let wrong = |what: &str| format!("{name} {what}: write it as {}", port.example());
-    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    let url = url.ok_or_else(|| wrong("is no address of a gateway"))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("holds a user or a password, and a gateway takes tokens alone"));
-    }
-    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("ends behind the port"));
-    }
-    Ok(url)
-}
-
-fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
+fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate>, String> {
     let shown = printable(&path.display().to_string());
-    let pem = read(path, MAX_CA).map_err(|error| format!("--ca `{shown}` can't be read: {error}"))?;
+    let pem = read(path, MAX_CA).map_err(|error| format!("{flag} `{shown}` can't be read: {error}"))?;
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|all| !all.is_empty());
     certificates.ok_or_else(|| {
-        format!("--ca `{shown}` holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
+        format!("{flag} `{shown}` holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
     })
 }
 
-fn lossy(text: Option<OsString>) -> String {
-    text.unwrap_or_default().to_string_lossy().into_owned()
+/// A variable of the environment; one that is empty is as good as none.
+pub(super) fn variable(name: &str) -> Option<String> {
+    let text = std::env::var_os(name)?.to_string_lossy().into_owned();
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {

@@ -44,7 +44,10 @@ pub(super) fn path(point: Point) -> String {
 
 pub(super) async fn run(call: &Call) -> Exit {
     let request = payload::request(call.point, &call.payload, &call.context, call.trace);
-    let asked = request.and_then(|request| Ok((request, call.gateway.asker(call.timeout)?)));
+    let asked = match request {
+        Ok(request) => call.gateway.asker(call.timeout).await.map(|asker| (request, asker)),
+        Err(wrong) => Err(wrong),
+    };
     let (request, asker) = match asked {
         Ok(asked) => asked,
         Err(wrong) => return Exit::usage(wrong),

@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgGroup, Args};
+use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     Exit,
-    ask::{self, Answer, Credentials, Port},
+    ask::{self, AdminGateway, Answer},
     output::{self, Output, printable},
     payload,
 };
@@ -33,10 +33,9 @@ const LIMIT: Span = Span(Duration::from_secs(10));
 
 /// Whom to ask, and about which call.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("source").args(["config", "addr"]).required(true)))]
 pub(super) struct Asked {
     /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ca", "token_file"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "profile", "ca", "token_file"])]
     config: Option<PathBuf>,
     /// Whose call it is.
     #[arg(long)]
@@ -65,11 +64,8 @@ pub(super) struct Asked {
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-    /// The admin port of a running gateway as a URL, in place of a file.
-    #[arg(long, value_name = "URL", help_heading = "Gateway")]
-    addr: Option<String>,
     #[command(flatten)]
-    credentials: Credentials,
+    gateway: AdminGateway,
 }
 
 pub(super) async fn run(asked: Asked) -> Exit {
@@ -77,16 +73,13 @@ pub(super) async fn run(asked: Asked) -> Exit {
         Ok(question) => question,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let (said, source) = match (&asked.config, &asked.addr) {
-        (Some(file), _) => (of_file(file, &question), file.display().to_string()),
-        (None, address) => {
-            let address = address.as_deref().unwrap_or_default();
-            (of_gateway(address, &asked, &question).await, address.to_owned())
-        }
+    let said = match &asked.config {
+        Some(file) => of_file(file, &question).map(|said| (said, file.display().to_string())),
+        None => of_gateway(&asked, &question).await,
     };
     said.map_or_else(
         |exit| exit,
-        |said| output::data(asked.output, &said, || table::of(&said, &source), Exit::ok()),
+        |(said, source)| output::data(asked.output, &said, || table::of(&said, &source), Exit::ok()),
     )
 }
 
@@ -121,13 +114,15 @@ fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
     Ok(explain(&loaded.config, &table, false, question))
 }
 
-async fn of_gateway(address: &str, asked: &Asked, question: &Question) -> Result<Explanation, Exit> {
-    let asker = asked.credentials.asker(Port::Admin, address, LIMIT).map_err(Exit::usage)?;
+async fn of_gateway(asked: &Asked, question: &Question) -> Result<(Explanation, String), Exit> {
+    let asker = asked.gateway.asker(LIMIT, "name a file by --config").await.map_err(Exit::usage)?;
     let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
     if answer.status != 200 {
         return Err(answer.refuse(asked.output, Exit::failure(refused(&answer))));
     }
-    serde_json::from_str(&answer.text).map_err(|_| Exit::failure(asker.strange(answer.status)))
+    let said = serde_json::from_str(&answer.text);
+    let said = said.map_err(|_| Exit::failure(asker.strange(answer.status)))?;
+    Ok((said, asker.base()))
 }
 
 /// The path that asks `question`.

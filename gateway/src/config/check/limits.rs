@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Check;
+use super::{Check, socket_flaw};
 use crate::config::{
     model::Server,
     plugin::{Breaker, Health, PluginLimits},
@@ -51,6 +51,11 @@ impl Check<'_> {
         }
         if let Some(server) = &self.draft.server {
             self.addresses(server);
+            if let Some(flaw) =
+                server.admin_socket.as_ref().and_then(|path| socket_flaw(&path.to_string_lossy()))
+            {
+                self.report("/server/admin_socket", flaw, "write it as /run/hookgate/admin.sock");
+            }
         }
     }
 
@@ -115,6 +120,25 @@ impl Check<'_> {
                 format!("`{key}` is out of range"),
                 format!("write a size from 1B to {}", Size(most)),
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::fixtures::rest;
+
+    #[test]
+    fn the_admin_socket_is_written_from_the_root_and_fits_into_an_address() {
+        let from_the_root = "the path of a Unix socket is written from the root";
+        let long = format!("/{}", "x".repeat(107));
+        for (path, wrong) in [
+            ("admin.sock", from_the_root),
+            ("/run/", from_the_root),
+            (&long, "the path of a Unix socket has at most 107 bytes"),
+        ] {
+            let text = format!("server: {{ admin_socket: {path} }}\n");
+            rest(&text, 2, wrong, "write it as /run/hookgate/admin.sock");
         }
     }
 }

@@ -18,8 +18,8 @@ use super::{
     problem::Problem,
 };
 
-pub(crate) use plugins::endpoint_flaw;
 use plugins::is_loopback;
+pub(crate) use plugins::{endpoint_flaw, socket_flaw};
 
 /// Everything that is wrong with `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {

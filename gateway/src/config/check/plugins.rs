@@ -165,6 +165,15 @@ pub(crate) fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
     })
 }
 
+/// What is wrong with the path of a Unix socket.
+pub(crate) fn socket_flaw(path: &str) -> Option<String> {
+    if !path.starts_with('/') || path.ends_with('/') {
+        return Some("the path of a Unix socket is written from the root".into());
+    }
+    let fits = path.len() <= MAX_SOCKET_PATH;
+    (!fits).then(|| format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
+}
+
 /// Where an endpoint leads, as far as secrets are concerned.
 enum Endpoint {
     /// A Unix socket, loopback, or TLS.
@@ -176,15 +185,7 @@ impl Endpoint {
     /// `over_tls`: whether the addresses of a name are dialled over TLS.
     fn of(endpoint: &str, over_tls: bool) -> Result<Endpoint, String> {
         if let Some(path) = endpoint.strip_prefix("unix://") {
-            return match path {
-                _ if !path.starts_with('/') || path.ends_with('/') => {
-                    Err("the path of a Unix socket is written from the root".into())
-                }
-                _ if path.len() > MAX_SOCKET_PATH => {
-                    Err(format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
-                }
-                _ => Ok(Endpoint::Private),
-            };
+            return socket_flaw(path).map_or(Ok(Endpoint::Private), Err);
         }
         // As a URL has it, the name to look up stands in the path, behind no name server.
         let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));

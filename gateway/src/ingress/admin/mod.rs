@@ -1,5 +1,5 @@
 //! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md). Read-only,
-//! HTTP, a token for everything. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
+//! HTTP, a token for everything, but for whom the admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
 //! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
@@ -23,10 +23,11 @@ use super::{
     answer,
     arrival::Arrival,
     call::{Gateway, InForce},
+    local::LocalUser,
     overview::Overview,
 };
 use crate::{
-    auth::{Port, Refusal, is_tenant_id},
+    auth::{Operator, Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
     invoke,
@@ -75,9 +76,10 @@ impl Admin {
             Error::from(refusal)
         };
         let in_force = self.gateway.in_force();
-        let verified = in_force.auth.authenticate_at(Port::Admin, &head.headers).await;
-        let verified = verified.map_err(turned_away)?;
-        let reader = verified.reader().map_err(turned_away)?;
+        let operator = operator(&in_force, head).await.map_err(turned_away)?;
+        let reader = operator.reader().map_err(turned_away)?;
+        let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
+        tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
         let reader = reader.map(|tenant| &**tenant);
         let shown = find(&in_force, head.uri.path(), reader).ok_or_else(nothing)?;
         if head.method != Method::GET {
@@ -117,6 +119,14 @@ impl Admin {
     }
 }
 
+/// Who asks: whom the admin socket let in, else whoever the token says.
+async fn operator(in_force: &InForce, head: &Parts) -> Result<Operator, Refusal> {
+    match head.extensions.get::<LocalUser>() {
+        Some(user) => Ok(Operator::Local { uid: user.uid }),
+        None => in_force.auth.authenticate_at(Port::Admin, &head.headers).await.map(Operator::Token),
+    }
+}
+
 /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
 fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
     let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
@@ -145,7 +155,7 @@ struct Plugins {
 
 /// The same for what isn't there and for what is not the reader's to see.
 fn nothing() -> Error {
-    Error::new(Code::NotFound, "There is nothing here that the token may see")
+    Error::new(Code::NotFound, "There is nothing here that you may see")
 }
 
 /// `?point=NAME`; none: all of them.

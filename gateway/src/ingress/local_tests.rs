@@ -1,0 +1,113 @@
+//! Sockets that others have, left behind, or take at the same moment.
+
+use std::{os::unix::net::UnixListener as Std, thread};
+
+use super::*;
+
+/// A folder without a trace but for `names`.
+fn holds(folder: &Path, names: &[&str]) {
+    let mut there: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    there.sort();
+    assert_eq!(there, names);
+}
+
+#[tokio::test]
+async fn the_file_is_the_owners_from_its_first_moment_and_goes_with_who_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let (listener, file) = listen(&path).await.unwrap();
+    let mode = fs::metadata(&path).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o600, "{mode:o}");
+    let (connected, accepted) = tokio::join!(UnixStream::connect(&path), listener.accept());
+    drop((connected.unwrap(), accepted.unwrap()));
+    holds(folder.path(), &["admin.sock"]);
+    drop(file);
+    holds(folder.path(), &[]);
+}
+
+#[tokio::test]
+async fn what_a_process_left_behind_gives_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    drop(Std::bind(&path).unwrap());
+    let (_listener, file) = listen(&path).await.unwrap();
+    UnixStream::connect(&path).await.unwrap();
+    holds(folder.path(), &["admin.sock"]);
+    drop(file);
+}
+
+#[tokio::test]
+async fn what_is_listened_on_and_what_is_no_socket_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("admin.sock"), folder.path().join("file"));
+    let (_listener, _file) = listen(&path).await.unwrap();
+    let taken = listen(&path).await.unwrap_err();
+    assert_eq!(taken, "another process listens there: end it, or choose another path");
+    fs::write(&other, "of somebody").unwrap();
+    let taken = listen(&other).await.unwrap_err();
+    assert_eq!(taken, "there is a file that is no socket: remove it, or choose another path");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "of somebody");
+    UnixStream::connect(&path).await.unwrap();
+    holds(folder.path(), &["admin.sock", "file"]);
+}
+
+#[tokio::test]
+async fn a_listener_that_takes_nobody_any_more_is_one_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let socket = UnixSocket::new_stream().unwrap();
+    socket.bind(&path).unwrap();
+    let _stuck = socket.listen(1).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = UnixStream::connect(&path).await {
+        waiting.push(stream);
+    }
+    assert!(listen(&path).await.is_err_and(|why| why.starts_with("another process listens there")));
+}
+
+/// Each finds the same file left behind; one takes its place, and no other takes that one's.
+#[test]
+fn of_several_that_start_at_once_one_listens() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        drop(Std::bind(&path).unwrap());
+        let start = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(listen(&path)).ok().map(|listening| (runtime, listening))
+        };
+        let listening: Vec<_> = thread::scope(|scope| {
+            let started: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+            started.into_iter().filter_map(|started| started.join().unwrap()).collect()
+        });
+        assert_eq!(listening.len(), 1);
+        holds(folder.path(), &["admin.sock"]);
+    }
+}
+
+/// Another process has taken the name in the meantime: that file is not ours to remove.
+#[tokio::test]
+async fn a_file_that_is_anothers_by_now_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let (_listener, file) = listen(&path).await.unwrap();
+    fs::remove_file(&path).unwrap();
+    let (_other, _others) = listen(&path).await.unwrap();
+    drop(file);
+    UnixStream::connect(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let missing = folder.path().join("missing/admin.sock");
+    let why = listen(&missing).await.unwrap_err();
+    assert_eq!(
+        why,
+        format!("there is no folder {}/missing: make it, or choose another path", folder.path().display())
+    );
+    let why = listen(&file.join("admin.sock")).await.unwrap_err();
+    assert_eq!(why, format!("{} is no folder: choose another path", file.display()));
+}
