@@ -19,7 +19,6 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use serde_json::Value;
 
 use self::{
     plugin::Registered,
@@ -151,9 +150,9 @@ impl Admin {
         }
     }
 
-    fn plugin(&self, plugin: &Registered, held: Held) -> Value {
+    fn plugin(&self, plugin: &Registered, held: Held) -> plugin::View {
         let totals = |point| self.gateway.telemetry.totals(plugin.name(), point);
-        serde_json::json!(plugin.view(totals, held))
+        plugin.view(totals, held)
     }
 }
 

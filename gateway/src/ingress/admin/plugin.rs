@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::{super::call::InForce, registry::Held};
 use crate::{
@@ -80,9 +79,9 @@ impl Registered {
 }
 
 /// A plugin that the registry has and that is not in force yet.
-pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>, held: Held) -> Value {
+pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>, held: Held) -> View {
     let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
-    json!(View {
+    View {
         name: plugin.name.clone(),
         state: WAITING.state().as_str(),
         reason: WAITING.as_str(),
@@ -96,7 +95,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
         held,
-    })
+    }
 }
 
 /// Its state, `registered` where it is in force; none: `entry` is no plugin.

@@ -13,13 +13,12 @@ mod write;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Method, StatusCode, request::Parts};
-use serde_json::{Map, Value, json};
 
 pub(super) use self::view::Held;
 use self::{
     query::Wanted,
     refused::Sent,
-    view::{BindingView, Counts, Difference, RevisionView, TenantView},
+    view::{Counts, Difference, ObjectView, Objects, PageView, RevisionView, Revisions},
 };
 use super::{
     Admin, json as encode, nothing,
@@ -125,10 +124,8 @@ impl Admin {
                 let (most, before) = query::revisions(uri)?;
                 let (revisions, next) = self.operations.revisions(before, most).await.map_err(told)?;
                 let views = revisions.iter();
-                let views: Vec<_> = views
-                    .map(|revision| RevisionView::new(revision, Counts::of(&revision.changes)))
-                    .collect();
-                encode(&json!({ "revisions": views, "next_cursor": next }))
+                let views = views.map(|revision| RevisionView::new(revision, Counts::of(&revision.changes)));
+                encode(&Revisions { revisions: views.collect(), next_cursor: next })
             }
             Route::Revision(number) => {
                 query::none(uri)?;
@@ -165,17 +162,13 @@ impl Admin {
         };
         let Page { entries, next } =
             listing::page(&contents, kind, wanted.after.as_deref(), wanted.most, is_wanted);
-        let views: Vec<Value> = entries
+        let views = entries
             .into_iter()
             .map(|entry| self.object(in_force, &contents, find(&entry.object.name), entry))
             .collect();
-        let mut answer = Map::new();
-        answer.insert(plural(kind).to_owned(), views.into());
-        answer.insert("next_cursor".to_owned(), next.into());
         let of_file = || in_force.invoker.routes().table.revision();
         let revision = if self.operations.has_registry() { contents.revision() } else { of_file() };
-        answer.insert("revision".to_owned(), revision.into());
-        Ok(encode(&answer))
+        Ok(encode(&PageView { objects: Objects::new(kind, views), next_cursor: next, revision }))
     }
 
     async fn one(
@@ -199,17 +192,19 @@ impl Admin {
     }
 
     /// One object as operators see it. `registered`: the plugin as it is in force.
-    fn object(
+    fn object<'a>(
         &self,
         in_force: &InForce,
         contents: &Contents,
         registered: Option<&Registered>,
-        entry: &Entry,
-    ) -> Value {
+        entry: &'a Entry,
+    ) -> ObjectView<'a> {
         let held = Held::new(entry, self.operations.has_registry());
         let name = &*entry.object.name;
         match (&entry.typed, registered) {
-            (Typed::Plugin(_), Some(registered)) => self.plugin(registered, held),
+            (Typed::Plugin(_), Some(registered)) => {
+                ObjectView::Plugin(Box::new(self.plugin(registered, held)))
+            }
             (Typed::Plugin(plugin), None) => {
                 let bindings = contents.entries().iter().filter_map(|entry| match &entry.typed {
                     Typed::Binding(binding) if binding.enabled && binding.plugin == plugin.name => {
@@ -217,10 +212,11 @@ impl Admin {
                     }
                     _ => None,
                 });
-                plugin::waiting(plugin, in_force.config.requires(plugin), bindings.collect(), held)
+                let required = in_force.config.requires(plugin);
+                ObjectView::Plugin(Box::new(plugin::waiting(plugin, required, bindings.collect(), held)))
             }
-            (Typed::Tenant(_), _) => json!(TenantView { id: name, held }),
-            (Typed::Binding(_), _) => json!(BindingView { name, held }),
+            (Typed::Tenant(_), _) => ObjectView::Tenant { id: name, held },
+            (Typed::Binding(_), _) => ObjectView::Binding { name, held },
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
+    ingress::admin::plugin,
     registry::{Entry, effect::Effects, operations::Outcome, shown},
     store::{Change, Content, Kind, Owner, Revision},
 };
@@ -30,20 +31,49 @@ impl Held {
     }
 }
 
-/// A tenant.
+/// One object.
 #[derive(Serialize)]
-pub(super) struct TenantView<'a> {
-    pub(super) id: &'a str,
-    #[serde(flatten)]
-    pub(super) held: Held,
+#[serde(untagged)]
+pub(super) enum ObjectView<'a> {
+    Plugin(Box<plugin::View>),
+    Tenant {
+        id: &'a str,
+        #[serde(flatten)]
+        held: Held,
+    },
+    Binding {
+        name: &'a str,
+        #[serde(flatten)]
+        held: Held,
+    },
 }
 
-/// A binding.
+/// A part of a list of objects.
 #[derive(Serialize)]
-pub(super) struct BindingView<'a> {
-    pub(super) name: &'a str,
+pub(super) struct PageView<'a> {
     #[serde(flatten)]
-    pub(super) held: Held,
+    pub(super) objects: Objects<'a>,
+    pub(super) next_cursor: Option<String>,
+    pub(super) revision: u64,
+}
+
+/// Objects by what they are.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Objects<'a> {
+    Plugins(Vec<ObjectView<'a>>),
+    Tenants(Vec<ObjectView<'a>>),
+    Bindings(Vec<ObjectView<'a>>),
+}
+
+impl<'a> Objects<'a> {
+    pub(super) fn new(kind: Kind, objects: Vec<ObjectView<'a>>) -> Self {
+        match kind {
+            Kind::Plugin => Objects::Plugins(objects),
+            Kind::Tenant => Objects::Tenants(objects),
+            Kind::Binding => Objects::Bindings(objects),
+        }
+    }
 }
 
 /// What came of a write.
@@ -101,6 +131,13 @@ pub(super) fn changes(changes: &[Change]) -> Vec<ChangeView> {
         }
     };
     changes.iter().map(one).collect()
+}
+
+/// A part of the list of revisions.
+#[derive(Serialize)]
+pub(super) struct Revisions<'a> {
+    pub(super) revisions: Vec<RevisionView<'a, Counts>>,
+    pub(super) next_cursor: Option<String>,
 }
 
 /// A revision, with `changes` as they are asked for.
