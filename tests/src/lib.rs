@@ -1,4 +1,4 @@
-//! What the integration tests share: scripted plugins, a bad network before them, and a telemetry collector on real sockets, the built gateway as a child process,
+//! What the integration tests share: scripted plugins, a bad network before them, PostgreSQL servers, and a telemetry collector on real sockets, the built gateway as a child process,
 //! agents that call it over HTTP and gRPC, and tokens.
 //!
 //! Nothing in here knows how the gateway works inside: it speaks the contract, reads the configuration format
@@ -11,6 +11,7 @@ pub mod fake;
 pub mod gateway;
 pub mod metrics;
 pub mod openapi;
+pub mod postgres;
 pub mod proxy;
 pub mod repository;
 pub mod sources;

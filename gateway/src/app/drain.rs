@@ -10,6 +10,7 @@ use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, sleep_until, timeout},
 };
+use tokio_util::task::TaskTracker;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{Generation, Lifecycle, Publisher};
@@ -23,6 +24,9 @@ pub const TELEMETRY: Duration = Duration::from_secs(1);
 const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
 pub(super) const OBSERVERS: Duration = Duration::from_millis(1500);
+
+/// For the last events to operators who follow; in what is left over or else of `MARGIN`.
+const LEAVE: Duration = Duration::from_millis(150);
 
 /// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
 const MARGIN: Duration = Duration::from_millis(250);
@@ -120,6 +124,14 @@ pub(super) async fn run(
     };
     tokio::join!(retired, observed);
     tracing::info!("drained");
+}
+
+/// Lets operators who follow what happens have the last of it.
+pub(super) async fn take_leave(operators: &TaskTracker) {
+    operators.close();
+    if timeout(LEAVE, operators.wait()).await.is_err() {
+        tracing::debug!("an operator does not take the last events");
+    }
 }
 
 /// Lets go of the plugins that a start that came to nothing had initialised.

@@ -207,10 +207,10 @@ impl App {
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service);
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
-        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations())));
+        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations(), lifecycle.ended.clone())));
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
-            tokio::spawn(server::serve_local(listener, edge, drain, TaskTracker::new()));
+            tokio::spawn(server::serve_local(listener, edge, drain, lifecycle.operators.clone()));
             file
         });
         match admin {
@@ -349,6 +349,7 @@ impl Running {
         lifecycle.ended.cancel();
         reload.close().await;
         drop(admin_socket);
+        drain::take_leave(&lifecycle.operators).await;
     }
 }
 
@@ -377,6 +378,8 @@ struct Lifecycle {
     ended: CancellationToken,
     /// The data port's connections.
     connections: TaskTracker,
+    /// The admin port's.
+    operators: TaskTracker,
 }
 
 impl Lifecycle {

@@ -1,7 +1,7 @@
 //! Who asks at the admin API, and by which right: a token, or a socket whose file let him in. What he may see and who he
 //! is called where it is written down is the same question whichever it was.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use super::{Refusal, Verified};
 use crate::config::Scope;
@@ -27,6 +27,14 @@ impl Operator {
         match self {
             Operator::Token(verified) => verified.reader(),
             Operator::Local { .. } => Ok(None),
+        }
+    }
+
+    /// Until when he is let in; none: as long as he is connected.
+    pub fn until(&self) -> Option<SystemTime> {
+        match self {
+            Operator::Token(verified) => Some(verified.until()),
+            Operator::Local { .. } => None,
         }
     }
 

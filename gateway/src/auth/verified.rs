@@ -138,6 +138,14 @@ impl Verified {
         self.validity.expires
     }
 
+    /// How long it is good, `exp` and the tolerance for clocks that differ.
+    pub fn until(&self) -> SystemTime {
+        let expires = Duration::from_secs(self.validity.expires).saturating_add(self.validity.leeway);
+        // One that no clock reaches is good for a year at a time: whoever waits for its end looks again then.
+        let far = || SystemTime::now() + Duration::from_secs(365 * 24 * 3600);
+        UNIX_EPOCH.checked_add(expires).unwrap_or_else(far)
+    }
+
     /// Who calls at the data port, whatever for: TOKEN_INVALID without a tenant.
     pub fn caller(&self) -> Result<&Arc<Identity>, Refusal> {
         self.identity.as_ref().ok_or_else(|| {

@@ -12,6 +12,7 @@ mod demo;
 mod dev;
 mod difference;
 mod errors;
+mod events;
 mod explain;
 mod init;
 mod invoked;
@@ -113,6 +114,14 @@ enum Command {
                             the usage is wrong."
     )]
     Explain(Box<explain::Asked>),
+    /// Shows what happened lately in a gateway's process, and with --follow what does: plugins that come and go, tables,
+    /// refused callers, and calls that did not simply continue.
+    ///
+    /// The same as the lines of the log with an `event`, whatever `log.level` is. Of one process: with several replicas
+    /// it is the one that answers.
+    #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
+                            Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    Events(Box<events::Asked>),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::Command),
@@ -191,6 +200,7 @@ impl Cli {
             Command::Config(command) => config::run(command).await,
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
+            Command::Events(asked) => events::run(&asked).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
             Command::Profile(command) => profile::run(command),

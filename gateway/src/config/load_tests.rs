@@ -227,7 +227,7 @@ fn the_environment_lies_over_the_file_and_is_named_as_origin() {
             "400",
             "`block_status` has no fixed keys, and is written in the file\n",
         ),
-        ("HOOKGATE__STORE__URL", "x", "there is no key `store`\n"),
+        ("HOOKGATE__SHOP__URL", "x", "there is no key `shop`\n"),
         ("HOOKGATE__", "x", "there is no key ``\n"),
         (
             "HOOKGATE__server__data_addr",

@@ -178,6 +178,17 @@ pub fn http_asked(
     answer
 }
 
+/// The HTTP answer that goes on: server-sent events.
+pub fn http_events(arrival: &Arrival, events: Body) -> Response<Body> {
+    let mut answer = Response::new(events);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.extend(timing_headers(arrival, &[], Detail::Full));
+    sending::goes_on(&mut answer);
+    answer
+}
+
 fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let problem = Problem {

@@ -19,6 +19,14 @@ pub(super) fn hold<B>(answer: &mut Response<B>, held: impl Any + Send + Sync) {
     answer.extensions_mut().insert(Held(Arc::new(held)));
 }
 
+/// Says of an answer that it has no end in sight: it waits to be written only while a piece of it does.
+pub(super) fn goes_on<B>(answer: &mut Response<B>) {
+    answer.extensions_mut().insert(GoesOn);
+}
+
+#[derive(Clone)]
+struct GoesOn;
+
 #[derive(Clone)]
 struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Arc<dyn Any + Send + Sync>);
 
@@ -31,10 +39,16 @@ pub(super) struct Unsent {
 
 impl Unsent {
     /// The answer's body, which knows when it is written.
-    pub(super) fn watch(&self, mut answer: Response<AnyBody>) -> Response<Sending> {
-        let young = Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner));
-        let hold = Hold { _mark: young, _held: answer.extensions_mut().remove() };
-        answer.map(|body| Sending { body, hold })
+    pub(super) fn watch(self: &Arc<Self>, mut answer: Response<AnyBody>) -> Response<Sending> {
+        let goes_on = answer.extensions_mut().remove::<GoesOn>().map(|_| Arc::clone(self));
+        let mark = goes_on.is_none().then(|| self.mark());
+        let hold = Hold { mark, _held: answer.extensions_mut().remove() };
+        answer.map(|body| Sending { body, hold, goes_on })
+    }
+
+    /// The mark of now.
+    fn mark(&self) -> Arc<()> {
+        Arc::clone(&self.young.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns when part of an answer has waited for longer than half of `within` to be written, at the latest when it
@@ -53,7 +67,7 @@ impl Unsent {
 
 #[derive(Clone)]
 struct Hold {
-    _mark: Arc<()>,
+    mark: Option<Arc<()>>,
     _held: Option<Held>,
 }
 
@@ -62,6 +76,8 @@ struct Hold {
 pub(super) struct Sending {
     body: AnyBody,
     hold: Hold,
+    /// Where it goes on: its pieces get their marks one by one.
+    goes_on: Option<Arc<Unsent>>,
 }
 
 struct Piece {
@@ -84,8 +100,12 @@ impl Body for Sending {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let hold = &self.hold;
-        let held = |bytes| Bytes::from_owner(Piece { bytes, _hold: hold.clone() });
+        let (hold, goes_on) = (&self.hold, &self.goes_on);
+        let held = |bytes| {
+            let mark = goes_on.as_ref().map(|unsent| unsent.mark());
+            let hold = Hold { mark: mark.or_else(|| hold.mark.clone()), ..hold.clone() };
+            Bytes::from_owner(Piece { bytes, _hold: hold })
+        };
         polled.map_ok(|frame| frame.map_data(held))
     }
 
@@ -112,7 +132,7 @@ mod tests {
         let held = Arc::new(());
         let mut answer = Response::new(AnyBody::from("text"));
         hold(&mut answer, Arc::clone(&held));
-        let mut body = Unsent::default().watch(answer).into_body();
+        let mut body = Arc::new(Unsent::default()).watch(answer).into_body();
         assert_eq!(body.size_hint().exact(), Some(4));
         let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(body.is_end_stream());
@@ -128,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_not_written_is_overdue_and_those_that_are_never() {
-        let unsent = Unsent::default();
+        let unsent = Arc::new(Unsent::default());
         let quick = async {
             for _ in 0..1000 {
                 let answer = unsent.watch(Response::new(AnyBody::from("text")));
@@ -142,6 +162,22 @@ mod tests {
         }
         let began = Instant::now();
         let _slow = unsent.watch(Response::new(AnyBody::from("text")));
+        unsent.overdue(WITHIN).await;
+        assert!((WITHIN / 2..=WITHIN).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_goes_on_is_overdue_only_while_a_piece_of_it_is_not_written() {
+        let unsent = Arc::new(Unsent::default());
+        let mut answer = Response::new(AnyBody::from("text"));
+        goes_on(&mut answer);
+        let mut body = unsent.watch(answer).into_body();
+        tokio::select! {
+            () = tokio::time::sleep(WITHIN * 10) => {}
+            () = unsent.overdue(WITHIN) => panic!("there is nothing to be written"),
+        }
+        let _piece = body.frame().await.unwrap().unwrap();
+        let began = Instant::now();
         unsent.overdue(WITHIN).await;
         assert!((WITHIN / 2..=WITHIN).contains(&began.elapsed()), "{:?}", began.elapsed());
     }

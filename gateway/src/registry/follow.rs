@@ -50,6 +50,8 @@ impl Registry {
         let follow = async {
             let mut hints = self.store.hints();
             let mut is_hinted = true;
+            // What can't be taken isn't read again before something else is there.
+            let mut told = None;
             loop {
                 tokio::select! {
                     hint = hints.changed(), if is_hinted => is_hinted = hint.is_ok(),
@@ -59,7 +61,9 @@ impl Registry {
                 if let Ok(head) = self.noted(self.store.head().await) {
                     self.note_head(head);
                     let is_read = self.is_read.load(Ordering::Acquire);
-                    if head != self.contents().revision() || was_unreachable || !is_read {
+                    let is_news = head != self.contents().revision() && told != Some(head);
+                    if is_news || was_unreachable || !is_read {
+                        told = Some(head);
                         moved.notify_one();
                     }
                 }
@@ -82,7 +86,6 @@ impl Registry {
                 self.write_last_good(contents).await;
                 ended.run_until_cancelled(sleep(KEEP)).await;
             }
-            // What came in force at the very end is written still.
             if !good.has_changed().unwrap_or(false)
                 && ended.run_until_cancelled(good.changed()).await.is_none_or(|changed| changed.is_err())
             {
@@ -92,17 +95,25 @@ impl Registry {
     }
 
     async fn write_last_good(self: &Arc<Self>, contents: Arc<Contents>) {
-        let registry = Arc::clone(self);
+        let (registry, revision) = (Arc::clone(self), contents.revision());
         let written =
             tokio::task::spawn_blocking(move || registry.last_good.write(&contents.snapshot())).await;
-        if let Ok(Err(error)) = written {
-            let path = self.last_good.path().display();
-            tracing::warn!(%path, %error, "the last good table can't be written (`store.last_good`)");
+        match written {
+            Ok(Ok(())) => self.kept.store(revision, Ordering::Release),
+            Ok(Err(error)) => {
+                let path = self.last_good.path().display();
+                tracing::warn!(%path, %error, "the last good table can't be written (`store.last_good`)");
+            }
+            Err(error) => tracing::error!(%error, "writing the last good table failed"),
         }
     }
 
-    /// Lets go of the store.
-    pub async fn close(&self) {
+    /// Lets go of the store, and keeps what came in force at the very end.
+    pub async fn close(self: &Arc<Self>) {
+        let last = self.good.borrow().clone();
+        if let Some(contents) = last.filter(|last| last.revision() != self.kept.load(Ordering::Acquire)) {
+            self.write_last_good(contents).await;
+        }
         self.store.close().await;
     }
 

@@ -20,7 +20,7 @@ pub mod operations;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -67,6 +67,8 @@ pub struct Registry {
     last_good: LastGood,
     /// What is to be kept as the last good table.
     good: watch::Sender<Option<Arc<Contents>>>,
+    /// The revision that is.
+    kept: AtomicU64,
 }
 
 /// Why the registry can't be read or written.
@@ -146,6 +148,7 @@ impl Registry {
             standing: ArcSwap::from_pointee(Standing::new()),
             last_good: LastGood::new(&settings.last_good, &settings.url.shown()),
             good: watch::Sender::new(None),
+            kept: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -174,21 +177,33 @@ impl Registry {
         if is_read && head == now.revision() {
             return Ok(now);
         }
-        let next = if is_read && head - now.revision() <= MOST_BEHIND {
-            let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
-            let mut next = Contents::clone(&now);
-            for revision in revisions {
-                next = next.after(revision.number, &revision.changes)?;
-            }
-            next
-        } else {
-            Contents::read(self.noted(self.store.snapshot().await)?)?
+        let next = if is_read { self.step_by_step(&now, head).await? } else { None };
+        let next = match next {
+            Some(next) => next,
+            None => Contents::read(self.noted(self.store.snapshot().await)?)?,
         };
         let next = Arc::new(next);
         self.contents.store(Arc::clone(&next));
         self.is_read.store(true, Ordering::Release);
         self.confirmed();
         Ok(next)
+    }
+
+    /// What `now` became by `head`. None: it is too far behind, or somewhere on the way is what this version can't read,
+    /// and which may be gone by now.
+    async fn step_by_step(&self, now: &Contents, head: u64) -> Result<Option<Contents>, RegistryError> {
+        if head - now.revision() > MOST_BEHIND {
+            return Ok(None);
+        }
+        let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
+        let mut next = now.clone();
+        for revision in revisions {
+            match next.after(revision.number, &revision.changes) {
+                Ok(after) => next = after,
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(next))
     }
 
     /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were

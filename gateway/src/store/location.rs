@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use sqlx::postgres::PgConnectOptions;
 
 /// What sqlx takes from a PostgreSQL URL; it would log any other, value and all.
-const PARAMETERS: [&str; 15] = [
+const PARAMETERS: [&str; 17] = [
     "sslmode",
     "ssl-mode",
     "sslrootcert",
@@ -21,6 +21,8 @@ const PARAMETERS: [&str; 15] = [
     "dbname",
     "user",
     "password",
+    "application_name",
+    "options",
 ];
 
 pub(super) enum Location {
@@ -77,8 +79,8 @@ fn postgres(url: &str, rest: &str) -> Result<Location, String> {
     let parsed =
         reqwest::Url::parse(url).map_err(|error| format!("it is not a URL of PostgreSQL: {error}"))?;
     for (key, _) in parsed.query_pairs() {
-        let known = PARAMETERS.contains(&&*key) || matches!(&*key, "application_name" | "options");
-        if !known && !(key.starts_with("options[") && key.ends_with(']')) {
+        let known = PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
+        if !known {
             return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
         }
     }

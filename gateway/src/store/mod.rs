@@ -242,7 +242,8 @@ pub trait Store: Send + Sync {
     async fn commit(&self, draft: &Draft) -> Result<u64, CommitError>;
 
     /// Changes whenever a revision may have been written, by whomever: a hint that may be missing, and may say nothing
-    /// new. Who follows asks for [`Store::head`] now and then as well.
+    /// new. Who follows asks for [`Store::head`] now and then as well. To be called on the runtime: the first call may
+    /// start a task.
     fn hints(&self) -> watch::Receiver<u64>;
 
     /// Lets go of all connections.

@@ -119,8 +119,8 @@ impl Write {
             return Err(bug("its changes are not in order, or one object is in it twice".to_owned()));
         }
         let base = key(draft.base);
-        let number =
-            base.checked_add(1).ok_or_else(|| bug("there is no such revision to write upon".to_owned()))?;
+        // Nothing was ever written that the largest could be made upon.
+        let number = base.saturating_add(1);
         let changes = serde_json::to_string(&draft.changes).map_err(|error| bug(error.to_string()))?;
         let at_ms = i64::try_from(draft.at.unix_timestamp_nanos().div_euclid(1_000_000))
             .map_err(|_| bug("its time is out of range".to_owned()))?;

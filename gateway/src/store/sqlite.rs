@@ -295,3 +295,43 @@ fn insert(kind: Kind) -> &'static str {
           SELECT value ->> 0, value ->> 1, $2, value ->> 2 FROM json_each($1)"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::store::{Change, Content, Owner};
+
+    fn tenant(base: u64) -> Draft {
+        let content =
+            Content { owner: Owner::Api, spec: json!({ "labels": { "long": "x".repeat(2000) } }).into() };
+        let name = format!("t{base}").into();
+        let changes = vec![Change { kind: Kind::Tenant, name, before: None, after: Some(content) }];
+        let (id, at) = (Uuid::now_v7(), OffsetDateTime::UNIX_EPOCH);
+        Draft { id, base, at, author: String::new(), reason: String::new(), changes }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_refuses_a_write_whole_and_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::file(folder.path().join("small.db"));
+        store.prepare().await.unwrap();
+        // The writer's only connection thinks that the disk ends there.
+        sqlx::query("PRAGMA max_page_count = 40").execute(&store.writer).await.unwrap();
+        let mut base = 0;
+        let said = loop {
+            match store.commit(&tenant(base)).await {
+                Ok(head) => base = head,
+                Err(error) => break error.to_string(),
+            }
+            assert!(base < 1000, "the disk is larger than thought");
+        };
+        assert!(base > 0 && said.ends_with("can't grow: the disk is full"), "{base}: {said}");
+        let snapshot = store.snapshot().await.unwrap();
+        assert_eq!((snapshot.revision, snapshot.objects.len() as u64), (base, base));
+        sqlx::query("PRAGMA max_page_count = 4000").execute(&store.writer).await.unwrap();
+        assert_eq!(store.commit(&tenant(base)).await.unwrap(), base + 1);
+    }
+}

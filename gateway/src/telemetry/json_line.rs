@@ -2,10 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use tracing::{
-    Event, Subscriber,
-    field::{Field, Visit},
-};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::{
     fmt::{
         FmtContext, FormatEvent, FormatFields,
@@ -15,8 +12,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Fields that hold JSON, written as such and not as text. Only lines of [`super::line`] have them.
-const JSON: &[&str] = &["steps", "notices"];
+use super::members::{Members, quoted};
 
 /// The format.
 pub(super) struct JsonLine;
@@ -35,9 +31,9 @@ where
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut line = Line { text: String::from("{"), result: Ok(()) };
-        line.text("timestamp", &time);
-        line.text("level", event.metadata().level().as_str());
-        event.record(&mut line);
+        line.member("timestamp", quoted(&time));
+        line.member("level", quoted(event.metadata().level().as_str()));
+        event.record(&mut Members(|name: &'static str, json: &dyn fmt::Display| line.member(name, json)));
         line.result?;
         writeln!(writer, "{}}}", line.text)
     }
@@ -53,48 +49,6 @@ impl Line {
         let comma = if self.text.len() > 1 { "," } else { "" };
         let written = write!(self.text, "{comma}{}:{json}", quoted(name));
         self.result = self.result.and(written);
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        self.member(name, quoted(value));
-    }
-}
-
-fn quoted(text: &str) -> serde_json::Value {
-    serde_json::Value::from(text)
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field.name(), &format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if JSON.contains(&field.name()) {
-            self.member(field.name(), value);
-        } else {
-            self.text(field.name(), value);
-        }
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.text(field.name(), &value.to_string());
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.member(field.name(), value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.member(field.name(), value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.member(field.name(), value);
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.member(field.name(), serde_json::Value::from(value));
     }
 }
 

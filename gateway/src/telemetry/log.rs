@@ -2,7 +2,10 @@
 
 use std::{
     io::IsTerminal,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -10,11 +13,18 @@ use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use tracing::Metadata;
 use tracing_subscriber::{
-    EnvFilter, Layer, filter::FilterFn, fmt, layer::SubscriberExt, registry::LookupSpan,
+    EnvFilter, Layer,
+    filter::{FilterExt, FilterFn},
+    fmt,
+    layer::SubscriberExt,
+    registry::LookupSpan,
     util::SubscriberInitExt,
 };
 
-use super::json_line::JsonLine;
+use super::{
+    events::{self, Events},
+    json_line::JsonLine,
+};
 use crate::config::{Log, LogFormat, LogLevel};
 
 /// Exporters complain at every attempt while a collector is down; one line in so many seconds says it.
@@ -24,11 +34,11 @@ const COMPLAIN_EVERY: u64 = 30;
 ///
 /// Does nothing when logging was started before.
 pub fn start_log(log: &Log) {
-    start(log, None);
+    start(log, None, &Arc::default());
 }
 
-/// The same, and over OTLP.
-pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>) {
+/// The same, and over OTLP, and into `events`, which don't depend on the level.
+pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>, events: &Arc<Events>) {
     let level = match log.level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -38,31 +48,31 @@ pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>) {
     };
     let automatic = if std::io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
     // Lines of libraries are about their insides: only what they warn of.
-    let filter = EnvFilter::new(format!("warn,hookgate={level},hookgate_sdk={level}"));
+    let filter = || EnvFilter::new(format!("warn,hookgate={level},hookgate_sdk={level}"));
     let collector = collector.map(|provider| {
         // Its own: what the exporters and their connections say must not make them export.
-        OpenTelemetryTracingBridge::new(provider).with_filter(FilterFn::new(is_ours))
+        OpenTelemetryTracingBridge::new(provider).with_filter(filter().and(FilterFn::new(is_ours)))
     });
-    let registry = tracing_subscriber::registry().with(filter).with(collector);
+    let registry = tracing_subscriber::registry().with(collector).with(events::layer(events));
     let started = match log.format.unwrap_or(automatic) {
-        LogFormat::Pretty => registry.with(pretty()).try_init(),
-        LogFormat::Json => registry.with(json()).try_init(),
+        LogFormat::Pretty => registry.with(pretty(filter())).try_init(),
+        LogFormat::Json => registry.with(json(filter())).try_init(),
     };
     drop(started); // a second start keeps the first one's settings
 }
 
-fn pretty<S>() -> impl Layer<S>
+fn pretty<S>(filter: EnvFilter) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
 {
-    fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(seldom())
+    fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter.and(seldom()))
 }
 
-fn json<S>() -> impl Layer<S>
+fn json<S>(filter: EnvFilter) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
 {
-    fmt::layer().event_format(JsonLine).with_writer(std::io::stderr).with_filter(seldom())
+    fmt::layer().event_format(JsonLine).with_writer(std::io::stderr).with_filter(filter.and(seldom()))
 }
 
 fn is_ours(line: &Metadata<'_>) -> bool {

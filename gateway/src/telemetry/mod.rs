@@ -24,12 +24,14 @@ use uuid::Uuid;
 use crate::{config::Config, ingress::answer::FIXED_BLOCK_STATUSES, point::Point};
 
 mod document;
+pub mod events;
 mod export;
 mod instruments;
 mod invocation;
 mod json_line;
 mod line;
 mod log;
+mod members;
 pub mod names;
 mod observer;
 mod otlp_http;
@@ -48,6 +50,7 @@ pub use server_call::ServerCall;
 pub use tally::Totals;
 pub use trace::InContext;
 
+use events::Events;
 use export::Providers;
 use instruments::Instruments;
 use names::{Metric, SCOPE, TENANT};
@@ -67,6 +70,7 @@ struct Inner {
     /// Of URLs on the data port.
     scheme: &'static str,
     known: ArcSwap<Known>,
+    events: Arc<Events>,
 }
 
 /// What the configuration says about what is recorded; replaced when it is applied again.
@@ -106,9 +110,10 @@ impl Telemetry {
     pub fn start(config: &Config) -> Result<Self, String> {
         let instance = Uuid::now_v7().to_string();
         let providers = Providers::new(&config.telemetry, &instance)?;
-        log::start(&config.log, providers.logger.as_ref());
         let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-        Ok(Telemetry(Arc::new(Inner::new(instance, providers, scheme))))
+        let inner = Inner::new(instance, providers, scheme);
+        log::start(&config.log, inner.providers.logger.as_ref(), &inner.events);
+        Ok(Telemetry(Arc::new(inner)))
     }
 
     /// Telemetry that nobody sees, of a configuration that [`Telemetry::start`] could start. Nothing is logged.
@@ -136,6 +141,11 @@ impl Telemetry {
     /// Names this process: to plugins, in every signal.
     pub fn instance(&self) -> &str {
         &self.0.instance
+    }
+
+    /// What happened lately, and does: filled where the log was started by this.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.0.events
     }
 
     /// What `GET /metrics` answers: Prometheus text, version 0.0.4.
@@ -171,7 +181,7 @@ impl Inner {
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
         let known = ArcSwap::from_pointee(Known::nothing());
-        Inner { instance, providers, tracer, meter, instruments, scheme, known }
+        Inner { instance, providers, tracer, meter, instruments, scheme, known, events: Arc::default() }
     }
 
     /// The tenant as an attribute of metrics, where it may be one.

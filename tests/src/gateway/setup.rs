@@ -1,6 +1,10 @@
 //! A gateway's configuration, written as a sentence.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -134,6 +138,12 @@ impl Setup {
     pub fn launched_by(mut self, program: &[&str]) -> Self {
         self.launcher = program.iter().map(|&part| part.to_owned()).collect();
         self
+    }
+
+    /// Keeps its plugins, tenants and bindings in the database at `url`, and its last good table in `folder`.
+    pub fn store(self, url: &str, folder: &Path) -> Self {
+        let last_good = folder.join("last-good.json").display().to_string();
+        self.set("/store/url", url).set("/store/last_good", last_good)
     }
 
     /// Opens the admin port to the issuer's tokens, which may have any scope.

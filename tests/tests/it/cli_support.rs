@@ -66,6 +66,7 @@ impl Folder {
 pub(crate) async fn pasted(line: &str) -> Ran {
     tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
     let mut shell = Command::new("sh");
+    shell.env("XDG_CONFIG_HOME", "/nowhere").env_remove("HOOKGATE_PROFILE");
     let run = shell.args(["-c", line]).current_dir("/").kill_on_drop(true).output();
     let ran = timeout(PATIENCE, run).await.unwrap_or_else(|_| panic!("`{line}` does not end")).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -252,6 +252,7 @@ async fn keys_that_wait_for_a_restart_are_named_and_the_others_hold() {
 fn at_restart(tls: Value) -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("server.admin_addr", json!("127.0.0.1:1"), "server.admin_addr"),
+        ("server.admin_socket", json!("/nowhere/admin.sock"), "server.admin_socket"),
         ("server.data_addr", json!("127.0.0.1:1"), "server.data_addr"),
         ("server.ops_addr", json!("127.0.0.1:1"), "server.ops_addr"),
         ("server.tls", tls, "server.tls"),

@@ -5,7 +5,7 @@ use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
-use reqwest::{Certificate, Client, Response, redirect::Policy};
+use reqwest::{Certificate, Client, RequestBuilder, Response, redirect::Policy};
 use serde_json::Value;
 
 use super::{Answer, Place, Port};
@@ -87,16 +87,8 @@ impl Asker {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Received, String> {
-        let url = self
-            .place
-            .base()
-            .join(path)
-            .map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
         let grace = if body.is_some() { GRACE } else { Duration::ZERO };
-        let mut request = self.http.request(method, url).timeout(self.patience.0 + grace);
-        if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, token.clone());
-        }
+        let mut request = self.request(method, path)?.timeout(self.patience.0 + grace);
         if let Some(body) = body {
             let millis = self.patience.0.as_millis().to_string();
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -109,7 +101,18 @@ impl Asker {
         Ok(Received { status, decision, text: self.text(answer).await? })
     }
 
-    async fn text(&self, mut answer: Response) -> Result<String, String> {
+    /// A request with the token, and without a limit to its time.
+    pub(super) fn request(&self, method: Method, path: &str) -> Result<RequestBuilder, String> {
+        let url = self.place.base().join(path);
+        let url = url.map_err(|error| format!("`{}` is no path: {error}", printable(path)))?;
+        let request = self.http.request(method, url);
+        Ok(match &self.token {
+            Some(token) => request.header(header::AUTHORIZATION, token.clone()),
+            None => request,
+        })
+    }
+
+    pub(super) async fn text(&self, mut answer: Response) -> Result<String, String> {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|error| self.unanswered(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER {
@@ -126,9 +129,19 @@ impl Asker {
         format!("{} answered {status}, but not as a gateway does; {}", self.base(), self.remedy())
     }
 
-    fn unanswered(&self, error: &reqwest::Error) -> String {
+    /// How long it waits.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience.0
+    }
+
+    /// What to say where no answer came in that time.
+    pub(super) fn late(&self) -> String {
+        format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy())
+    }
+
+    pub(super) fn unanswered(&self, error: &reqwest::Error) -> String {
         if error.is_timeout() {
-            return format!("no answer from {} within {}; {}", self.base(), self.patience, self.remedy());
+            return self.late();
         }
         format!("no answer from {}: {}; {}", self.base(), why(error), self.remedy())
     }
@@ -145,7 +158,7 @@ impl Asker {
 }
 
 /// The innermost reason, which says what happened; those round it say that something did.
-fn why(error: &(dyn Error + 'static)) -> String {
+pub(super) fn why(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;

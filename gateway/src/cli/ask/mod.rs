@@ -25,11 +25,13 @@ use crate::{bounded, config::Span};
 mod answer;
 mod client;
 mod place;
+mod stream;
 
 pub(super) use answer::Answer;
 pub(super) use client::Asker;
 use place::DEFAULT_ADDR;
 pub(super) use place::{Place, Port};
+pub(super) use stream::{Events, Heard, Sent};
 
 const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
 const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";

@@ -1,16 +1,13 @@
 //! Where the database is.
 
 use super::Check;
+use crate::config::problem::Problem;
 
 impl Check<'_> {
     pub(super) fn store(&mut self) {
         let Some(store) = &self.draft.store else { return };
         if let Some(fault) = crate::store::fault(&store.url.0) {
-            self.report(
-                "/store/url",
-                format!("`url` {fault}"),
-                "write `sqlite:PATH`, or `postgres://user:password@host:port/database`",
-            );
+            self.problems.push(Problem::new("/store/url", format!("`url`: {fault}")));
         }
         if store.last_good.as_os_str().is_empty() {
             self.report("/store/last_good", "`last_good` is empty", "write the path of a file");

@@ -2,9 +2,9 @@
 
 use http::Uri;
 
-use super::query::Query;
+use super::query::{Query, invalid};
 use crate::{
-    error::{Code, Error},
+    error::Error,
     invoke::explain::{AbsentWhy, Explanation, Question},
     point::Point,
 };
@@ -45,8 +45,4 @@ fn point(name: Option<String>) -> Result<Point, Error> {
     let point = name.as_deref().and_then(Point::named);
     let names = || Point::ALL.map(Point::as_str).join(", ");
     point.ok_or_else(|| invalid(format!("The query must have `point`, one of {}", names())))
-}
-
-fn invalid(detail: String) -> Error {
-    Error::new(Code::PayloadInvalid, detail)
 }

@@ -2,10 +2,11 @@
 //! HTTP, a token for everything, but for whom the admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
 //! what is known.
 //!
-//! A token that names a tenant sees that tenant's plan, explained too, and nothing else, as if the rest did not exist:
+//! A token that names a tenant sees that tenant's plan, explained too, and its calls' events, and nothing else, as if the rest did not exist:
 //! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
 //! it and names of its keys: somebody may have written a secret into it.
 
+mod events;
 mod explain;
 mod plan;
 mod plugin;
@@ -16,11 +17,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri, request::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use self::{
+    events::Told,
     plugin::Registered,
     registry::{Asking, Held, Route},
 };
@@ -49,11 +52,14 @@ pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<Overview>,
     operations: Arc<Operations>,
+    /// Cancelled when everything is over, and with it what goes on.
+    ended: CancellationToken,
 }
 
 /// What a path stands for.
 enum Shown {
     Status,
+    Events,
     Plan(String),
     Explain(String),
 }
@@ -65,10 +71,10 @@ enum Found {
 }
 
 impl Admin {
-    /// The port that shows what `overview` looks at, its plugins one by one, and the registry.
-    pub fn new(overview: Arc<Overview>, operations: Operations) -> Self {
+    /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
+    pub fn new(overview: Arc<Overview>, operations: Operations, ended: CancellationToken) -> Self {
         let operations = Arc::new(operations);
-        Admin { gateway: Arc::clone(&overview.gateway), overview, operations }
+        Admin { gateway: Arc::clone(&overview.gateway), overview, operations, ended }
     }
 
     /// Answers one request.
@@ -76,7 +82,11 @@ impl Admin {
         let arrival = Arrival::now();
         let (head, body) = request.into_parts();
         let mut allow = "GET";
-        let asked = self.ask(&arrival, &head, body, &mut allow).await;
+        let asked = match self.ask(&arrival, &head, body, &mut allow).await {
+            Ok((_, Told::Following(events))) => return answer::http_events(&arrival, events),
+            Ok((status, Told::Kept(json))) => Ok((status, json)),
+            Err(error) => Err(error),
+        };
         answer::http_asked(&arrival, asked, allow, Detail::Full)
     }
 
@@ -88,13 +98,14 @@ impl Admin {
         head: &Parts,
         body: Body,
         allow: &mut &'static str,
-    ) -> Result<(StatusCode, Bytes), Error> {
+    ) -> Result<(StatusCode, Told), Error> {
         let turned_away = |refusal: Refusal| {
             self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
             Error::from(refusal)
         };
         let in_force = self.gateway.in_force();
-        let operator = operator(&in_force, head).await.map_err(turned_away)?;
+        let local = head.extensions.get::<LocalUser>().copied();
+        let operator = operator(&in_force, local, &head.headers).await.map_err(turned_away)?;
         let reader = operator.reader().map_err(turned_away)?;
         let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
         tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
@@ -109,14 +120,16 @@ impl Admin {
         let route = match found {
             Found::Registry(route) => route,
             Found::Shown(shown) => {
-                return Ok((StatusCode::OK, self.show(&in_force, &shown, reader, &head.uri)?));
+                let told = self.show(&in_force, &shown, &operator, reader, head)?;
+                return Ok((StatusCode::OK, told));
             }
         };
         if route.is_administration(method) {
             operator.administers().map_err(turned_away)?;
         }
         let asking = Asking { operator: &operator, tenant: reader };
-        self.registry(&in_force, route, asking, head, body).await
+        let (status, json) = self.registry(&in_force, route, asking, head, body).await?;
+        Ok((status, Told::Kept(json)))
     }
 
     /// How things are.
@@ -124,16 +137,18 @@ impl Admin {
         &self,
         in_force: &InForce,
         shown: &Shown,
+        operator: &Operator,
         reader: Option<&str>,
-        uri: &Uri,
-    ) -> Result<Bytes, Error> {
+        head: &Parts,
+    ) -> Result<Told, Error> {
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
+            Shown::Events => events::answer(&self.gateway, head, operator, reader, &self.ended),
             Shown::Plan(tenant) => {
                 let table = &in_force.invoker.routes().table;
                 match table.tenant(tenant) {
                     TenantRoute::Known(plans) => {
-                        Ok(json(&plan::view(tenant, table.revision(), plans, point(uri)?)))
+                        Ok(json(&plan::view(tenant, table.revision(), plans, point(&head.uri)?)))
                     }
                     TenantRoute::Disabled => {
                         Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
@@ -142,7 +157,7 @@ impl Admin {
                 }
             }
             Shown::Explain(tenant) => {
-                let question = explain::question(uri, tenant)?;
+                let question = explain::question(&head.uri, tenant)?;
                 let InForce { config, invoker, .. } = in_force;
                 let said = invoke::explain::explain(config, &invoker.routes().table, true, &question);
                 Ok(json(&if reader.is_some() { explain::for_tenant(said) } else { said }))
@@ -157,10 +172,14 @@ impl Admin {
 }
 
 /// Who asks: whom the admin socket let in, else whoever the token says.
-async fn operator(in_force: &InForce, head: &Parts) -> Result<Operator, Refusal> {
-    match head.extensions.get::<LocalUser>() {
+async fn operator(
+    in_force: &InForce,
+    local: Option<LocalUser>,
+    headers: &HeaderMap,
+) -> Result<Operator, Refusal> {
+    match local {
         Some(user) => Ok(Operator::Local { uid: user.uid }),
-        None => in_force.auth.authenticate_at(Port::Admin, &head.headers).await.map(Operator::Token),
+        None => in_force.auth.authenticate_at(Port::Admin, headers).await.map(Operator::Token),
     }
 }
 
@@ -171,6 +190,7 @@ fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<Found> {
     let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
     let own = |id: &str| is_tenant_id(id) && reader.is_none_or(|own| id == own);
     match *parts.as_slice() {
+        ["events"] => Some(Found::Shown(Shown::Events)),
         ["status"] if reader.is_none() => Some(Found::Shown(Shown::Status)),
         ["tenants", id, "plan"] if own(id) => Some(Found::Shown(Shown::Plan(id.to_owned()))),
         ["tenants", id, "explain"] if own(id) => Some(Found::Shown(Shown::Explain(id.to_owned()))),
@@ -196,6 +216,10 @@ fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     })
 }
 
-fn json(value: &impl Serialize) -> Bytes {
+fn json(value: &impl Serialize) -> Told {
+    Told::Kept(bytes(value))
+}
+
+fn bytes(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into()
 }

@@ -83,12 +83,12 @@ impl Query {
 }
 
 /// `+` is a space.
-fn decode(part: &str) -> Result<String, Error> {
+pub(super) fn decode(part: &str) -> Result<String, Error> {
     let spaced = part.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();
     text.map(std::borrow::Cow::into_owned).map_err(|_| invalid(format!("`{part}` in the query is no UTF-8")))
 }
 
-fn invalid(detail: String) -> Error {
+pub(super) fn invalid(detail: String) -> Error {
     Error::new(Code::PayloadInvalid, detail)
 }

@@ -19,8 +19,8 @@ use super::super::{StoreError, fault};
 
 /// At most so many at a time; replicas add up, and a server has a hundred.
 const MOST: usize = 5;
-/// How long one may wait for its turn.
-const TURN: Duration = Duration::from_secs(4);
+/// How long it may take to have one: the wait for a turn and what follows it, together.
+const HAVE: Duration = Duration::from_secs(4);
 /// How long making one may take, TLS and log-in included.
 const CONNECT: Duration = Duration::from_secs(3);
 /// How long one that was idle may take to show that it is still there.
@@ -54,10 +54,12 @@ impl Connections {
 
     /// A connection that has just answered, or is new.
     pub(super) async fn take(&self) -> Result<Taken<'_>, StoreError> {
-        let turn = match timeout(TURN, self.turns.acquire()).await {
-            Ok(Ok(turn)) => turn,
-            Ok(Err(_)) => return Err(StoreError::Unavailable(format!("{} was let go of", self.place))),
-            Err(_) => return Err(self.silent()),
+        timeout(HAVE, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    async fn in_turn(&self) -> Result<Taken<'_>, StoreError> {
+        let Ok(turn) = self.turns.acquire().await else {
+            return Err(StoreError::Unavailable(format!("{} was let go of", self.place)));
         };
         if let Some(mut connection) = self.newest() {
             if self.within(PING, connection.ping()).await.is_ok() {

@@ -156,6 +156,7 @@ impl NoDecision {
                 code,
                 "OVERLOADED"
                     | "DRAINING"
+                    | "STORE_UNAVAILABLE"
                     | "RECORD_UNAVAILABLE"
                     | "PLUGIN_UNAVAILABLE"
                     | "PLUGIN_TIMEOUT"

@@ -21,7 +21,7 @@ use self::{
     view::{Counts, Difference, ObjectView, Objects, PageView, RevisionView, Revisions},
 };
 use super::{
-    Admin, json as encode, nothing,
+    Admin, bytes as encode, nothing,
     plugin::{self, Registered},
 };
 use crate::{

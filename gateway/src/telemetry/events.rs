@@ -1,0 +1,289 @@
+//! What happened lately in this process: every line of the log that has the field `event`, whatever `log.level` is, kept
+//! in two bounded rings, from which those who follow read (docs/decisions/0029).
+//!
+//! Nobody who writes waits for anybody who reads: a follower is a place in the rings, and one that is too slow finds that
+//! what it had not read is gone. Knows nothing of HTTP, and nothing of who may see what.
+
+use std::{
+    collections::VecDeque,
+    fmt::{self, Write as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{
+    Layer,
+    filter::FilterFn,
+    fmt::{
+        format::Writer,
+        time::{FormatTime, SystemTime as Rfc3339},
+    },
+    layer::Context,
+    registry::LookupSpan,
+};
+
+use super::members::{Members, quoted};
+
+/// Most events that are kept of single calls, and as many of everything else: a tenant whose calls are all blocked
+/// doesn't push out which plugin went away.
+pub const KEPT: usize = 1000;
+/// And most of their text in bytes, of each kind.
+const KEPT_BYTES: usize = 4 << 20;
+/// Longest text of one event, in bytes; what is behind is left out.
+const LONGEST: usize = 32 << 10;
+/// Most who follow at once.
+pub const FOLLOWERS: usize = 32;
+
+/// One line of the log that is an event.
+#[derive(Debug)]
+pub struct Event {
+    /// Microseconds since 1970, made larger than that of the event before where need be: it orders and names the event,
+    /// and unlike a number in a row it doesn't tell how many there were that its reader may not see.
+    pub id: u64,
+    /// Its severity.
+    pub level: Level,
+    /// Its name, such as `plugin.connected`.
+    pub name: String,
+    /// The line's members as JSON, one behind the other, joined by commas.
+    text: String,
+    /// Their names, and where each ends in `text`.
+    ends: Vec<(&'static str, usize)>,
+}
+
+impl Event {
+    /// The members of the line, as JSON: `"plugin":"guard"`.
+    pub fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let mut from = 0;
+        self.ends.iter().map(move |&(name, end)| {
+            let member = &self.text[from..end];
+            from = end + 1;
+            (name, member)
+        })
+    }
+
+    /// Whether the line has a member `name` that is this text.
+    pub fn says(&self, name: &str, value: &str) -> bool {
+        let member = self.members().find(|(known, _)| *known == name);
+        member.is_some_and(|(_, member)| member == format!("{}:{}", quoted(name), quoted(value)))
+    }
+
+    /// Whether it is about one call or request.
+    fn is_of_a_call(&self) -> bool {
+        self.ends.iter().any(|(name, _)| *name == "request_id")
+    }
+
+    fn of(line: &tracing::Event<'_>) -> Option<Self> {
+        let level = *line.metadata().level();
+        let (mut name, mut text, mut ends) = (None, String::new(), Vec::new());
+        let mut member = |key: &'static str, json: &dyn fmt::Display| {
+            let before = text.len();
+            let comma = if before > 0 { "," } else { "" };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{comma}{}:{json}", quoted(key));
+            if text.len() > LONGEST {
+                text.truncate(before);
+            } else {
+                ends.push((key, text.len()));
+                if key == "event" {
+                    name = serde_json::from_str(&json.to_string()).ok();
+                }
+            }
+        };
+        let mut time = String::new();
+        Rfc3339.format_time(&mut Writer::new(&mut time)).ok()?;
+        member("timestamp", &quoted(&time));
+        member("level", &quoted(level.as_str()));
+        line.record(&mut Members(&mut member));
+        Some(Event { id: 0, level, name: name?, text, ends })
+    }
+}
+
+/// The last events of one kind.
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    /// How many there were before the first that is kept.
+    gone: u64,
+    /// The id of the last that is gone.
+    last_gone: u64,
+}
+
+impl Ring {
+    fn push(&mut self, event: Arc<Event>) {
+        self.bytes += event.text.len();
+        self.events.push_back(event);
+        while self.events.len() > KEPT || self.bytes > KEPT_BYTES {
+            let Some(oldest) = self.events.pop_front() else { break };
+            self.bytes -= oldest.text.len();
+            self.gone += 1;
+            self.last_gone = oldest.id;
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.gone + self.events.len() as u64
+    }
+
+    /// The number, counted from the process's start, of the first event after `id`.
+    fn after(&self, id: u64) -> u64 {
+        self.gone + self.events.partition_point(|event| event.id <= id) as u64
+    }
+
+    fn get(&self, number: u64) -> Option<&Arc<Event>> {
+        self.events.get(usize::try_from(number.checked_sub(self.gone)?).ok()?)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Of single calls, and of everything else.
+    rings: [Ring; 2],
+    last: u64,
+}
+
+/// How far somebody has read, in each ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place([u64; 2]);
+
+/// What is there from a place on.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// In order.
+    pub events: Vec<Arc<Event>>,
+    /// How many are gone that had not been read.
+    pub missed: u64,
+}
+
+/// The events of a process.
+#[derive(Debug)]
+pub struct Events {
+    kept: Mutex<Kept>,
+    arrived: watch::Sender<()>,
+    followers: Arc<Semaphore>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Events {
+            kept: Mutex::default(),
+            arrived: watch::Sender::new(()),
+            followers: Arc::new(Semaphore::new(FOLLOWERS)),
+        }
+    }
+}
+
+impl Events {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, mut event: Event) {
+        let ring = usize::from(!event.is_of_a_call());
+        {
+            let mut kept = self.kept();
+            event.id = micros(SystemTime::now()).max(kept.last + 1);
+            kept.last = event.id;
+            kept.rings[ring].push(Arc::new(event));
+        }
+        // Whoever subscribes after this looked reads the rings after that, and finds the event there.
+        if self.arrived.receiver_count() > 0 {
+            self.arrived.send_replace(());
+        }
+    }
+
+    /// Where everything that is kept begins.
+    pub fn start(&self) -> Place {
+        Place(self.kept().rings.each_ref().map(|ring| ring.gone))
+    }
+
+    /// Behind what is kept now.
+    pub fn end(&self) -> Place {
+        Place(self.kept().rings.each_ref().map(Ring::end))
+    }
+
+    /// Behind the event with this id, and whether some after it are gone.
+    pub fn after(&self, id: u64) -> (Place, bool) {
+        let kept = self.kept();
+        let gone = kept.rings.iter().any(|ring| ring.last_gone > id);
+        (Place(kept.rings.each_ref().map(|ring| ring.after(id))), gone)
+    }
+
+    /// The next events, at most `most`; `place` is behind them then.
+    pub fn read(&self, place: &mut Place, most: usize) -> Batch {
+        let mut batch = Batch::default();
+        let kept = self.kept();
+        for (next, ring) in place.0.iter_mut().zip(&kept.rings) {
+            batch.missed += ring.gone.saturating_sub(*next);
+            *next = ring.gone.max(*next);
+        }
+        while batch.events.len() < most {
+            let heads = kept.rings.iter().zip(place.0).map(|(ring, next)| ring.get(next));
+            let heads = heads.enumerate().filter_map(|(ring, head)| Some((ring, head?)));
+            let Some((ring, event)) = heads.min_by_key(|(_, event)| event.id) else { break };
+            batch.events.push(Arc::clone(event));
+            place.0[ring] += 1;
+        }
+        batch
+    }
+
+    /// One who is told when there are more; none when too many are.
+    pub fn follow(&self) -> Option<Follower> {
+        let place = Arc::clone(&self.followers).try_acquire_owned().ok()?;
+        Some(Follower { arrived: self.arrived.subscribe(), _place: place })
+    }
+}
+
+/// One of at most [`FOLLOWERS`].
+#[derive(Debug)]
+pub struct Follower {
+    arrived: watch::Receiver<()>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// Resolves when there were events since it last did, or since this one follows.
+    pub async fn more(&mut self) {
+        if self.arrived.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Microseconds since 1970.
+pub fn micros(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+struct Recorder(Arc<Events>);
+
+impl<S: Subscriber> Layer<S> for Recorder {
+    fn on_event(&self, line: &tracing::Event<'_>, _: Context<'_, S>) {
+        if let Some(event) = Event::of(line) {
+            self.0.add(event);
+        }
+    }
+}
+
+/// Keeps the events among the lines of the log. With a filter of its own, so that the log's level is not theirs.
+pub(super) fn layer<S>(events: &Arc<Events>) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let filter = FilterFn::new(is_event).with_max_level_hint(LevelFilter::INFO);
+    Recorder(Arc::clone(events)).with_filter(filter)
+}
+
+fn is_event(line: &Metadata<'_>) -> bool {
+    line.is_event()
+        && *line.level() <= Level::INFO
+        && line.target().starts_with("hookgate")
+        && line.fields().field("event").is_some()
+}
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

@@ -1,0 +1,100 @@
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::*;
+
+fn recorded(log: impl FnOnce()) -> Arc<Events> {
+    let events = Arc::default();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer(&events)), log);
+    events
+}
+
+fn all(events: &Events) -> Vec<Arc<Event>> {
+    events.read(&mut events.start(), usize::MAX).events
+}
+
+fn of_a_call(number: u64) -> Event {
+    let (text, ends) = ("\"request_id\":1".to_owned(), vec![("request_id", 14)]);
+    Event { id: 0, level: Level::INFO, name: format!("decision.{number}"), text, ends }
+}
+
+fn of_a_plugin(text: usize) -> Event {
+    Event { id: 0, level: Level::INFO, name: "plugin.x".into(), text: "x".repeat(text), ends: Vec::new() }
+}
+
+#[test]
+fn lines_with_an_event_are_kept_from_info_on_and_no_others() {
+    let events = recorded(|| {
+        tracing::info!(event = "plugin.connected", plugin = %"guard", n = 7_u64, steps = "[{}]", "one\nline");
+        tracing::debug!(event = "plugin.connected", "too fine");
+        tracing::info!("no event");
+        tracing::error!(target: "other", event = "plugin.connected", "not ours");
+        tracing::error!(event = "table.refused", "bad");
+    });
+    let kept = all(&events);
+    assert_eq!(
+        kept.iter().map(|event| &*event.name).collect::<Vec<_>>(),
+        ["plugin.connected", "table.refused"]
+    );
+    assert_eq!((kept[0].level, kept[1].level), (Level::INFO, Level::ERROR));
+    assert!(kept[0].id < kept[1].id);
+    let members: Vec<_> = kept[0].members().collect();
+    let line: serde_json::Value = serde_json::from_str(&format!("{{{}}}", kept[0].text)).expect("JSON");
+    assert_eq!(members.len(), line.as_object().expect("an object").len());
+    assert!(members.contains(&("plugin", "\"plugin\":\"guard\"")) && members.contains(&("n", "\"n\":7")));
+    assert_eq!((&line["message"], &line["steps"]), (&"one\nline".into(), &serde_json::json!([{}])));
+    assert!(
+        kept[0].says("plugin", "guard") && !kept[0].says("plugin", "guar") && !kept[0].says("x", "guard")
+    );
+}
+
+#[test]
+fn a_member_that_is_too_long_is_left_out_and_the_rest_is_there() {
+    let long = "x".repeat(LONGEST);
+    let kept = all(&recorded(|| tracing::info!(event = "plugin.refused", long, plugin = "guard", "why")));
+    let line: serde_json::Value = serde_json::from_str(&format!("{{{}}}", kept[0].text)).expect("JSON");
+    assert_eq!(
+        (&line["event"], &line["plugin"], &line["long"]),
+        (&"plugin.refused".into(), &"guard".into(), &().into())
+    );
+}
+
+#[test]
+fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
+    let events = Events::default();
+    events.add(of_a_plugin(1));
+    let mut place = events.start();
+    for number in 0..KEPT as u64 + 5 {
+        events.add(of_a_call(number));
+    }
+    let first = events.read(&mut place, 2);
+    assert_eq!((first.missed, &*first.events[0].name, &*first.events[1].name), (5, "plugin.x", "decision.5"));
+    let second = events.read(&mut place, usize::MAX);
+    assert_eq!((second.missed, second.events.len()), (0, KEPT - 1));
+    assert!(second.events.is_sorted_by(|one, other| one.id < other.id));
+    assert_eq!(place, events.end());
+    // After an event that is gone something is missing; after one that is there nothing is.
+    assert_eq!(events.after(first.events[0].id), (Place([5, 1]), true));
+    assert_eq!(events.after(first.events[1].id), (Place([6, 1]), false));
+}
+
+#[test]
+fn what_is_kept_is_bounded_in_bytes() {
+    let events = Events::default();
+    for _ in 0..9 {
+        events.add(of_a_plugin(KEPT_BYTES / 8));
+    }
+    assert_eq!(all(&events).len(), 8);
+}
+
+#[tokio::test]
+async fn followers_are_told_and_there_are_only_so_many() {
+    let events = Events::default();
+    let mut followers: Vec<_> = (0..FOLLOWERS).map(|_| events.follow().expect("there is a place")).collect();
+    assert!(events.follow().is_none());
+    events.add(of_a_plugin(1));
+    for follower in &mut followers {
+        follower.more().await;
+    }
+    drop(followers);
+    assert!(events.follow().is_some());
+}

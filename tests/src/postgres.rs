@@ -1,0 +1,240 @@
+//! PostgreSQL servers of the tests' own, made from Debian's package: on a free port of this machine, in a folder that
+//! goes away with them. One serves a whole run, a database per test; a test that stops its server has one for itself.
+//!
+//! A server ends with the process that started it, however that ends: a shell stands by whose standard input is closed
+//! then.
+
+use std::{
+    fmt, fs,
+    io::{Read, Seek},
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, postgres::PgConnectOptions};
+
+const INSTALL: &str = "these tests need PostgreSQL 14 or newer: `apt-get install postgresql`, or put its initdb and \
+                       pg_ctl on the PATH";
+/// Where Debian puts each version's programs.
+const DEBIAN: &str = "/usr/lib/postgresql";
+/// Attempts at a port that was free a moment ago.
+const ATTEMPTS: usize = 5;
+
+/// Ends a server and takes its folder away when nobody holds its standard input any more. Arguments: the folder, and
+/// what stops the server.
+///
+/// A process of the server may still write as it ends: the folder is taken away again until it is gone.
+const STAND_BY: &str = r#"
+read -r _; folder=$1; shift; cd /; "$@" >/dev/null 2>&1
+for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$folder" && break; sleep 0.2; done
+"#;
+
+/// The run's own server.
+static SHARED: OnceLock<Cluster> = OnceLock::new();
+
+/// The URL of an empty database of its own on the run's server, which the first one starts.
+pub async fn database() -> String {
+    let cluster = tokio::task::spawn_blocking(|| SHARED.get_or_init(Cluster::start)).await;
+    cluster.expect("a server can be started").database().await
+}
+
+/// A server that a test has for itself. Dropped, it ends.
+pub struct Cluster {
+    folder: PathBuf,
+    programs: Programs,
+    port: u16,
+    databases: AtomicU64,
+    stand_by: Child,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Makes a server and starts it. Takes about a second, and blocks so long.
+    ///
+    /// # Panics
+    /// PostgreSQL is not installed, or does not start: what to install, or its log.
+    pub fn start() -> Self {
+        let programs = Programs::find();
+        let folder = tempfile::Builder::new().prefix("hookgate-pg-").tempdir().expect("there is room").keep();
+        programs.own(&folder);
+        let stand_by = stand_by(&programs, &folder);
+        let mut cluster = Self { folder, programs, port: 0, databases: AtomicU64::new(0), stand_by };
+        let data = cluster.data();
+        let initdb = ["-U", "hookgate", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D", &data];
+        cluster.run("initdb", &initdb).unwrap_or_else(|said| panic!("initdb: {said}"));
+        for attempt in 1.. {
+            cluster.port = free_port();
+            match cluster.up() {
+                Ok(()) => break,
+                Err(said) if attempt == ATTEMPTS => panic!("PostgreSQL does not start: {said}"),
+                Err(_) => {}
+            }
+        }
+        cluster
+    }
+
+    /// Ends the server as a crash of it would: nobody is told, nothing is finished. What was acknowledged is on disk.
+    pub fn stop(&self) {
+        self.run("pg_ctl", &["-D", &self.data(), "-s", "-w", "-m", "immediate", "stop"])
+            .unwrap_or_else(|said| panic!("PostgreSQL does not stop: {said}"));
+    }
+
+    /// Starts the server again after [`Cluster::stop`], on the same port.
+    pub fn start_again(&self) {
+        self.up().unwrap_or_else(|said| panic!("PostgreSQL does not start again: {said}"));
+    }
+
+    /// The server's address, host and port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The URL of an empty database of its own.
+    pub async fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let options: PgConnectOptions = self.url("postgres").parse().expect("this is a URL");
+        let mut connection = options.connect().await.expect("the server runs");
+        let create = format!("CREATE DATABASE {name} TEMPLATE template0");
+        sqlx::query(AssertSqlSafe(create)).execute(&mut connection).await.expect("a database can be made");
+        connection.close().await.expect("nothing is left to send");
+        self.url(&name)
+    }
+
+    fn url(&self, database: &str) -> String {
+        format!("postgres://hookgate@{}/{database}", self.address())
+    }
+
+    fn data(&self) -> String {
+        self.folder.join("data").display().to_string()
+    }
+
+    fn up(&self) -> Result<(), String> {
+        // Without fsync a crash of the machine loses data, a crash of the server doesn't.
+        let options = format!(
+            "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c full_page_writes=off \
+             -c shared_buffers=32MB -c max_connections=200",
+            self.port
+        );
+        let log = self.folder.join("log").display().to_string();
+        let started =
+            self.run("pg_ctl", &["-D", &self.data(), "-s", "-w", "-l", &log, "-o", &options, "start"]);
+        started.map_err(|said| said + &fs::read_to_string(&log).unwrap_or_default())
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut command = self.programs.command(program);
+        // The server keeps what it inherits open, so that a pipe would not end.
+        let said = tempfile::tempfile().expect("there is room");
+        let stderr = said.try_clone().expect("a file can be shared");
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr);
+        let status = command.status().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("{status}: {}", written(said))) }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.stand_by.stdin.take());
+        // It waits for the server's end; that nothing is left is all that is asked.
+        let _ = self.stand_by.wait();
+    }
+}
+
+fn written(mut file: fs::File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    read.map_or_else(|error| error.to_string(), |_| text)
+}
+
+/// In a process group of its own: what ends this process by its group leaves it to do its work.
+fn stand_by(programs: &Programs, folder: &Path) -> Child {
+    let stop = programs.command("pg_ctl");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", STAND_BY, "sh"]).arg(folder).arg(stop.get_program()).args(stop.get_args());
+    shell.args(["-s", "-w", "-m", "immediate", "stop", "-D"]).arg(folder.join("data"));
+    shell
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    shell.spawn().expect("a shell can be run")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// PostgreSQL's programs, and who runs them: it refuses to run as root.
+struct Programs {
+    /// None: they are on the PATH.
+    folder: Option<PathBuf>,
+    as_postgres: bool,
+}
+
+impl Programs {
+    fn find() -> Self {
+        let numbered = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+        let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten().map(|entry| entry.path());
+        let newest = versions
+            .filter(|path| path.join("bin/pg_ctl").exists() && path.join("bin/initdb").exists())
+            .max_by_key(numbered)
+            .map(|path| path.join("bin"));
+        let found = newest.is_some()
+            || ["initdb", "pg_ctl"].iter().all(|name| Command::new(name).arg("--version").output().is_ok());
+        assert!(found, "{INSTALL}");
+        let user = Command::new("id").arg("-u").output().expect("`id` can be run").stdout;
+        Self { folder: newest, as_postgres: user == b"0\n" }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let program = self.folder.as_ref().map_or_else(|| program.into(), |folder| folder.join(program));
+        if !self.as_postgres {
+            return Command::new(program);
+        }
+        let mut command = Command::new("runuser");
+        command.args(["-u", "postgres", "--"]).arg(program);
+        command
+    }
+
+    /// Gives the folder to whom the server runs as.
+    fn own(&self, folder: &Path) {
+        if self.as_postgres {
+            let given = Command::new("chown").arg("postgres").arg(folder).status();
+            assert!(given.is_ok_and(|status| status.success()), "{INSTALL}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_ends_with_the_process_that_started_it_and_leaves_nothing() {
+        let mut cluster = Cluster::start();
+        assert!(std::net::TcpStream::connect(cluster.address()).is_ok());
+        // What the end of this process would do, without its destructors.
+        drop(cluster.stand_by.stdin.take());
+        cluster.stand_by.wait().expect("it ends");
+        assert!(std::net::TcpStream::connect(cluster.address()).is_err());
+        assert!(!cluster.folder.exists());
+    }
+}

@@ -1,0 +1,154 @@
+//! The tables: what nobody may change in them, and what older and newer versions make of each other's. Files that can't
+//! hold them.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use hookgate::store;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use crate::store_support::{Place, add};
+
+/// Runs statements as a person would by hand.
+async fn run(place: &Place, sql: &str) -> Result<(), String> {
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+    let done = if place.url.starts_with("sqlite") {
+        sql.execute(&mut SqliteConnection::connect(&place.url).await.unwrap()).await.map(drop)
+    } else {
+        sql.execute(&mut PgConnection::connect(&place.url).await.unwrap()).await.map(drop)
+    };
+    done.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_revision_can_not_be_changed_or_deleted_even_by_hand() {
+    for place in Place::shared().await {
+        let store = place.prepared().await;
+        store.commit(&add(0, "a")).await.unwrap();
+        store.commit(&add(1, "b")).await.unwrap();
+        let before = store.since(0, 10).await.unwrap();
+        let copied =
+            "SELECT number, id, at_ms, author, 'mallory', changes FROM hookgate_revisions WHERE number = 1";
+        let mut attempts = vec![
+            "UPDATE hookgate_revisions SET author = 'mallory' WHERE number = 1".to_owned(),
+            "DELETE FROM hookgate_revisions WHERE number = 2".to_owned(),
+            format!("INSERT INTO hookgate_revisions {copied}"),
+        ];
+        if place.url.starts_with("sqlite") {
+            attempts.push(format!("INSERT OR REPLACE INTO hookgate_revisions {copied}"));
+        } else {
+            attempts.push("TRUNCATE hookgate_revisions".to_owned());
+        }
+        for attempt in attempts {
+            let refused = run(&place, &attempt).await.unwrap_err();
+            let by_trigger =
+                attempt.starts_with("INSERT INTO") || refused.contains("a revision never changes");
+            assert!(by_trigger, "{place}: {attempt}: {refused}");
+        }
+        assert_eq!(store.since(0, 10).await.unwrap(), before, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_version_works_with_the_tables_of_a_newer_one() {
+    let newer = "ALTER TABLE hookgate_tenants ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';
+                 ALTER TABLE hookgate_revisions ADD COLUMN ticket TEXT;
+                 CREATE TABLE hookgate_bypasses (name TEXT PRIMARY KEY);";
+    for place in Place::shared().await {
+        let early = place.prepared().await;
+        early.commit(&add(0, "a")).await.unwrap();
+        let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
+        let known = format!(
+            "INSERT INTO hookgate_migrations (version, description, success, checksum, execution_time)
+             VALUES (9999, 'bypasses', TRUE, {checksum}, 1)"
+        );
+        run(&place, &format!("{newer} {known}")).await.unwrap();
+        // One that ran all along, and one that is started now.
+        assert_eq!(early.commit(&add(1, "b")).await.unwrap(), 2, "{place}");
+        let late = place.prepared().await;
+        assert_eq!(late.commit(&add(2, "c")).await.unwrap(), 3, "{place}");
+        assert_eq!(early.snapshot().await.unwrap().objects.len(), 3, "{place}");
+        assert_eq!(late.since(0, 10).await.unwrap().len(), 3, "{place}");
+    }
+}
+
+/// The tests' servers sort by bytes anyway; others don't.
+#[tokio::test]
+async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
+    let place = Place::postgres().await;
+    place.prepared().await;
+    let mut connection = PgConnection::connect(&place.url).await.unwrap();
+    let by_bytes = "SELECT table_name::text FROM information_schema.columns
+                    WHERE column_name = 'name' AND collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
+    let tables: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(tables, ["hookgate_bindings", "hookgate_plugins", "hookgate_tenants"]);
+}
+
+#[tokio::test]
+async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
+    for place in Place::shared().await {
+        place.prepared().await;
+        run(&place, "DELETE FROM hookgate_head").await.unwrap();
+        let said = place.open().head().await.unwrap_err().to_string();
+        assert!(said.contains("lacks the row that holds its revision"), "{place}: {said}");
+        run(&place, "DROP TABLE hookgate_tenants").await.unwrap();
+        let said = place.open().snapshot().await.unwrap_err().to_string();
+        assert!(said.starts_with("the store is not usable") && !said.contains('\n'), "{place}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_and_its_log_are_their_users_alone_and_an_acknowledged_write_is_in_the_log() {
+    let place = Place::file();
+    let store = place.prepared().await;
+    store.commit(&add(0, "a")).await.unwrap();
+    let path = place.url.strip_prefix("sqlite:").unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = fs::metadata(format!("{path}{suffix}")).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600, "{suffix}");
+    }
+    assert!(fs::metadata(format!("{path}-wal")).unwrap().len() > 0);
+    // The mode that somebody gave it stays.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+    place.prepared().await;
+    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[tokio::test]
+async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(within("text"), "not a database, but long enough for SQLite to look at it\n".repeat(20))
+        .unwrap();
+    fs::create_dir(within("folder")).unwrap();
+    for (path, expected) in [
+        (within("missing/x.db"), "does not exist"),
+        (within("folder"), "is a folder"),
+        (within("text"), "is not a SQLite database"),
+        (within("text/x.db"), "can't be made"),
+        ("/proc/version".to_owned(), "can't be opened|is not a SQLite database|read-only"),
+        ("/proc/hookgate.db".to_owned(), "can't be made|does not exist"),
+    ] {
+        let store = store::open(&format!("sqlite:{path}")).unwrap();
+        let said = store.prepare().await.unwrap_err().to_string();
+        assert!(expected.split('|').any(|one| said.contains(one)), "{path}: {said}");
+        assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_named_with_its_words_and_without_the_password() {
+    let place = Place::postgres().await;
+    let (server, _) = place.url.rsplit_once('/').unwrap();
+    let with_password = server.replace("hookgate@", "nobody:geheim@");
+    let missing = server.replace("hookgate@", "hookgate:geheim@");
+    for (url, expected) in [
+        (format!("{missing}/missing"), "database \"missing\" does not exist"),
+        (format!("{with_password}/postgres"), "role \"nobody\" does not exist"),
+        (format!("{missing}/missing?sslmode=require"), "TLS"),
+    ] {
+        let error = store::open(&url).unwrap().prepare().await.unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains(expected) && said.contains("PostgreSQL at 127.0.0.1:"), "{said}");
+        assert!(!said.contains("geheim") && !error.to_string().contains('\n'), "{said}");
+    }
+}
