@@ -1,7 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{config::from_text, registry::edit::Wish};
+use crate::{
+    config::from_text,
+    registry::edit::Wish,
+    store::{Content, Owner},
+};
 
 /// A process whose file lists a network and a directory.
 struct Listing;
@@ -64,7 +68,7 @@ async fn a_plugin_that_names_what_it_may_not_reach_is_not_written() {
         assert_eq!((object, &**at), (&Some((Kind::Plugin, "guard".to_owned())), pointer));
         assert!(message.contains(key) && !message.contains("canary"), "{message}");
     }
-    assert_eq!(operations.contents().revision(), 0);
+    assert_eq!(operations.contents().await.expect("a store").revision(), 0);
     let fine = json!({ "endpoint": "http://10.1.0.1:1", "config": { "a": "${HOOKGATE_SECRET_A}" }, "allow_plaintext": true });
     assert_eq!(write(&operations, fine).await.expect("it is listed").revision, Some(1));
 }
@@ -96,7 +100,7 @@ async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
         reason: String::new(),
         changes: vec![change],
     };
-    let store = &operations.registry.store;
+    let store = &operations.registry().expect("there is one").0.store;
     store.prepare().await.expect("a store");
     store.commit(&draft).await.expect("written");
     assert_eq!(write(&operations, spec(false)).await.expect("it stays where it is").revision, Some(2));
