@@ -170,7 +170,7 @@ impl Proposal {
         let answer = registry.send(&self.write, reason, dry_run).await?;
         match answer.status {
             ..300 => Ok(answer),
-            422 if registry.output == Output::Table => {
+            400 | 422 if registry.output == Output::Table => {
                 Err(Exit::problems(&self.listed.render(self.wrong(&answer))))
             }
             409 => Err(self.overtaken(registry, &answer).await),
