@@ -123,15 +123,18 @@ fn not_valid(wrong: Vec<Invalid>, sent: &Sent) -> Error {
     };
     let violations: Vec<_> = wrong.into_iter().map(violation).collect();
     let detail = match violations.as_slice() {
-        [only] => only.message.clone(),
+        [only] => capital(&only.message),
         several => format!("There would be {} mistakes in the configuration", several.len()),
     };
     Error { violations, ..Error::new(Code::ConfigInvalid, detail) }
 }
 
-/// With a capital.
 fn sentence(error: &RegistryError) -> String {
-    let text = error.to_string();
+    capital(&error.to_string())
+}
+
+/// `text` as a sentence begins.
+fn capital(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
