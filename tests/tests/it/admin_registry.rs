@@ -329,9 +329,9 @@ async fn a_plugin_that_is_not_there_yet_leaves_what_is_in_force_until_it_is() {
     let shown = get(&it.operator, "plugins/late").await.body;
     assert_eq!(
         (&shown["state"], &shown["reason"], &shown["version"]),
-        (&json!("pending"), &json!("not_dialled"), &json!(2))
+        (&json!("connecting"), &json!("not_dialled"), &json!(2))
     );
-    assert_eq!(names(&get(&it.operator, "plugins?state=pending").await, "plugins"), ["late"]);
+    assert_eq!(names(&get(&it.operator, "plugins?state=connecting").await, "plugins"), ["late"]);
     assert_eq!(call(&it.gateway, "acme").await.body["revision"], 1);
     late.start().await;
     it.gateway.wait_for_revision(2).await;
