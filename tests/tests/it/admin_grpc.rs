@@ -297,7 +297,9 @@ async fn messages_are_bounded_and_whole_and_methods_are_known() {
         assert_eq!(reason(&status), (expected, Some(code.to_string())), "{path}: {status:?}");
     }
     let json = grpc_request(address, PUT, &administrator(), good.clone());
-    let json = send_grpc(json.header("content-type", "application/grpc+json")).await.status();
+    let content_type = (http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc+json"));
+    let other = http::HeaderMap::from_iter([content_type]);
+    let json = send_grpc(json.headers(other)).await.status();
     assert_eq!(reason(&json).1, Some(Code::ContentType.to_string()));
     assert_eq!(head(&it.operator).await, 1);
     let taken = send_grpc(grpc_request(address, PUT, &administrator(), good)).await;
