@@ -345,10 +345,11 @@ async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, Joi
 /// there holds nothing up.
 fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
     match client.status().state {
-        State::Ready | State::Disabled => Some(true),
+        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
+        State::Ready | State::Disabled | State::Pending => Some(true),
         State::Refused => Some(!is_required),
         State::Unhealthy if !is_required => Some(true),
-        State::Unhealthy | State::Connecting | State::Pending | State::Draining => {
+        State::Unhealthy | State::Connecting | State::Draining => {
             is_late.then_some(!is_required)
         }
     }

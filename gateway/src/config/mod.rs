@@ -10,6 +10,7 @@
 
 mod auth;
 mod check;
+mod consent;
 mod development;
 #[cfg(test)]
 mod documentation;
@@ -33,6 +34,7 @@ mod validate;
 
 pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
+pub use consent::{Consent, Difference, OfferedPoints};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;

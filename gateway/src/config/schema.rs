@@ -49,10 +49,15 @@ const FORMATS: &[Format] = &[
         words: "a range of versions, such as `>=1.2, <2`",
         fits: |text| semver::VersionReq::parse(text).is_ok(),
     },
+    Format {
+        name: "sha-256",
+        words: "a SHA-256: 64 hexadecimal digits, none a capital",
+        fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
+    },
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address` and `version-range` are ours.
+/// `socket-address`, `version-range` and `sha-256` are ours.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = ID.into();

@@ -12,6 +12,7 @@ use super::{
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
     connection::Rpc,
+    consent::Wants,
     endpoint::Endpoint,
     live::Live,
     observers::{Done, Observers},
@@ -170,6 +171,11 @@ impl PluginClient {
     /// Every endpoint of the plugin at this moment.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.pool.report()
+    }
+
+    /// What endpoints would have to be accepted as that stay out for it: each once, the highest version first.
+    pub fn wants(&self) -> Vec<Arc<Wants>> {
+        self.pool.wants()
     }
 
     /// Every name among its endpoints at this moment; what a name stands for is among [`PluginClient::endpoints`].

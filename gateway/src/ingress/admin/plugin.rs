@@ -9,7 +9,7 @@ use crate::{
     config,
     point::Point,
     registry::{Entry, Typed},
-    routing::{Access, Manifest, SideEffects},
+    routing::Manifest,
     telemetry::Totals,
     upstream::{EndpointStatus, PluginClient, State, Why},
 };
@@ -189,14 +189,7 @@ fn endpoint(status: EndpointStatus) -> Endpoint {
 fn manifest(manifest: &Manifest) -> Says {
     let offered = |point| {
         let offer = manifest.offers(point)?;
-        let access = match offer.access {
-            Access::Read => "read",
-            Access::Modify => "modify",
-        };
-        let side_effects = match offer.side_effects {
-            SideEffects::None => "none",
-            SideEffects::Some => "some",
-        };
+        let (access, side_effects) = (offer.access.as_str(), offer.side_effects.as_str());
         Some(Offered { point, access, side_effects })
     };
     Says {
