@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::{super::call::InForce, registry::Held};
 use crate::{
-    config,
+    config::{self, Consent, Difference},
     point::Point,
     registry::{Entry, Typed},
     routing::Manifest,
     telemetry::Totals,
-    upstream::{EndpointStatus, PluginClient, State, Why},
+    upstream::{EndpointStatus, PluginClient, State, Wants, Why},
 };
 
 /// How a plugin is that is not in force yet.
@@ -58,6 +58,17 @@ impl Registered {
         self.client.name()
     }
 
+    /// What endpoints would have to be accepted as that stay out for it.
+    pub(super) fn wants(&self) -> Vec<Wanted> {
+        let wanted = |wants: &Arc<Wants>| Wanted {
+            name: Arc::clone(&wants.name),
+            version: wants.version.to_string(),
+            accepted: wants.accepted.clone(),
+            difference: wants.difference.clone(),
+        };
+        self.client.wants().iter().map(wanted).collect()
+    }
+
     /// `totals` says what its steps at a point came to.
     pub(super) fn view(&self, totals: impl Fn(Point) -> Totals, held: Held) -> View {
         let status = self.client.status();
@@ -72,6 +83,7 @@ impl Registered {
             observers: Observers { dropped: self.client.observers_dropped() },
             endpoints: self.client.endpoints().into_iter().map(endpoint).collect(),
             manifest: status.manifest.as_deref().map(manifest),
+            wants: self.wants(),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
             held,
@@ -93,6 +105,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         observers: Observers { dropped: 0 },
         endpoints: Vec::new(),
         manifest: None,
+        wants: Vec::new(),
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
         held,
@@ -123,6 +136,7 @@ pub(super) struct View {
     endpoints: Vec<Endpoint>,
     /// Null before one was accepted.
     manifest: Option<Says>,
+    wants: Vec<Wanted>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
     #[serde(flatten)]
@@ -156,6 +170,16 @@ struct Says {
     capabilities: Vec<String>,
     config_schema: bool,
     tenant_config_schema: bool,
+}
+
+/// What an operator is asked to consent to.
+#[derive(Serialize)]
+pub(super) struct Wanted {
+    name: Arc<str>,
+    pub(super) version: String,
+    /// As it is sent back.
+    pub(super) accepted: Consent,
+    difference: Difference,
 }
 
 #[derive(Serialize)]

@@ -4,6 +4,7 @@
 //! Whoever is confined to a tenant sees that tenant and the bindings for it alone, and can't tell anything else from
 //! what isn't there.
 
+mod approve;
 mod body;
 mod query;
 mod refused;
@@ -43,6 +44,7 @@ pub(super) enum Route {
     List(Kind),
     One(Kind, String),
     Switch { plugin: String, on: bool },
+    Approve(String),
     Apply,
     Revisions,
     Revision(u64),
@@ -72,6 +74,7 @@ impl Route {
             ["plugins", name, how @ ("enable" | "disable")] if edit::can_be_name(name) => {
                 Some(Route::Switch { plugin: name.to_owned(), on: how == "enable" })
             }
+            ["plugins", name, "approve"] if edit::can_be_name(name) => Some(Route::Approve(name.to_owned())),
             _ => None,
         }
     }
@@ -81,7 +84,7 @@ impl Route {
         match self {
             Route::List(_) | Route::Revisions | Route::Revision(_) | Route::Difference(_) => "GET",
             Route::One(..) => "GET, PUT, PATCH, DELETE",
-            Route::Switch { .. } | Route::Apply | Route::RollBack(_) => "POST",
+            Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => "POST",
         }
     }
 
@@ -137,7 +140,11 @@ impl Admin {
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..) | Route::Switch { .. } | Route::Apply | Route::RollBack(_) => {
+            Route::One(..)
+            | Route::Switch { .. }
+            | Route::Approve(_)
+            | Route::Apply
+            | Route::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };

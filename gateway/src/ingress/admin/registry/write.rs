@@ -94,6 +94,12 @@ impl Admin {
                 let meant = Meant::read(uri, Upon::AnyVersion, false)?;
                 (Kind::Plugin, plugin, meant, Wish::Merge(json!({ "enabled": on })))
             }
+            Route::Approve(plugin) => {
+                let meant = Meant::read(uri, Upon::AnyVersion, false)?;
+                let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
+                let accepted = self.approved(in_force, &plugin, body).await?;
+                (Kind::Plugin, plugin, meant, Wish::Accept(accepted))
+            }
             Route::One(kind, name) => match head.method {
                 Method::DELETE => {
                     let meant = Meant::read(uri, Upon::Version, kind == Kind::Plugin)?;
