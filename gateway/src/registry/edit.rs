@@ -293,3 +293,7 @@ fn merge(target: &mut Value, patch: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "edit_tests.rs"]
+mod tests;

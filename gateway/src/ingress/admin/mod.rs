@@ -1,10 +1,10 @@
-//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md). Read-only,
-//! HTTP, a token for everything, but for whom the admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
-//! what is known.
+//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
+//! which they write (docs/registry.md). HTTP, a token for everything, but for whom the admin socket let in. Nothing here
+//! passes a chain, asks a plugin, or counts as a call under way: it shows what is known.
 //!
-//! A token that names a tenant sees that tenant's plan, explained too, and its calls' events, and nothing else, as if the rest did not exist:
-//! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
-//! it and names of its keys: somebody may have written a secret into it.
+//! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
+//! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
+//! plugin-level config only references are shown, texts and numbers never: somebody may have written a secret into it.
 
 mod events;
 mod explain;
