@@ -349,9 +349,7 @@ fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<b
         State::Ready | State::Disabled | State::Pending => Some(true),
         State::Refused => Some(!is_required),
         State::Unhealthy if !is_required => Some(true),
-        State::Unhealthy | State::Connecting | State::Draining => {
-            is_late.then_some(!is_required)
-        }
+        State::Unhealthy | State::Connecting | State::Draining => is_late.then_some(!is_required),
     }
 }
 

@@ -75,7 +75,10 @@ mod tests {
             json!({ "name": "guard", "grants": ["storage:read", "log"], "accepted": { "points": other } });
         give(&mut spec, &accepted);
         assert_eq!(spec["grants"], json!(["storage:read", "log", "emit"]));
-        assert_eq!(spec["accepted"], json!({ "points": consent(&[])["points"], "capabilities": ["log", "emit"] }));
+        assert_eq!(
+            spec["accepted"],
+            json!({ "points": consent(&[])["points"], "capabilities": ["log", "emit"] })
+        );
         let mut spec = json!({ "name": "guard" });
         give(&mut spec, &serde_json::from_value(consent(&[])).expect("a consent"));
         assert_eq!(spec.get("grants"), None);

@@ -194,8 +194,9 @@ fn capabilities(
             "the plugin wants {surplus}, which this gateway can't grant: have it ask for less, or run a gateway that can"
         ));
     }
-    let advice =
-        format!("the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less");
+    let advice = format!(
+        "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
+    );
     match before {
         Some(_) => Err(Unaccepted::Out { why: Why::UpgradePending, detail: advice, wants: None }),
         None => overreach(advice),

@@ -50,10 +50,14 @@ pub(super) fn consented(
     let wants = Wants::new(Arc::clone(name), version.clone(), shape.clone(), accepted);
     let difference = &wants.difference;
     let (why, detail) = match accepted {
-        None => (Why::Approval, format!("version {version} waits for an operator's approval: it {difference}")),
+        None => {
+            (Why::Approval, format!("version {version} waits for an operator's approval: it {difference}"))
+        }
         Some(_) if !difference.capabilities.added.is_empty() => (
             Why::UpgradePending,
-            format!("version {version} wants more than was accepted, and waits for approval: it {difference}"),
+            format!(
+                "version {version} wants more than was accepted, and waits for approval: it {difference}"
+            ),
         ),
         Some(_) => (
             Why::ManifestMismatch,

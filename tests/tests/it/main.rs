@@ -36,6 +36,7 @@ mod cli_session;
 mod cli_support;
 mod cli_token;
 mod cli_whoami;
+mod consent;
 mod demo;
 mod docs;
 mod docs_names;

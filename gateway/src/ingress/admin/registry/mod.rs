@@ -140,11 +140,7 @@ impl Admin {
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..)
-            | Route::Switch { .. }
-            | Route::Approve(_)
-            | Route::Apply
-            | Route::RollBack(_) => {
+            Route::One(..) | Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };
