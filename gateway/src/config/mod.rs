@@ -19,6 +19,7 @@ mod effective;
 mod environment;
 #[cfg(test)]
 mod fixtures;
+mod listed;
 mod load;
 mod model;
 mod objects;
@@ -38,6 +39,7 @@ pub use consent::{Consent, Difference, OfferedPoints};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;
+pub(crate) use listed::{Listed, Place, object};
 pub(crate) use load::MAX_FILE;
 pub use load::{Loaded, from_text, load};
 pub use model::*;
