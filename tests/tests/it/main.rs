@@ -19,6 +19,7 @@ mod chain_flow;
 mod chain_observers;
 mod chain_poison;
 mod chain_start;
+mod cli_approve;
 mod cli_ask;
 mod cli_call;
 mod cli_config;
