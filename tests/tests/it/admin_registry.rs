@@ -288,7 +288,7 @@ async fn without_a_registry_everything_is_shown_and_nothing_written() {
 async fn a_plugin_is_added_switched_off_and_on_and_goes_with_its_bindings_when_that_is_said() {
     let guard = FakePlugin::named("guard").start().await;
     let it = stored().await;
-    let off = json!({ "endpoint": guard.endpoint(), "enabled": false });
+    let off = json!({ "endpoint": guard.endpoint(), "accepted": guard.accepted(), "enabled": false });
     written(&put(&it.operator, "plugins/guard?expected_version=0", off).await);
     let shown = get(&it.operator, "plugins/guard").await.body;
     assert_eq!((&shown["state"], &shown["reason"]), (&json!("disabled"), &json!("switched_off")));
