@@ -320,7 +320,7 @@ async fn a_plugin_that_is_not_there_yet_leaves_what_is_in_force_until_it_is() {
     late.stop().await;
     let it = stored_as(file_with("acme").set("/startup/wait", "30s")).await;
     let document = json!({
-        "plugins": [{ "name": "late", "endpoint": late.endpoint(), "required": true }],
+        "plugins": [{ "name": "late", "endpoint": late.endpoint(), "accepted": late.accepted(), "required": true }],
         "bindings": [{ "plugin": "late", "tenant": "*", "priority": 40 }],
     });
     let waits = apply(&it.operator, "", document).await;
