@@ -6,7 +6,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{environment, publisher::FIRST_REVISION};
+use super::{
+    environment,
+    held_back::{self, HeldBack, Refusals},
+    publisher::FIRST_REVISION,
+};
 use crate::{
     auth::{Authenticator, MAX_KEY_FILE},
     bounded, builtin,
@@ -19,6 +23,7 @@ use crate::{
     invoke::{Invoker, ReplyLimits, Routes},
     registry::Contents,
     routing::{Manifest, RouteTable},
+    store::Owner,
     telemetry::Telemetry,
     tls,
     upstream::{PluginClient, Shared},
@@ -34,6 +39,7 @@ pub(super) struct Workshop {
     pub(super) certificates: tls::Watch,
     /// Cancelled when the calls still under way are given up.
     pub(super) abort: CancellationToken,
+    pub(super) refusals: Refusals,
 }
 
 /// A generation, and what a process begins with that starts with it.
@@ -54,6 +60,8 @@ pub(super) struct Generation {
     pub(super) table: RouteTable,
     /// Names of the plugins without which a start fails.
     required: BTreeSet<String>,
+    /// Entries in whose place are those before.
+    pub(super) held_back: Vec<HeldBack>,
 }
 
 /// Where the plugins, tenants and bindings of a generation are from.
@@ -104,30 +112,34 @@ struct Keys {
 
 /// A plugin's client, and what it was made from: it stays as long as that does.
 #[derive(Clone)]
-struct Made {
-    client: Arc<PluginClient>,
-    from: Arc<From>,
+pub(super) struct Made {
+    pub(super) client: Arc<PluginClient>,
+    pub(super) from: Arc<From>,
 }
 
 #[derive(PartialEq)]
-struct From {
+pub(super) struct From {
     plugin: config::Plugin,
     /// Of its `config` with the references resolved as they were then, or why they can't be.
     resolved: Result<String, String>,
     observers: config::Observers,
     request: config::Size,
     notices: (usize, config::Size, config::Size),
+    /// What a plugin of the admin API may reach; none: it is the file's.
+    reach: Option<config::Reach>,
 }
 
 impl Workshop {
     /// For a process that starts with `config`.
     pub(super) fn new(config: &Config, telemetry: Telemetry) -> Self {
-        let resolve = |config: &_| resolve_references(config, environment());
+        let resolve =
+            |config: &_, scope: config::Within<'_>| resolve_references(config, environment(), scope);
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let certificates = tls::Watch::default();
         let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
             .following(certificates.clone());
-        Workshop { shared, telemetry, certificates, abort: CancellationToken::new() }
+        let (abort, refusals) = (CancellationToken::new(), Refusals::default());
+        Workshop { shared, telemetry, certificates, abort, refusals }
     }
 
     /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
@@ -136,10 +148,11 @@ impl Workshop {
     /// Every mistake that the parts find, with the lines.
     pub(super) fn build(
         &self,
-        loaded: Loaded,
+        mut loaded: Loaded,
         basis: Basis,
         before: &[Arc<Generation>],
     ) -> Result<Built, Problems> {
+        let held_back = self.hold_back(&mut loaded.config, before.first());
         let config = &loaded.config;
         let mut problems = Vec::new();
         let keys = keep(keys(config, before), &mut problems);
@@ -159,12 +172,30 @@ impl Workshop {
         let statuses = Arc::new(block_statuses(config));
         let required = config.required().into_iter().map(str::to_owned).collect();
         let config = Arc::new(loaded.config);
-        let generation = Generation { config, basis, keys, plugins, statuses, table, required };
+        let generation = Generation { config, basis, keys, plugins, statuses, table, required, held_back };
         Ok(Built { generation, tls })
     }
 
+    /// Puts the entries in force in the place of those that their plugins refuse.
+    fn hold_back(&self, config: &mut Config, in_force: Option<&Arc<Generation>>) -> Vec<HeldBack> {
+        let Some(in_force) = in_force.filter(|_| !self.refusals.is_empty()) else { return Vec::new() };
+        let refused = |plugin: &config::Plugin| {
+            let held = self.refusals.of(&From::of(plugin, config))?;
+            Some((held, held_back::entry(&in_force.config, &plugin.name)?))
+        };
+        let refused: Vec<_> = config.plugins.iter().map(|plugin| refused(plugin)).collect();
+        let mut held_back = Vec::new();
+        for (plugin, refused) in config.plugins.iter_mut().zip(refused) {
+            if let Some((held, entry)) = refused {
+                *plugin = entry;
+                held_back.push(held);
+            }
+        }
+        held_back
+    }
+
     fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
-        let shared = self.shared.by(config.limits.clone(), config.observers.clone());
+        let shared = self.shared.by(config);
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
         for (index, plugin) in config.plugins.iter().enumerate() {
@@ -224,6 +255,11 @@ impl Generation {
         self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
     }
 
+    /// The same with what they were made from.
+    pub(super) fn made_anew<'a>(&'a self, before: &'a Generation) -> impl Iterator<Item = &'a Made> {
+        self.plugins.iter().filter(|made| !before.has(&made.client))
+    }
+
     /// Its client of the plugin `name`.
     pub(super) fn client(&self, name: &str) -> Option<&Arc<PluginClient>> {
         self.made(name).map(|made| &made.client)
@@ -238,7 +274,7 @@ impl Generation {
         self.client(client.name()).is_some_and(|own| Arc::ptr_eq(own, client))
     }
 
-    fn made(&self, name: &str) -> Option<&Made> {
+    pub(super) fn made(&self, name: &str) -> Option<&Made> {
         self.plugins.iter().find(|made| made.client.name() == name)
     }
 
@@ -302,16 +338,25 @@ fn manifests(plugins: &[Made]) -> Manifests {
     plugins.iter().map(|made| made.client.status().manifest).collect()
 }
 
+impl Made {
+    /// What says what it is.
+    pub(super) fn entry(&self) -> &config::Plugin {
+        &self.from.plugin
+    }
+}
+
 impl From {
     fn of(plugin: &config::Plugin, config: &Config) -> Self {
         let limits = &config.limits;
-        let resolved = resolve_references(&plugin.config, environment());
+        let reach = config.reach();
+        let resolved = resolve_references(&plugin.config, environment(), reach.within(plugin));
         From {
             plugin: plugin.clone(),
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
             observers: config.observers.clone(),
             request: limits.request,
             notices: (limits.notices, limits.notice_bytes, limits.details_bytes),
+            reach: (plugin.owner == Owner::Api).then_some(reach),
         }
     }
 }

@@ -32,6 +32,7 @@ mod drain;
 mod edges;
 mod gauges;
 mod generation;
+mod held_back;
 mod origin;
 mod publisher;
 mod reload;
@@ -348,9 +349,9 @@ impl Running {
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
         lifecycle.ended.cancel();
-        reload.close().await;
-        drop(admin_socket);
         drain::take_leave(&lifecycle.operators).await;
+        drop(admin_socket);
+        reload.close().await;
     }
 }
 

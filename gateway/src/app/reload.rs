@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::{Config, Problems},
     ingress::{applied::Applied, call::Gateway},
-    upstream::{PluginClient, State},
+    upstream::{Cause, PluginClient, State, Why},
 };
 
 /// How often it is looked whether a candidate's plugins are there.
@@ -264,6 +264,13 @@ impl Reload {
                     tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
                 }
             }
+            Standing::Ready
+                if self.workshop.refusals.note(&candidate.generation, self.publisher.current()) =>
+            {
+                // Made once more, by what is known now.
+                self.replace_candidate(None);
+                self.moved.notify_one();
+            }
             Standing::Ready => {
                 let Some(candidate) = self.candidate.take() else { return };
                 self.adopt(candidate.generation);
@@ -283,6 +290,9 @@ impl Reload {
         }
         let keys = at_restart.join(", ");
         self.gateway.set_applied(Applied::now(at_restart));
+        if !generation.held_back.is_empty() {
+            self.refused(generation.held_back.iter().map(|held| held.why.clone()).collect());
+        }
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
@@ -344,7 +354,12 @@ async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, Joi
 /// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
 /// there holds nothing up.
 fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
-    match client.status().state {
+    let status = client.status();
+    // Who asks for more than it may have must not keep anybody from taking it away.
+    if status.why == Why::Unreachable(Cause::NotPermitted) {
+        return Some(true);
+    }
+    match status.state {
         // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
         State::Ready | State::Disabled | State::Pending => Some(true),
         State::Refused => Some(!is_required),

@@ -10,6 +10,7 @@
 
 mod auth;
 mod check;
+mod cidr;
 mod consent;
 mod development;
 #[cfg(test)]
@@ -24,7 +25,9 @@ mod load;
 mod model;
 mod objects;
 mod plugin;
+mod policy;
 mod problem;
+mod reach;
 mod reference;
 mod restart;
 mod schema;
@@ -35,6 +38,7 @@ mod validate;
 
 pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
+pub use cidr::Cidr;
 pub use consent::{Consent, Difference, OfferedPoints};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
@@ -46,8 +50,10 @@ pub use model::*;
 pub(crate) use objects::{BINDINGS, PLUGINS, TENANTS};
 pub use objects::{Objects, check as check_object, read};
 pub use plugin::*;
+pub(crate) use policy::Policy;
 pub(crate) use problem::did_you_mean;
 pub use problem::{Located, Problem, Problems};
+pub use reach::{Egress, Reach, Secrets, Within};
 pub use reference::{Resolved, resolve_references};
 pub(crate) use reference::{is_reference, shown as shown_reference};
 pub use schema::schema;

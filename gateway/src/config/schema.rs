@@ -7,6 +7,7 @@ use schemars::schema_for;
 use serde_json::{Number, Value};
 
 use super::{
+    cidr::Cidr,
     model::Config,
     tree::{self, Kind},
     units::{Rate, Size, Span},
@@ -56,10 +57,15 @@ const FORMATS: &[Format] = &[
         words: "a SHA-256: 64 hexadecimal digits, none a capital",
         fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
     },
+    Format {
+        name: "network",
+        words: "a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
+        fits: |text| text.parse::<Cidr>().is_ok(),
+    },
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address`, `version-range` and `sha-256` are ours.
+/// `socket-address`, `version-range`, `sha-256` and `network` are ours.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = ID.into();

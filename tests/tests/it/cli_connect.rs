@@ -296,9 +296,9 @@ async fn whoever_has_enough_is_told_what_is_known_and_the_plugins_are_let_go() {
     let line = format!("{} config check f.yaml --connect --wait 60s", binary().display());
     let asking = Serving::pasted(folder.0.path(), &line, &[]).await;
     silent.wait_until(|counts| counts.describes == 1).await;
-    well.wait_until(|counts| counts.checks > 0).await;
+    well.wait_until(|counts| counts.initializes == 1).await;
     let ran = asking.stop().await;
     assert_eq!((ran.code, well.counts().shutdowns), (Some(4), 1), "{ran:?}");
     assert!(ran.stderr.contains("required plugin `silent`"), "{ran:?}");
-    assert!(ran.stdout.lines().any(|line| line.starts_with("well") && line.contains("ready")), "{ran:?}");
+    assert!(ran.stdout.lines().any(|line| line.starts_with("well")), "{ran:?}");
 }
