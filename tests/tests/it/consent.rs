@@ -27,7 +27,7 @@ use super::{
 const CANARY: &str = "canary-4711";
 
 fn file() -> Setup {
-    Gateway::with().tenant("acme").admin()
+    Gateway::with().tenant("acme").set("/egress", json!({ "cidrs": ["127.0.0.0/8"] })).admin()
 }
 
 fn guard() -> Builder {
