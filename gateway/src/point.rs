@@ -54,3 +54,59 @@ impl std::fmt::Display for Point {
         f.write_str(self.as_str())
     }
 }
+
+/// What a plugin may do to the payload of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Looks and may cancel; a patch is forbidden.
+    Read,
+    /// May patch too.
+    Modify,
+}
+
+impl Access {
+    /// The name used in configuration and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Modify => "modify",
+        }
+    }
+}
+
+/// Whether a call of a plugin has effects beyond its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SideEffects {
+    /// None.
+    None,
+    /// Some.
+    Some,
+}
+
+impl SideEffects {
+    /// The name used in configuration and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SideEffects::None => "none",
+            SideEffects::Some => "some",
+        }
+    }
+}
+
+/// What a plugin offers at one point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// What it may do to the payload.
+    pub access: Access,
+    /// Whether a call has effects beyond its reply.
+    pub side_effects: SideEffects,
+}
+
+impl std::fmt::Display for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, side effects: {}", self.access.as_str(), self.side_effects.as_str())
+    }
+}

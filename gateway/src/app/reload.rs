@@ -360,12 +360,11 @@ fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<b
         return Some(true);
     }
     match status.state {
-        State::Ready | State::Disabled => Some(true),
+        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
+        State::Ready | State::Disabled | State::Pending => Some(true),
         State::Refused => Some(!is_required),
-        State::Unhealthy | State::Pending if !is_required => Some(true),
-        State::Unhealthy | State::Connecting | State::Pending | State::Draining => {
-            is_late.then_some(!is_required)
-        }
+        State::Unhealthy if !is_required => Some(true),
+        State::Unhealthy | State::Connecting | State::Draining => is_late.then_some(!is_required),
     }
 }
 

@@ -11,6 +11,7 @@
 mod auth;
 mod check;
 mod cidr;
+mod consent;
 mod development;
 #[cfg(test)]
 mod documentation;
@@ -38,6 +39,7 @@ mod validate;
 pub use auth::*;
 pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
 pub use cidr::Cidr;
+pub use consent::{Consent, Difference, OfferedPoints};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;

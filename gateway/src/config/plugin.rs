@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    consent::Consent,
     model::{Object, span, yes},
     units::Span,
 };
@@ -42,6 +43,9 @@ pub struct Plugin {
     /// Capabilities the plugin may ask for.
     #[serde(default)]
     pub grants: Vec<Capability>,
+    /// The manifest that an operator consented to: no other is accepted. Absent: a plugin of the registry's API waits for
+    /// approval, one of the file is accepted as it describes itself.
+    pub accepted: Option<Consent>,
     /// Plugin-level config; references in it are resolved when it is handed over, to text.
     #[serde(default)]
     pub config: Object,
@@ -80,6 +84,7 @@ impl fmt::Debug for Plugin {
             .field("tls", &self.tls)
             .field("version", &self.version)
             .field("grants", &self.grants)
+            .field("accepted", &self.accepted)
             .field("config", &format_args!("***"))
             .field("required", &self.required)
             .field("allow_plaintext", &self.allow_plaintext)
@@ -97,6 +102,12 @@ impl Plugin {
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let several = self.endpoints.iter().flatten();
         self.endpoint.iter().chain(several).map(String::as_str)
+    }
+
+    /// Whether it runs only with a manifest that an operator consented to: that of a built-in one came with the gateway,
+    /// and who writes the file consents there.
+    pub fn needs_consent(&self) -> bool {
+        self.accepted.is_some() || (self.owner == Owner::Api && self.builtin.is_none())
     }
 }
 
@@ -143,6 +154,15 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// All of them.
+    pub const ALL: [Capability; 4] =
+        [Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
+
+    /// The one by this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
+    }
+
     /// The name in manifests.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -53,6 +53,11 @@ const FORMATS: &[Format] = &[
         fits: |text| semver::VersionReq::parse(text).is_ok(),
     },
     Format {
+        name: "sha-256",
+        words: "a SHA-256: 64 hexadecimal digits, none a capital",
+        fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
+    },
+    Format {
         name: "network",
         words: "a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
         fits: |text| text.parse::<Cidr>().is_ok(),
@@ -60,7 +65,7 @@ const FORMATS: &[Format] = &[
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address`, `version-range` and `network` are ours.
+/// `socket-address`, `version-range`, `sha-256` and `network` are ours.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = ID.into();

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Contents, hidden};
+use super::{Contents, consent, hidden};
 use crate::{
-    config::{self, BINDINGS, PLUGINS, Problem, TENANTS},
+    config::{self, BINDINGS, Consent, PLUGINS, Problem, TENANTS},
     store::{Change, Content, Kind, Object, Owner},
 };
 
@@ -42,10 +42,13 @@ pub struct Edit {
 /// What an object is to be.
 #[derive(Debug, Clone)]
 pub enum Wish {
-    /// As this says, as an entry of the file would: created, or replaced as a whole.
+    /// As this says, as an entry of the file would: created, or replaced as a whole. What of a plugin's manifest was
+    /// consented to stays, unless it says otherwise.
     Be(Value),
     /// With these members of it replaced, null: taken out (RFC 7396). It must be there.
     Merge(Value),
+    /// A plugin with this manifest consented to, and granted what it asks for. It must be there.
+    Accept(Consent),
     /// Gone. It must be there.
     Gone {
         /// The bindings of a plugin go with it; otherwise it stays as long as there are any.
@@ -182,7 +185,7 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
     let current = before.map_or(0, |object| object.version);
     if let Some(expected) = edit.expected.filter(|expected| *expected != current) {
         // What was never there has no version to name.
-        return Err(if current == 0 && matches!(edit.wish, Wish::Gone { .. } | Wish::Merge(_)) {
+        return Err(if current == 0 && !matches!(edit.wish, Wish::Be(_)) {
             missing()
         } else {
             Refusal::Version { kind, name: name.clone(), current, expected }
@@ -197,7 +200,18 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
             before.as_ref().ok_or_else(missing)?;
             None
         }
-        Wish::Be(spec) => Some(spec.clone()),
+        Wish::Be(spec) => {
+            let mut spec = spec.clone();
+            if kind == Kind::Plugin {
+                consent::keep(&mut spec, before.as_ref().map(|before| &*before.spec));
+            }
+            Some(spec)
+        }
+        Wish::Accept(accepted) => {
+            let mut spec = Value::clone(&before.as_ref().ok_or_else(missing)?.spec);
+            consent::give(&mut spec, accepted);
+            Some(spec)
+        }
         Wish::Merge(patch) => {
             let mut spec = Value::clone(&before.as_ref().ok_or_else(missing)?.spec);
             merge(&mut spec, patch);

@@ -4,33 +4,7 @@
 use std::sync::Arc;
 
 use crate::point::Point;
-
-/// What a plugin may do to the payload of a point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Looks and may cancel; a patch is forbidden.
-    Read,
-    /// May patch too.
-    Modify,
-}
-
-/// Whether a call of a plugin has effects beyond its reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SideEffects {
-    /// None.
-    None,
-    /// Some.
-    Some,
-}
-
-/// What a plugin offers at one point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
-    /// What it may do to the payload.
-    pub access: Access,
-    /// Whether a call has effects beyond its reply.
-    pub side_effects: SideEffects,
-}
+pub use crate::point::{Access, Offer, SideEffects};
 
 /// An accepted manifest.
 #[derive(Debug, Clone)]

@@ -16,12 +16,14 @@ use super::{
     cause::Cause,
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
+    consent::{Wants, consented},
     initialize::Prepared,
     refusal::{Refusal, Refused},
     state::Why,
 };
 use crate::{
-    config,
+    config::{self, Capability, Consent},
+    digest::digest,
     point::Point,
     routing::{Access, Manifest, Offer, SideEffects},
 };
@@ -38,16 +40,8 @@ const PROTOCOL_VERSIONS: [u32; 1] = [1];
 /// A manifest that was accepted, with what a later one is compared with.
 pub(super) struct Accepted {
     pub(super) manifest: Arc<Manifest>,
-    shape: Shape,
-}
-
-/// All of a manifest that may not change from one connection to the next.
-#[derive(PartialEq)]
-struct Shape {
-    offers: [Option<Offer>; 4],
-    capabilities: BTreeSet<String>,
-    config_schema: Option<Value>,
-    tenant_config_schema: Option<Value>,
+    /// All of it that may not change from one connection to the next.
+    pub(super) shape: Consent,
 }
 
 /// Why a connection is not used after Describe.
@@ -56,7 +50,12 @@ pub(super) enum Unaccepted {
     /// Tried again soon.
     Away(Why, String),
     /// Tried again on a new connection, and now and then.
-    Out(Why, String),
+    Out {
+        why: Why,
+        detail: String,
+        /// What it would have to be accepted as.
+        wants: Option<Arc<Wants>>,
+    },
 }
 
 impl Accepted {
@@ -73,7 +72,7 @@ impl Accepted {
 
 impl From<Refused> for Unaccepted {
     fn from(refused: Refused) -> Self {
-        Unaccepted::Out(Why::Refused(refused.refusal), refused.advice)
+        Unaccepted::Out { why: Why::Refused(refused.refusal), detail: refused.advice, wants: None }
     }
 }
 
@@ -138,30 +137,19 @@ pub(super) fn judge(
 ) -> Result<Accepted, Unaccepted> {
     let version = identity(registered, &described)?;
     let offers = offers(&described.points)?;
-    let capabilities: BTreeSet<String> = described.capabilities.into_iter().collect();
-    let granted = |wanted: &&String| registered.grants.iter().any(|grant| grant.as_str() == **wanted);
-    let surplus: Vec<_> = capabilities.iter().filter(|wanted| !granted(wanted)).collect();
-    if !surplus.is_empty() {
-        let surplus = codec::shown(&format!("{surplus:?}"));
-        let advice = format!(
-            "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
-        );
-        return Err(match before {
-            Some(_) => Unaccepted::Out(Why::UpgradePending, advice),
-            None => Refused::new(Refusal::CapabilityOverreach, advice).into(),
-        });
-    }
-    let shape = Shape {
-        offers,
+    let capabilities = capabilities(registered, &described.capabilities, before)?;
+    let config_schema = schema("config_schema", &described.config_schema)?;
+    let tenant_config_schema = schema("tenant_config_schema", &described.tenant_config_schema)?;
+    let shape = Consent {
+        points: offers.into(),
         capabilities,
-        config_schema: schema("config_schema", &described.config_schema)?,
-        tenant_config_schema: schema("tenant_config_schema", &described.tenant_config_schema)?,
+        config_schema: config_schema.as_ref().map(digest),
+        tenant_config_schema: tenant_config_schema.as_ref().map(digest),
     };
-    let name = match registered.name.as_str() {
+    let name: Arc<str> = match registered.name.as_str() {
         "" => codec::shown(&described.name).into(),
         name => name.into(),
     };
-    let capabilities = shape.capabilities.iter().cloned().collect();
     let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
         // The very same, so that nothing is made anew for it.
         Some(before) if before.manifest.version == version => {
@@ -170,15 +158,49 @@ pub(super) fn judge(
         // Compiled already.
         Some(before) => (before.manifest.config_schema.clone(), before.manifest.tenant_config_schema.clone()),
         None => {
-            disjoint(shape.config_schema.as_ref(), shape.tenant_config_schema.as_ref())?;
+            disjoint(config_schema.as_ref(), tenant_config_schema.as_ref())?;
             (
-                compile("config_schema", shape.config_schema.as_ref())?,
-                compile("tenant_config_schema", shape.tenant_config_schema.as_ref())?,
+                compile("config_schema", config_schema.as_ref())?,
+                compile("tenant_config_schema", tenant_config_schema.as_ref())?,
             )
         }
     };
+    // Last of all: nobody is asked to approve of what can't be used.
+    consented(registered, &name, &version, &shape)?;
+    let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
     let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
     Ok(Accepted { manifest: Arc::new(manifest), shape })
+}
+
+/// The capabilities that it wants. Where an operator is asked, he is asked for these too, unless there are no such.
+fn capabilities(
+    registered: &config::Plugin,
+    wanted: &[String],
+    before: Option<&Accepted>,
+) -> Result<BTreeSet<Capability>, Unaccepted> {
+    let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    let asks = registered.needs_consent();
+    let may_have = |name: &str| {
+        Capability::named(name).filter(|capability| asks || registered.grants.contains(capability))
+    };
+    let surplus: Vec<_> = wanted.iter().filter(|name| may_have(name).is_none()).collect();
+    if surplus.is_empty() {
+        return Ok(wanted.into_iter().filter_map(may_have).collect());
+    }
+    let surplus = codec::shown(&format!("{surplus:?}"));
+    let overreach = |advice| Err(Refused::new(Refusal::CapabilityOverreach, advice).into());
+    if asks {
+        return overreach(format!(
+            "the plugin wants {surplus}, which this gateway can't grant: have it ask for less, or run a gateway that can"
+        ));
+    }
+    let advice = format!(
+        "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
+    );
+    match before {
+        Some(_) => Err(Unaccepted::Out { why: Why::UpgradePending, detail: advice, wants: None }),
+        None => overreach(advice),
+    }
 }
 
 /// Name, version and protocol.
@@ -303,20 +325,4 @@ fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refuse
         }
         None => Ok(()),
     }
-}
-
-/// In what a manifest differs from the accepted one, and what follows.
-pub(super) fn difference(accepted: &Accepted, other: &Accepted) -> String {
-    let (before, now) = (&accepted.shape, &other.shape);
-    let parts = [
-        ("points", before.offers != now.offers),
-        ("capabilities", before.capabilities != now.capabilities),
-        ("config_schema", before.config_schema != now.config_schema),
-        ("tenant_config_schema", before.tenant_config_schema != now.tenant_config_schema),
-    ];
-    let parts: Vec<_> = parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
-    format!(
-        "the manifest differs from the accepted one in {}: it gets calls when no endpoint with that one is left",
-        parts.join(", ")
-    )
 }

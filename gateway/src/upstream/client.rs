@@ -12,6 +12,7 @@ use super::{
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
     connection::Rpc,
+    consent::Wants,
     endpoint::Endpoint,
     live::Live,
     observers::{Done, Observers},
@@ -68,10 +69,8 @@ impl Shared {
         + Sync
         + 'static,
     ) -> Self {
-        let changes = watch::Sender::new(0);
-        let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
-        let (resolver, most_age) = (Arc::new(System), MOST_AGE);
-        let certificates = tls::Watch::default();
+        let (changes, instance_id, resolve) = (watch::Sender::new(0), instance_id.into(), Arc::new(resolve));
+        let (resolver, most_age, certificates) = (Arc::new(System), MOST_AGE, tls::Watch::default());
         Shared {
             instance_id,
             limits,
@@ -178,7 +177,12 @@ impl PluginClient {
         self.pool.report()
     }
 
-    /// Every name among its endpoints at this moment; what a name stands for is among [`PluginClient::endpoints`].
+    /// What endpoints that stay out for it would have to be accepted as: each once, the highest version first.
+    pub fn wants(&self) -> Vec<Arc<Wants>> {
+        self.pool.wants()
+    }
+
+    /// Every name among its endpoints at this moment; what it stands for is among [`PluginClient::endpoints`].
     pub fn names(&self) -> Vec<NameStatus> {
         self.pool.names()
     }

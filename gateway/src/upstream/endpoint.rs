@@ -19,11 +19,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    acceptance::{self, Unaccepted},
+    acceptance::{self, Accepted, Unaccepted},
     breaker::Breaker,
     cause::{Cause, DialError},
     codec,
     connection::{Connection, Rpc},
+    consent::Wants,
     health::{self, Checked, Health},
     initialize::{self, Prepared, Uninitialised},
     live::{Down, Live},
@@ -139,6 +140,7 @@ impl Endpoint {
             breaker: self.breaker.state(Instant::now()),
             in_flight: self.load.in_flight(),
             connections: usable.len(),
+            wants: status.wants.clone(),
             health_answered: self.health.answered(),
         }
     }
@@ -218,8 +220,10 @@ impl Endpoint {
                 self.trouble(why, &detail);
                 Err(Down::Away(detail))
             }
-            Err(Unaccepted::Out(why, detail)) => {
-                self.trouble(why, &detail);
+            Err(Unaccepted::Out { why, detail, wants }) => {
+                if self.live().is_none() {
+                    self.status.out(why, &detail, wants.as_ref());
+                }
                 Err(Down::Out(detail, connection))
             }
         }
@@ -256,7 +260,7 @@ impl Endpoint {
         let known = self.handed_over().as_ref() == Some(&config.digest);
         let live = Live::new(Arc::clone(connection), accepted, config, known);
         let admitted = manifests.admit(&live);
-        let admission = admitted.map_err(|difference| Unaccepted::Out(Why::ManifestMismatch, difference))?;
+        let admission = admitted.map_err(|accepted| mismatch(&accepted, &live))?;
         let mut lives: Vec<_> = self.usable();
         lives.push(Arc::clone(&live));
         let serves = lives.iter().any(|live| live.is_initialised());
@@ -465,6 +469,18 @@ impl Endpoint {
             tracing::warn!(plugin, address, ?limit, error, "the plugin did not answer Shutdown");
         }
     }
+}
+
+/// Why `live` stays out while others have the manifest that is `accepted`.
+fn mismatch(accepted: &Accepted, live: &Live) -> Unaccepted {
+    let Accepted { manifest, shape } = &*live.accepted;
+    let (name, version) = (Arc::clone(&manifest.name), manifest.version.clone());
+    let wants = Wants::new(name, version, shape.clone(), Some(&accepted.shape));
+    let detail = format!(
+        "version {} is not what is accepted: it {}; it gets calls when no endpoint with the accepted manifest is left",
+        wants.version, wants.difference
+    );
+    Unaccepted::Out { why: Why::ManifestMismatch, detail, wants: Some(wants) }
 }
 
 fn usable_of(lives: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {

@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, futures::Notified};
 
-use super::{
-    acceptance::{Accepted, difference},
-    live::Live,
-};
+use super::{acceptance::Accepted, live::Live};
 
 /// What came of a connection's manifest.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +43,8 @@ impl Manifests {
     /// Lets a connection in.
     ///
     /// # Errors
-    /// Its manifest differs, and there are connections to endpoints that have the accepted one: in what it differs.
-    pub(super) fn admit(&self, live: &Arc<Live>) -> Result<Admission, String> {
+    /// Its manifest differs, and there are connections to endpoints that have the accepted one, which is given back.
+    pub(super) fn admit(&self, live: &Arc<Live>) -> Result<Admission, Arc<Accepted>> {
         let mut serving = self.serving();
         let others = usable(&mut serving);
         let Some(accepted) = self.accepted() else {
@@ -57,7 +54,7 @@ impl Manifests {
         };
         let fits = live.accepted.has_shape_of(&accepted);
         if !fits && others.iter().any(|other| other.accepted.has_shape_of(&accepted)) {
-            return Err(difference(&accepted, &live.accepted));
+            return Err(accepted);
         }
         serving.push(Arc::downgrade(live));
         let same = fits && live.accepted.version() == accepted.version();

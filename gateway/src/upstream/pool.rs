@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     breaker::Judgement,
     cause::Cause,
+    consent::Wants,
     endpoint::Endpoint,
     live::{Down, Live},
     load,
@@ -329,6 +330,21 @@ impl Pool {
         self.members.load().iter().map(|member| member.endpoint.report()).collect()
     }
 
+    /// What endpoints would have to be accepted as that stay out for it: each once, the highest version first.
+    pub(super) fn wants(&self) -> Vec<Arc<Wants>> {
+        let members = self.members.load();
+        let mut all: Vec<_> =
+            members.iter().filter_map(|member| member.endpoint.status.now().wants.clone()).collect();
+        all.sort_by(|a, b| b.version.cmp(&a.version));
+        let mut wants: Vec<Arc<Wants>> = Vec::new();
+        for one in all {
+            if wants.iter().all(|other| other.accepted != one.accepted) {
+                wants.push(one);
+            }
+        }
+        wants
+    }
+
     /// Every name at this moment.
     pub(super) fn names(&self) -> Vec<NameStatus> {
         let status = |source: &Source| NameStatus {
@@ -431,8 +447,9 @@ fn rank(why: Why) -> u8 {
         State::Ready => 0,
         State::Connecting if why == Why::Initializing => 1,
         State::Connecting => 2,
-        State::Unhealthy => 3,
-        State::Pending => 4,
+        // It is there, and a person's word is all that is missing.
+        State::Pending => 3,
+        State::Unhealthy => 4,
         State::Refused => 5,
         State::Draining => 6,
         State::Disabled => 7,

@@ -18,6 +18,7 @@ impl Why {
             Why::HealthUnanswered => {
                 Some("see the plugin's own log, and let it answer grpc.health.v1 while it works")
             }
+            Why::Approval => Some("approve of it: `hookgate plugin approve`"),
             Why::ManifestMismatch => Some("run the same build of the plugin at all of its endpoints"),
             Why::UpgradePending => {
                 Some("grant it what it wants, or run a build that wants no more than before")

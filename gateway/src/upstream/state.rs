@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{breaker::BreakerState, cause::Cause, refusal::Refusal};
+use super::{breaker::BreakerState, cause::Cause, consent::Wants, refusal::Refusal};
 use crate::routing::Manifest;
 
 /// Where a plugin stands.
@@ -70,6 +70,8 @@ pub enum Why {
     NotDialled,
     /// Described and accepted; the first Initialize is under way.
     Initializing,
+    /// Described, and an operator has yet to consent to what it describes itself as.
+    Approval,
     /// Described, accepted and initialised.
     Serving,
     /// Can't be connected to.
@@ -87,9 +89,9 @@ pub enum Why {
     NotServing,
     /// Health checks are not answered.
     HealthUnanswered,
-    /// The manifest differs from the accepted one in more than its version.
+    /// The manifest differs in more than its version from the one that is accepted, or that an operator consented to.
     ManifestMismatch,
-    /// The manifest asks for more capabilities than are granted, and an earlier one was accepted.
+    /// The manifest asks for more capabilities than are granted or consented to, and another one was accepted.
     UpgradePending,
     /// Refused.
     Refused(Refusal),
@@ -104,6 +106,7 @@ impl Why {
             Why::SwitchedOff,
             Why::NotDialled,
             Why::Initializing,
+            Why::Approval,
             Why::Serving,
             Why::Disconnected,
             Why::DescribeTimeout,
@@ -124,6 +127,7 @@ impl Why {
         match self {
             Why::SwitchedOff => State::Disabled,
             Why::NotDialled | Why::Initializing => State::Connecting,
+            Why::Approval => State::Pending,
             Why::Serving => State::Ready,
             Why::Unreachable(_)
             | Why::Disconnected
@@ -145,6 +149,7 @@ impl Why {
             Why::SwitchedOff => "switched_off",
             Why::NotDialled => "not_dialled",
             Why::Initializing => "initializing",
+            Why::Approval => "approval",
             Why::Serving => "serving",
             Why::Unreachable(cause) => cause.as_str(),
             Why::Disconnected => "disconnected",
@@ -172,6 +177,7 @@ impl Why {
             | Why::DescribeFailed => true,
             Why::SwitchedOff
             | Why::NotDialled
+            | Why::Approval
             | Why::InitializeUnavailable
             | Why::NotServing
             | Why::HealthUnanswered
@@ -195,6 +201,7 @@ impl Why {
             | Why::HealthUnanswered
             | Why::ManifestMismatch => Some("plugin.health_fail"),
             Why::UpgradePending => Some("plugin.capability_overreach"),
+            Why::Approval => Some("plugin.pending"),
             Why::Refused(_) => Some("plugin.refused"),
             Why::SwitchedOff | Why::NotDialled | Why::Initializing | Why::Serving | Why::ShuttingDown => None,
         }
@@ -233,6 +240,8 @@ pub struct EndpointStatus {
     pub in_flight: usize,
     /// Connections in use, 0 to 4.
     pub connections: usize,
+    /// What it would have to be accepted as; none: nobody is asked, or it isn't there.
+    pub wants: Option<Arc<Wants>>,
     /// Whether its last health check was answered, or it has none to ask for; none: it wasn't asked yet.
     pub health_answered: Option<bool>,
 }
@@ -252,6 +261,8 @@ pub struct NameStatus {
 pub(super) struct Standing {
     pub(super) why: Why,
     pub(super) detail: String,
+    /// See [`EndpointStatus::wants`].
+    pub(super) wants: Option<Arc<Wants>>,
     /// The trouble that was logged last and is not over: an endpoint that is tried again and again is no news.
     told: Option<Why>,
 }
@@ -266,7 +277,7 @@ pub(super) struct StatusCell {
 
 impl StatusCell {
     pub(super) fn new(plugin: Arc<str>, address: Arc<str>, why: Why, changes: watch::Sender<u64>) -> Self {
-        let standing = Standing { why, detail: String::new(), told: None };
+        let standing = Standing { why, detail: String::new(), wants: None, told: None };
         StatusCell { plugin, address, now: ArcSwap::from_pointee(standing), changes }
     }
 
@@ -281,8 +292,13 @@ impl StatusCell {
 
     /// A change. Nothing leaves `draining`.
     pub(super) fn set(&self, why: Why, detail: impl Into<String>) {
+        self.out(why, detail, None);
+    }
+
+    /// The same of one that stays out for what it `wants`.
+    pub(super) fn out(&self, why: Why, detail: impl Into<String>, wants: Option<&Arc<Wants>>) {
         let detail = detail.into();
-        let before = self.change(why, &detail);
+        let before = self.change(why, &detail, wants);
         if before.why == Why::ShuttingDown {
             return;
         }
@@ -299,7 +315,7 @@ impl StatusCell {
 
     /// A connection was described as `version` and accepted.
     pub(super) fn accepted(&self, (why, detail): (Why, &str), version: &semver::Version) {
-        let before = self.change(why, detail);
+        let before = self.change(why, detail, None);
         let is_news = match before.told {
             Some(Why::Refused(_) | Why::InitializeUnavailable) => false,
             _ => !matches!(before.why, Why::Serving | Why::Initializing),
@@ -311,7 +327,7 @@ impl StatusCell {
     }
 
     /// Gives back what was before.
-    fn change(&self, why: Why, detail: &str) -> Arc<Standing> {
+    fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>) -> Arc<Standing> {
         let before = self.now.rcu(|now| {
             if now.why == Why::ShuttingDown {
                 return Arc::clone(now);
@@ -320,9 +336,10 @@ impl StatusCell {
                 Why::Serving => None,
                 _ => why.event().map(|_| why).or(now.told),
             };
-            Arc::new(Standing { why, detail: detail.to_owned(), told })
+            Arc::new(Standing { why, detail: detail.to_owned(), wants: wants.cloned(), told })
         });
-        if (before.why != why || before.detail != detail) && before.why != Why::ShuttingDown {
+        let is_news = before.why != why || before.detail != detail || before.wants.as_ref() != wants;
+        if is_news && before.why != Why::ShuttingDown {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
         before

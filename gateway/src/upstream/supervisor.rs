@@ -43,7 +43,8 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
             }
             Err(Down::Away(_) | Down::Gone(_)) => None,
             Err(Down::Out(_, connection)) => {
-                let waits = endpoint.status.why() == Why::ManifestMismatch;
+                let is_fixed = endpoint.registration.plugin.needs_consent();
+                let waits = endpoint.status.why() == Why::ManifestMismatch && !is_fixed;
                 // Kept, for its end says when another process may be there.
                 tokio::select! {
                     () = connection.closed() => {}

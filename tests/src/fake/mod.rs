@@ -3,6 +3,7 @@
 //!
 //! It runs on threads of its own, as a process would: a test that blocks does not stop it.
 
+mod accepted;
 mod act;
 mod flood;
 mod health;
@@ -333,6 +334,11 @@ impl FakePlugin {
     /// Changes what it says of itself from now on.
     pub fn change_manifest(&self, change: impl FnOnce(&mut DescribeResponse)) {
         change(&mut self.state.behaviour().manifest);
+    }
+
+    /// What an operator consents to who consents to it as it is now: `accepted` of its entry.
+    pub fn accepted(&self) -> serde_json::Value {
+        accepted::accepted(&self.state.behaviour().manifest)
     }
 
     /// Every call at a point so far, in the order of arrival. Those refused as NOT_INITIALIZED are not among them.

@@ -288,7 +288,7 @@ async fn without_a_registry_everything_is_shown_and_nothing_written() {
 async fn a_plugin_is_added_switched_off_and_on_and_goes_with_its_bindings_when_that_is_said() {
     let guard = FakePlugin::named("guard").start().await;
     let it = stored().await;
-    let off = json!({ "endpoint": guard.endpoint(), "enabled": false });
+    let off = json!({ "endpoint": guard.endpoint(), "accepted": guard.accepted(), "enabled": false });
     written(&put(&it.operator, "plugins/guard?expected_version=0", off).await);
     let shown = get(&it.operator, "plugins/guard").await.body;
     assert_eq!((&shown["state"], &shown["reason"]), (&json!("disabled"), &json!("switched_off")));
@@ -320,7 +320,7 @@ async fn a_plugin_that_is_not_there_yet_leaves_what_is_in_force_until_it_is() {
     late.stop().await;
     let it = stored_as(file_with("acme").set("/startup/wait", "30s")).await;
     let document = json!({
-        "plugins": [{ "name": "late", "endpoint": late.endpoint(), "required": true }],
+        "plugins": [{ "name": "late", "endpoint": late.endpoint(), "accepted": late.accepted(), "required": true }],
         "bindings": [{ "plugin": "late", "tenant": "*", "priority": 40 }],
     });
     let waits = apply(&it.operator, "", document).await;

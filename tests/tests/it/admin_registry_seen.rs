@@ -104,6 +104,7 @@ async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_no
         delete(&acme, own).await,
         apply(&acme, "", json!({ "tenants": [{ "id": "acme" }] })).await,
         post(&acme, "plugins/content-policy/disable").await,
+        post(&acme, "plugins/content-policy/approve").await,
         post(&acme, "revisions/1/rollback").await,
     ] {
         assert_http_error(&answer, Code::NotFound);
@@ -157,7 +158,7 @@ async fn a_secret_in_a_plugins_config_is_never_shown_and_stays_when_it_is_sent_b
     let canary = "canary-a-secret-somebody-wrote-down";
     let guard = FakePlugin::named("guard").start().await;
     let it = stored().await;
-    let spec = json!({ "endpoint": guard.endpoint(), "allow_plaintext": true, "config": { "key": canary, "deep": [{ "pin": 1_234_567 }], "on": true } });
+    let spec = json!({ "endpoint": guard.endpoint(), "accepted": guard.accepted(), "allow_plaintext": true, "config": { "key": canary, "deep": [{ "pin": 1_234_567 }], "on": true } });
     let mut answers = vec![put(&it.operator, "plugins/guard?expected_version=0", spec).await];
     assert_eq!(written(&answers[0]), 2);
     let shown = get(&it.operator, "plugins/guard").await;
@@ -207,8 +208,7 @@ async fn plugin_level_and_tenant_level_config_are_checked_each_by_its_own_schema
         .start()
         .await;
     let it = stored().await;
-    let spec =
-        |config: Value| json!({ "endpoint": guard.endpoint(), "allow_plaintext": true, "config": config });
+    let spec = |config: Value| json!({ "endpoint": guard.endpoint(), "accepted": guard.accepted(), "allow_plaintext": true, "config": config });
     written(&put(&it.operator, "plugins/guard?expected_version=0", spec(json!({ "server": "a" }))).await);
     let bind = |config: Value| json!({ "plugin": "guard", "tenant": "*", "priority": 30, "config": config });
     for (path, body, pointer) in [

@@ -15,7 +15,7 @@ use super::registry_support::file_with;
 pub(crate) struct Stored {
     pub(crate) gateway: Gateway,
     pub(crate) operator: HttpAgent,
-    pub(crate) _folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 /// One whose file has the tenant `acme` and the built-in `content-policy` for all, at priority 10.
@@ -31,7 +31,7 @@ pub(crate) async fn stored_as(setup: Setup) -> Stored {
     let egress = json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
     let gateway = setup.store(&url, folder.path()).set("/egress", egress).start().await;
     let operator = gateway.admin(&administrator());
-    Stored { gateway, operator, _folder: folder }
+    Stored { gateway, operator, folder }
 }
 
 /// A token that may write.

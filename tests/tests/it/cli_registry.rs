@@ -174,19 +174,22 @@ async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it()
     let plugin = FakePlugin::named("guard").only(&[POINT]).start_unix().await;
     let endpoint = plugin.endpoint();
     let add = ["plugin", "add", "guard", "--endpoint", &endpoint];
-    desk.fails(&add, 2, "give --yes to write it, or --dry-run to look at it").await;
     desk.does(&[&add[..], &["--dry-run"]].concat()).await;
     desk.fails(&["plugin", "show", "guard"], 1, "there is no plugin `guard`").await;
     let secret = r#"{"api_key": "hunter2", "kept": "${HOOKGATE_SECRET_KEPT:-none}"}"#;
     let added = desk.does(&[&add[..], &["--yes", "--config", secret]].concat()).await;
-    for line in
-        ["+ plugin guard\n", "\nWritten as revision 2.\n", "\nstate     ready\n", "\nsays      guard "]
-    {
+    for line in [
+        "+ plugin guard\n",
+        "\nWritten as revision 2.\n",
+        "\nApproved of guard in revision 3.\n",
+        "\nstate     ready\n",
+        "\nsays      guard ",
+    ] {
         assert!(added.contains(line), "no {line} in {added}");
     }
     assert!(added.contains("\nat        before_tool_call: may rewrite, "), "{added}");
     assert!(added.contains("config.api_key  ***\n") && !added.contains("hunter2"), "{added}");
-    desk.fails(&[&add[..], &["--yes"]].concat(), 1, "there is a plugin `guard` already, of version 2").await;
+    desk.fails(&[&add[..], &["--yes"]].concat(), 1, "there is a plugin `guard` already, of version 3").await;
 
     // What is named changes, and what isn't stays, the secret too.
     let shown = desk.does(&["plugin", "set", "guard", "--version", ">=0", "--grant", "log"]).await;

@@ -28,7 +28,10 @@ impl Desk {
         let place = folder.0.path();
         let url = format!("sqlite:{}", place.join("hookgate.db").display());
         let socket = place.join("admin.sock").display().to_string();
-        let setup = setup.store(&url, place).set("/server/admin_socket", socket.as_str());
+        let sockets = std::env::temp_dir().display().to_string();
+        let egress = serde_json::json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
+        let setup = setup.store(&url, place).set("/egress", egress);
+        let setup = setup.set("/server/admin_socket", socket.as_str());
         let gateway = setup.start().await;
         Desk { gateway, folder, address: format!("unix://{socket}") }
     }

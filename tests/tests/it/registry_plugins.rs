@@ -32,7 +32,8 @@ async fn guard() -> FakePlugin {
 }
 
 fn entry(plugin: &FakePlugin, strictness: u64) -> Value {
-    json!({ "name": "guard", "endpoint": plugin.endpoint(), "config": { "strictness": strictness } })
+    let (endpoint, accepted) = (plugin.endpoint(), plugin.accepted());
+    json!({ "name": "guard", "endpoint": endpoint, "accepted": accepted, "config": { "strictness": strictness } })
 }
 
 async fn made_with(gateway: &Gateway) -> Value {

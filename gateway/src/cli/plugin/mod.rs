@@ -51,16 +51,24 @@ pub(super) enum Command {
     #[command(after_help = "Example: hookgate plugin show content-policy\n\n\
                             Exit codes: 0 shown, 1 there is no such plugin, or no gateway answers, 2 wrong usage.")]
     Show(Box<registry::Show>),
-    /// Adds a plugin to the registry, waits until the gateway knows it, and shows what it says of itself.
+    /// Adds a plugin to the registry, shows what it says of itself and wants, and asks whether it may.
     ///
-    /// Shows first what would be written, and asks. The gateway connects to it, not this command. No call passes it before
-    /// a binding names it.
+    /// The gateway connects to it, not this command. Before it is approved of it is sent nothing, its configuration
+    /// neither; no call passes it before a binding names it. A built-in plugin needs no approval.
     #[command(
         after_help = "Example: hookgate plugin add guard --endpoint unix:///run/plugins/guard.sock --version '>=1.2, <2'\n\n\
-                            Exit codes: 0 added and ready, 1 refused, or it was added and isn't ready, or you said no, 2 \
-                            wrong usage, or what would come of it is wrong."
+                            Exit codes: 0 added and ready, 1 refused, or it was added and isn't ready: it waits for \
+                            approval, too, where you said no or nobody could be asked, 2 wrong usage, or what would \
+                            come of it is wrong."
     )]
     Add(Box<registry::plugin::Add>),
+    /// Lets a plugin do what it wants, once it was shown: a new one, or one that wants something else than before.
+    ///
+    /// What was approved of before is replaced. Endpoints that describe themselves otherwise get no calls from then on.
+    #[command(after_help = "Example: hookgate plugin approve guard --reason 'reviewed 2.0.0'\n\n\
+                            Exit codes: 0 approved of and ready, or nothing waits for it, 1 it isn't ready, it wants \
+                            something else by now, refused, or you said no, 2 wrong usage, or nobody can be asked.")]
+    Approve(Box<registry::approve::Approve>),
     /// Changes what is named of a plugin, or creates it without waiting for it.
     #[command(
         after_help = "Example: hookgate plugin set guard --config @guard.yaml --reason 'a longer list'\n\n\
@@ -100,6 +108,7 @@ pub(super) async fn run(command: Command) -> Exit {
         Command::List(list) => return registry::plugin::list(*list).await,
         Command::Show(show) => return registry::plugin::show(*show).await,
         Command::Add(add) => return registry::plugin::add(*add).await,
+        Command::Approve(approve) => return registry::approve::approve(*approve).await,
         Command::Set(set) => return registry::plugin::set(*set).await,
         Command::Enable(switch) => return registry::plugin::switch(*switch, true).await,
         Command::Disable(switch) => return registry::plugin::switch(*switch, false).await,

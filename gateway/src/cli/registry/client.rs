@@ -74,6 +74,13 @@ impl Write {
         }
     }
 
+    /// Consents to what a plugin wants.
+    pub(super) fn approve(name: &str, accepted: &Value) -> Self {
+        let path = format!("{}/approve", path(Kind::Plugin, name));
+        let body = Some(json!({ "accepted": accepted }));
+        Write { method: Method::POST, path, body, ..Write::delete(Kind::Plugin, name) }
+    }
+
     /// Upon this version of the object; 0: it must not be there.
     pub(super) fn upon(self, version: u64) -> Self {
         Write { expected: Some(version), ..self }

@@ -13,6 +13,7 @@ use super::{
 use crate::store::Kind;
 
 pub(super) mod apply;
+pub(super) mod approve;
 pub(super) mod binding;
 mod client;
 pub(super) mod plugin;

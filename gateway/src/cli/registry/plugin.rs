@@ -1,14 +1,13 @@
 //! `hookgate plugin` for plugins of a registry: added and looked at until the gateway knows them, changed, switched,
 //! removed.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use super::{
-    Asked, Meant, Remove, Show, Switch, Upon,
+    Asked, Meant, Remove, Show, Switch, Upon, approve,
     client::{self, Registry, Write},
     confirm, ended, set,
     set::Named,
@@ -17,16 +16,11 @@ use super::{
 use crate::{
     cli::{
         Exit,
-        ask::Answer,
-        output::{self, Output, columns, printable},
+        output::{self, Output, printable},
     },
     config::Span,
     store::Kind,
-    upstream::Why,
 };
-
-/// How often the gateway is asked what it knows of a plugin.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Which plugins.
 #[derive(Debug, Args)]
@@ -69,7 +63,7 @@ pub(in crate::cli) struct Add {
     /// How long it may take until the gateway knows it; 0s to 60s.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     wait: Span,
-    /// Doesn't ask.
+    /// Approves of what the plugin wants, and doesn't ask.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -157,9 +151,7 @@ impl Members {
 
 async fn added(add: Add) -> Result<Exit, Exit> {
     let Add { name, members, wait, yes, meant, asked } = add;
-    if wait.0 > Duration::from_secs(60) {
-        return Err(Exit::usage("--wait is 60s at most"));
-    }
+    approve::check(wait)?;
     let spec = members.named()?.object();
     let registry = Registry::of(asked).await?;
     if let Some(found) = registry.find(Kind::Plugin, &name).await? {
@@ -169,55 +161,25 @@ async fn added(add: Add) -> Result<Exit, Exit> {
         )));
     }
     let write = Write::put(Kind::Plugin, &name, spec).upon(0);
-    let tried = registry.write(&write, &meant.reason, true).await?;
     if meant.dry_run {
-        return Ok(tried.print(registry.output, || written::table(&tried.body), Exit::ok()));
+        return registry.done(&write, &meant).await;
     }
-    if registry.output == Output::Table {
-        output::print(&written::difference(&tried.body), Exit::ok());
-    }
-    confirm(&format!("Add the plugin {name}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;
     if registry.output == Output::Table {
         // Whether it is in force is what comes next.
-        output::print(&format!("Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
+        let difference = written::difference(&done.body);
+        output::print(&format!("{difference}Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
     }
-    let known = known(&registry, &name, Instant::now() + wait.0).await?;
-    let table = || columns(&shown::described(&known.body));
-    Ok(known.print(registry.output, table, standing(&name, &known.body, wait)))
-}
-
-/// The plugin once the gateway knows what it is, or can't tell in time.
-async fn known(registry: &Registry, name: &str, end: Instant) -> Result<Answer, Exit> {
-    loop {
-        let plugin = registry.existing(Kind::Plugin, name).await?;
-        let state = plugin.body["state"].as_str().unwrap_or_default();
-        if matches!(state, "ready" | "refused" | "pending" | "disabled") || Instant::now() >= end {
-            return Ok(plugin);
+    let plugin = approve::known(&registry, &name, wait).await?.body;
+    if let Some(wants) = plugin["wants"].get(0) {
+        if registry.output == Output::Table {
+            output::print(&approve::table(wants), Exit::ok());
         }
-        sleep(PAUSE).await;
+        // Where it isn't approved of it stays as it is, which is told of.
+        if confirm(&approve::question(&name, wants), yes, registry.output).is_ok() {
+            let consent = approve::consent(&name, &plugin, wants);
+            approve::carry_out(&registry, &name, &consent, &meant.reason).await?;
+        }
     }
-}
-
-/// What to say of a plugin that was added.
-fn standing(name: &str, plugin: &Value, wait: Span) -> Exit {
-    let text = |key: &str| printable(plugin[key].as_str().unwrap_or_default());
-    let (state, reason, detail) = (text("state"), text("reason"), text("detail"));
-    if matches!(state.as_str(), "ready" | "disabled") {
-        return Exit::ok();
-    }
-    let late = if matches!(state.as_str(), "refused" | "pending") {
-        String::new()
-    } else {
-        format!(" after {wait}")
-    };
-    let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
-    let remedy = Why::all().find(|why| why.as_str() == reason).and_then(Why::remedy);
-    let remedy = remedy.map(|remedy| format!("\n  = {remedy}")).unwrap_or_default();
-    Exit::failure(format!(
-        "`{}` was added, and is {state}{late}: {reason}{detail}{remedy}\n  = it stays; `hookgate plugin remove {}` \
-         takes it away again",
-        printable(name),
-        printable(name)
-    ))
+    approve::finish(&registry, &name, "added", wait).await
 }

@@ -88,10 +88,31 @@ impl Check<'_> {
             let secure = plugin.addresses().any(speaks_it);
             self.client_tls(&child(pointer, "tls"), tls, secure || entry.tainted);
         }
+        self.accepted(&child(pointer, "accepted"), plugin);
         self.plugin_limits(&child(pointer, "limits"), &plugin.limits);
         self.breaker(&child(pointer, "breaker"), &plugin.breaker);
         self.health(&child(pointer, "health"), &plugin.health);
         self.block_status(&child(pointer, "block_status"), &plugin.block_status);
+    }
+
+    fn accepted(&mut self, pointer: &str, plugin: &Plugin) {
+        let Some(accepted) = &plugin.accepted else { return };
+        if accepted.points.is_empty() {
+            self.report(
+                child(pointer, "points"),
+                "no manifest has no point",
+                "name the points that the plugin offers, or leave `accepted` out",
+            );
+        }
+        for capability in &accepted.capabilities {
+            if !plugin.grants.contains(capability) {
+                self.report(
+                    child(pointer, "capabilities"),
+                    format!("`{}` is accepted and not granted", capability.as_str()),
+                    "add it to `grants`, or take `accepted` back, so that the plugin is looked at anew",
+                );
+            }
+        }
     }
 
     pub(super) fn name(&mut self, pointer: &str, name: &str) {

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::super::call::InForce;
 use crate::{
-    config,
+    config::{self, Consent, Difference},
     point::Point,
     registry::{Entry, Typed},
-    routing::{Access, Manifest, SideEffects},
+    routing::Manifest,
     telemetry::Totals,
-    upstream::{EndpointStatus, PluginClient, State, Why},
+    upstream::{EndpointStatus, PluginClient, State, Wants, Why},
 };
 
 /// How a plugin is that is not in force yet.
@@ -58,6 +58,17 @@ impl Registered {
         self.client.name()
     }
 
+    /// What endpoints would have to be accepted as that stay out for it.
+    pub(super) fn wants(&self) -> Vec<Wanted> {
+        let wanted = |wants: &Arc<Wants>| Wanted {
+            name: Arc::clone(&wants.name),
+            version: wants.version.to_string(),
+            accepted: wants.accepted.clone(),
+            difference: wants.difference.clone(),
+        };
+        self.client.wants().iter().map(wanted).collect()
+    }
+
     /// `totals` says what its steps at a point came to.
     pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
         let status = self.client.status();
@@ -71,6 +82,7 @@ impl Registered {
             observers: Observers { dropped: self.client.observers_dropped() },
             endpoints: self.client.endpoints().into_iter().map(endpoint).collect(),
             manifest: status.manifest.as_deref().map(manifest),
+            wants: self.wants(),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
         }
@@ -90,6 +102,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         observers: Observers { dropped: 0 },
         endpoints: Vec::new(),
         manifest: None,
+        wants: Vec::new(),
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
     }
@@ -119,6 +132,7 @@ pub(super) struct View {
     endpoints: Vec<Endpoint>,
     /// Null before one was accepted.
     manifest: Option<Says>,
+    wants: Vec<Wanted>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
 }
@@ -152,6 +166,16 @@ struct Says {
     tenant_config_schema: bool,
 }
 
+/// What an operator is asked to consent to.
+#[derive(Serialize)]
+pub(super) struct Wanted {
+    name: Arc<str>,
+    pub(super) version: String,
+    /// As it is sent back.
+    pub(super) accepted: Consent,
+    difference: Difference,
+}
+
 #[derive(Serialize)]
 struct Offered {
     point: Point,
@@ -183,14 +207,7 @@ fn endpoint(status: EndpointStatus) -> Endpoint {
 fn manifest(manifest: &Manifest) -> Says {
     let offered = |point| {
         let offer = manifest.offers(point)?;
-        let access = match offer.access {
-            Access::Read => "read",
-            Access::Modify => "modify",
-        };
-        let side_effects = match offer.side_effects {
-            SideEffects::None => "none",
-            SideEffects::Some => "some",
-        };
+        let (access, side_effects) = (offer.access.as_str(), offer.side_effects.as_str());
         Some(Offered { point, access, side_effects })
     };
     Says {

@@ -1,6 +1,7 @@
 //! Behaviour over real sockets, against scripted plugins.
 mod calls;
 mod connections;
+mod consent;
 mod goaway;
 mod handshake;
 mod health;

@@ -263,7 +263,11 @@ async fn replica_with_another_manifest_waits_until_no_old_one_is_left_and_then_a
     for index in [0, 1] {
         replicas.restart(index, Script::describing(larger()));
         one(&client, index, |endpoint| endpoint.why == Why::ManifestMismatch).await;
-        assert!(client.endpoints()[index].detail.contains("points"), "{:?}", client.endpoints());
+        assert!(
+            client.endpoints()[index].detail.contains("adds before_response"),
+            "{:?}",
+            client.endpoints()
+        );
         assert!(Arc::ptr_eq(&first, &client.status().manifest.expect("accepted")));
         client.tool_call(SECOND).await.expect("an old one serves");
     }

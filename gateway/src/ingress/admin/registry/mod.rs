@@ -4,6 +4,7 @@
 //! Whoever is confined to a tenant sees that tenant and the bindings for it alone, and can't tell anything else from
 //! what isn't there.
 
+mod approve;
 pub(super) mod body;
 pub(super) mod query;
 mod refused;
@@ -43,6 +44,7 @@ pub(super) enum Route {
     List(Kind),
     One(Kind, String),
     Switch { plugin: String, on: bool },
+    Approve(String),
     Apply,
     Revisions,
     Revision(u64),
@@ -70,6 +72,7 @@ impl Route {
             [list] => Some(Route::List(kind(list)?)),
             [list, name] => Route::one(kind(list)?, name),
             ["plugins", name, how @ ("enable" | "disable")] => Route::switch(name, how == "enable"),
+            ["plugins", name, "approve"] if edit::can_be_name(name) => Some(Route::Approve(name.to_owned())),
             _ => None,
         }
     }
@@ -89,7 +92,7 @@ impl Route {
         match self {
             Route::List(_) | Route::Revisions | Route::Revision(_) | Route::Difference(_) => "GET",
             Route::One(..) => "GET, PUT, PATCH, DELETE",
-            Route::Switch { .. } | Route::Apply | Route::RollBack(_) => "POST",
+            Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => "POST",
         }
     }
 
@@ -147,7 +150,7 @@ impl Admin {
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..) | Route::Switch { .. } | Route::Apply | Route::RollBack(_) => {
+            Route::One(..) | Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };

@@ -136,6 +136,12 @@ impl Admin {
                 };
                 Ok(Asked::object(kind, name, wish, meant))
             }
+            Route::Approve(plugin) => {
+                let meant = Meant::read(uri, Upon::AnyVersion, false)?;
+                let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
+                let accepted = self.approved(in_force, &plugin, body).await?;
+                Ok(Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant))
+            }
             _ => {
                 let meant = Meant::read(uri, Upon::Nothing, true)?;
                 Asked::document(self.receive(in_force, head, body, Taken::DOCUMENT).await?, meant)

@@ -1,0 +1,217 @@
+//! What of a plugin's manifest an operator consents to, and in what two of them differ (docs/decisions/0034-consent.md). A
+//! version is no part of it: a build that does what was accepted needs no further word.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::plugin::Capability;
+use crate::point::{Offer, Point};
+
+/// A manifest as it is consented to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Consent {
+    /// What the plugin does, and where; at least one point.
+    pub points: OfferedPoints,
+    /// The capabilities that it asks for; all of them are among `grants`.
+    #[serde(default)]
+    pub capabilities: BTreeSet<Capability>,
+    /// SHA-256 of the canonical JSON of its schema for `config`; absent: it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "sha-256"))]
+    pub config_schema: Option<String>,
+    /// The same of its schema for tenant-level config.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "sha-256"))]
+    pub tenant_config_schema: Option<String>,
+}
+
+/// Points with what a plugin does at each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfferedPoints {
+    /// Before input goes to a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before_llm_request: Option<Offer>,
+    /// Before a tool runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before_tool_call: Option<Offer>,
+    /// After a tool ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_tool_result: Option<Offer>,
+    /// Before the answer is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before_response: Option<Offer>,
+}
+
+impl OfferedPoints {
+    /// What is done at `point`; none: nothing.
+    pub fn at(&self, point: Point) -> Option<Offer> {
+        match point {
+            Point::BeforeLlmRequest => self.before_llm_request,
+            Point::BeforeToolCall => self.before_tool_call,
+            Point::AfterToolResult => self.after_tool_result,
+            Point::BeforeResponse => self.before_response,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == OfferedPoints::default()
+    }
+}
+
+impl From<[Option<Offer>; 4]> for OfferedPoints {
+    /// By [`Point::index`].
+    fn from(
+        [before_llm_request, before_tool_call, after_tool_result, before_response]: [Option<Offer>; 4],
+    ) -> Self {
+        OfferedPoints { before_llm_request, before_tool_call, after_tool_result, before_response }
+    }
+}
+
+/// What becomes another when one manifest takes the place of another.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Points and what is done there.
+    pub points: PointsDiffer,
+    /// Capabilities.
+    pub capabilities: CapabilitiesDiffer,
+    /// The schemas that are another, new or gone.
+    pub schemas: Vec<&'static str>,
+}
+
+/// In what the points differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PointsDiffer {
+    /// Offered only afterwards.
+    pub added: BTreeMap<Point, Offer>,
+    /// Offered only before.
+    pub removed: BTreeMap<Point, Offer>,
+    /// Otherwise than before.
+    pub changed: BTreeMap<Point, Changed>,
+}
+
+/// Another access, or other side effects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// Before.
+    pub from: Offer,
+    /// Afterwards.
+    pub to: Offer,
+}
+
+/// In what the capabilities differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CapabilitiesDiffer {
+    /// Asked for only afterwards.
+    pub added: BTreeSet<Capability>,
+    /// Asked for only before.
+    pub removed: BTreeSet<Capability>,
+}
+
+impl Difference {
+    /// What is another in `after`; before, there was `before`.
+    pub fn between(before: &Consent, after: &Consent) -> Self {
+        let mut points = PointsDiffer::default();
+        for point in Point::ALL {
+            match (before.points.at(point), after.points.at(point)) {
+                (None, Some(offer)) => drop(points.added.insert(point, offer)),
+                (Some(offer), None) => drop(points.removed.insert(point, offer)),
+                (Some(from), Some(to)) if from != to => {
+                    points.changed.insert(point, Changed { from, to });
+                }
+                _ => {}
+            }
+        }
+        let capabilities = CapabilitiesDiffer {
+            added: after.capabilities.difference(&before.capabilities).copied().collect(),
+            removed: before.capabilities.difference(&after.capabilities).copied().collect(),
+        };
+        let schemas = [
+            ("config_schema", before.config_schema != after.config_schema),
+            ("tenant_config_schema", before.tenant_config_schema != after.tenant_config_schema),
+        ];
+        let schemas = schemas.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+        Difference { points, capabilities, schemas }
+    }
+}
+
+impl fmt::Display for Difference {
+    /// Everything in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PointsDiffer { added, removed, changed } = &self.points;
+        let mut parts = Vec::new();
+        parts.extend(added.iter().map(|(point, offer)| format!("adds {point} ({offer})")));
+        parts.extend(removed.keys().map(|point| format!("leaves out {point}")));
+        let changed = changed.iter();
+        parts.extend(
+            changed.map(|(point, Changed { from, to })| format!("has {point} as ({to}) instead of ({from})")),
+        );
+        let CapabilitiesDiffer { added, removed } = &self.capabilities;
+        parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
+        parts.extend(removed.iter().map(|capability| format!("asks no longer for {}", capability.as_str())));
+        parts.extend(self.schemas.iter().map(|schema| format!("has another {schema}")));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn consent(value: serde_json::Value) -> Consent {
+        serde_json::from_value(value).expect("a consent")
+    }
+
+    #[test]
+    fn difference_names_what_is_added_removed_and_changed_and_nothing_else() {
+        let before = consent(json!({
+            "points": {
+                "before_tool_call": { "access": "read", "side_effects": "none" },
+                "after_tool_result": { "access": "read", "side_effects": "none" },
+                "before_response": { "access": "read", "side_effects": "none" },
+            },
+            "capabilities": ["log", "emit"],
+        }));
+        let after = consent(json!({
+            "points": {
+                "before_llm_request": { "access": "modify", "side_effects": "some" },
+                "before_tool_call": { "access": "modify", "side_effects": "none" },
+                "before_response": { "access": "read", "side_effects": "none" },
+            },
+            "capabilities": ["emit", "storage:read"],
+            "config_schema": "00",
+        }));
+        let difference = Difference::between(&before, &after);
+        assert_eq!(
+            serde_json::to_value(&difference).expect("JSON"),
+            json!({
+                "points": {
+                    "added": { "before_llm_request": { "access": "modify", "side_effects": "some" } },
+                    "removed": { "after_tool_result": { "access": "read", "side_effects": "none" } },
+                    "changed": { "before_tool_call": {
+                        "from": { "access": "read", "side_effects": "none" },
+                        "to": { "access": "modify", "side_effects": "none" },
+                    } },
+                },
+                "capabilities": { "added": ["storage:read"], "removed": ["log"] },
+                "schemas": ["config_schema"],
+            })
+        );
+        assert_eq!(
+            difference.to_string(),
+            "adds before_llm_request (modify, side effects: some), leaves out after_tool_result, has \
+             before_tool_call as (modify, side effects: none) instead of (read, side effects: none), asks for \
+             storage:read, asks no longer for log, has another config_schema"
+        );
+        assert_eq!(Difference::between(&after, &after), Difference::default());
+    }
+}

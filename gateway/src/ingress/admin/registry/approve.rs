@@ -1,0 +1,67 @@
+//! Consent to what a plugin wants: what was shown is what is sent back, so that nobody approves of anything else
+//! (docs/decisions/0034-consent.md).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    super::{Admin, plugin::Registered},
+    Typed,
+};
+use crate::{
+    config::{Consent, Difference},
+    error::{Code, Error, Violation},
+    ingress::call::InForce,
+    store::{Kind, Owner},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approval {
+    accepted: Consent,
+}
+
+impl Admin {
+    /// What is consented to by `body`.
+    ///
+    /// # Errors
+    /// PAYLOAD_INVALID; CONFLICT where the plugin `name` wants something else by now, or nothing, as far as this process
+    /// knows.
+    pub(super) async fn approved(
+        &self,
+        in_force: &InForce,
+        name: &str,
+        body: Value,
+    ) -> Result<Consent, Error> {
+        let approval = serde_json::from_value(body);
+        let Approval { accepted } = approval.map_err(|error| {
+            let message = format!("`accepted` of what the plugin `wants` is to be sent: {error}");
+            Error::invalid(vec![Violation::new("", message)])
+        })?;
+        let contents = self.contents().await?;
+        // Whether there is such a plugin, and whose it is, is found where it is written.
+        let Some(Typed::Plugin(plugin)) = contents.get(Kind::Plugin, name).map(|entry| &entry.typed) else {
+            return Ok(accepted);
+        };
+        if plugin.owner == Owner::File || plugin.accepted.as_ref() == Some(&accepted) {
+            return Ok(accepted);
+        }
+        let wants = Registered::named(in_force, name).map(|plugin| plugin.wants()).unwrap_or_default();
+        if wants.iter().any(|wants| wants.accepted == accepted) {
+            return Ok(accepted);
+        }
+        let Some(first) = wants.first() else {
+            return Err(Error::new(
+                Code::Conflict,
+                format!("Plugin `{name}` wants no approval: see its `state` and `wants`"),
+            ));
+        };
+        let detail = format!(
+            "Plugin `{name}` wants something else by now: beside what was sent, version {} {}",
+            first.version,
+            Difference::between(&accepted, &first.accepted)
+        );
+        let violations = vec![Violation::new("/accepted", detail.clone())];
+        Err(Error { violations, ..Error::new(Code::Conflict, detail) })
+    }
+}

@@ -1,0 +1,35 @@
+//! What an operator consents to who consents to a plugin as it is (docs/decisions/0034-consent.md).
+
+use hookgate::digest::digest;
+use hookgate_proto::{
+    plugin::v1::{Access, DescribeResponse, SideEffects},
+    types::v1::ExtensionPoint,
+};
+use serde_json::{Map, Value, json};
+
+/// The `accepted` of an entry whose plugin describes itself so.
+pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
+    let mut points = Map::new();
+    for offer in &manifest.points {
+        let point = match offer.point() {
+            ExtensionPoint::Unspecified => continue,
+            ExtensionPoint::BeforeLlmRequest => "before_llm_request",
+            ExtensionPoint::BeforeToolCall => "before_tool_call",
+            ExtensionPoint::AfterToolResult => "after_tool_result",
+            ExtensionPoint::BeforeResponse => "before_response",
+        };
+        let access = if offer.access() == Access::Modify { "modify" } else { "read" };
+        let side_effects = if offer.side_effects() == SideEffects::Some { "some" } else { "none" };
+        points.insert(point.to_owned(), json!({ "access": access, "side_effects": side_effects }));
+    }
+    let mut accepted = json!({ "points": points, "capabilities": manifest.capabilities });
+    for (member, schema) in
+        [("config_schema", &manifest.config_schema), ("tenant_config_schema", &manifest.tenant_config_schema)]
+    {
+        if !schema.is_empty() {
+            let schema = serde_json::from_slice(schema).expect("a test's schema is JSON");
+            accepted[member] = digest(&schema).into();
+        }
+    }
+    accepted
+}
