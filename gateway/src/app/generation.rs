@@ -66,8 +66,8 @@ pub(super) struct Generation {
 /// Where the plugins, tenants and bindings of a generation are from.
 #[derive(Debug, Clone)]
 pub(super) enum Basis {
-    /// The file; revisions are counted by this process.
-    File,
+    /// The file, which says them; revisions are counted by this process.
+    File(Arc<Contents>),
     /// The registry, which has a revision.
     Registry(Arc<Contents>),
     /// The registry could never be read: there are none, and nobody knows who may be served.
@@ -75,10 +75,23 @@ pub(super) enum Basis {
 }
 
 impl Basis {
+    /// The file `loaded`.
+    pub(super) fn of_file(loaded: &Loaded) -> Self {
+        Basis::File(Arc::new(Contents::of_file(loaded)))
+    }
+
+    /// The objects.
+    pub(super) fn contents(&self) -> Arc<Contents> {
+        match self {
+            Basis::File(contents) | Basis::Registry(contents) => Arc::clone(contents),
+            Basis::Nothing => Arc::default(),
+        }
+    }
+
     /// Of the registry.
     pub(super) fn revision(&self) -> Option<u64> {
         match self {
-            Basis::File => None,
+            Basis::File(_) => None,
             Basis::Registry(contents) => Some(contents.revision()),
             Basis::Nothing => Some(0),
         }

@@ -129,7 +129,8 @@ impl App {
     /// Every mistake of the configuration that its parts find, with the lines.
     pub fn build(loaded: Loaded, telemetry: Telemetry) -> Result<Self, Problems> {
         let workshop = Arc::new(Workshop::new(&loaded.config, telemetry));
-        App::put_together(workshop, loaded, Basis::File, None)
+        let basis = Basis::of_file(&loaded);
+        App::put_together(workshop, loaded, basis, None)
     }
 
     fn put_together(
@@ -229,17 +230,20 @@ impl App {
         Ok(Bound { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
     }
 
-    /// What operators do with the registry, where there is one.
-    fn operations(&self) -> Option<Operations> {
-        let origin = self.origin.as_ref()?;
-        let registry = Arc::clone(origin.registry()?);
+    /// What operators do with the registry, or with the file where there is none.
+    fn operations(&self) -> Operations {
+        let registry = self.origin.as_ref().and_then(|origin| Some((origin, origin.registry()?)));
+        let Some((origin, registry)) = registry else {
+            let seen = Arc::clone(&self.seen);
+            return Operations::of_file(move || seen.load().basis.contents());
+        };
         let foresight = Foresight {
             origin: Arc::clone(origin),
             workshop: Arc::clone(&self.workshop),
             gateway: Arc::clone(&self.gateway),
             current: Arc::clone(&self.seen),
         };
-        Some(Operations::new(registry, Arc::new(foresight)))
+        Operations::new(Arc::clone(registry), Arc::new(foresight))
     }
 
     /// Listens on the admin socket, if there is to be one.

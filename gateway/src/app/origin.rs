@@ -72,7 +72,10 @@ impl Origin {
     /// Every mistake, with the lines of those that stand in the file.
     pub(super) async fn first(&self, workshop: &Arc<Workshop>) -> Result<(Loaded, Basis), Problems> {
         let loaded = Loaded::clone(&self.file.load());
-        let Some(registry) = &self.registry else { return Ok((loaded, Basis::File)) };
+        let Some(registry) = &self.registry else {
+            let basis = Basis::of_file(&loaded);
+            return Ok((loaded, basis));
+        };
         match self.composed(registry, &loaded, Occasion::File, workshop, &[]).await {
             Ok(first) => return Ok(first),
             Err(Unread::Refused(problems)) => return Err(problems),
@@ -104,7 +107,10 @@ impl Origin {
             Occasion::File => self.read_file().await.map_err(Unread::Refused)?,
             Occasion::Registry => Loaded::clone(&self.file.load()),
         };
-        let Some(registry) = &self.registry else { return Ok((loaded, Basis::File)) };
+        let Some(registry) = &self.registry else {
+            let basis = Basis::of_file(&loaded);
+            return Ok((loaded, basis));
+        };
         let wanted = self.composed(registry, &loaded, occasion, workshop, before).await?;
         if occasion == Occasion::File {
             self.file.store(Arc::new(loaded));

@@ -1,9 +1,10 @@
 //! Who asks at the admin API, and by which right: a token, or a socket whose file let him in. What he may see and who he
 //! is called where it is written down is the same question whichever it was.
 
-use std::{borrow::Cow, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use super::{Refusal, Verified};
+use crate::config::Scope;
 
 /// Who asks at the admin API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +38,23 @@ impl Operator {
         }
     }
 
-    /// What he is called where it is written down what he did: the token's operator, or `unix:UID`.
-    pub fn author(&self) -> Cow<'_, str> {
+    /// Whether he may write to the registry, and see who wrote what.
+    ///
+    /// # Errors
+    /// SCOPE_MISSING for a token without `hookgate:admin`.
+    pub fn administers(&self) -> Result<(), Refusal> {
         match self {
-            Operator::Token(verified) => Cow::Borrowed(&verified.operator),
-            Operator::Local { uid } => Cow::Owned(format!("unix:{uid}")),
+            Operator::Token(verified) => verified.require(Scope::Admin),
+            Operator::Local { .. } => Ok(()),
+        }
+    }
+
+    /// What he is called where it is written down what he did: the token's operator and its issuer, `alice
+    /// (https://id.example.com)`, or `unix:UID`. No token makes anybody be called as another issuer's, or as a user here.
+    pub fn author(&self) -> String {
+        match self {
+            Operator::Token(verified) => format!("{} ({})", verified.operator, verified.issuer),
+            Operator::Local { uid } => format!("unix:{uid}"),
         }
     }
 }

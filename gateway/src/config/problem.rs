@@ -69,6 +69,14 @@ impl Problem {
         violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
     }
 
+    /// What is wrong and what to write instead, in one sentence.
+    pub fn said(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{}: {remedy}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Adds what to write instead.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {

@@ -150,12 +150,26 @@ pub fn http_json(arrival: &Arrival, json: Bytes) -> Response<Body> {
 /// The HTTP answer to a question that is put by GET alone, of somebody with a token. It is true for the moment, and some
 /// of it is for its reader alone.
 pub fn http_question(arrival: &Arrival, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
+    http_asked(arrival, asked.map(|json| (StatusCode::OK, json)), "GET", detail)
+}
+
+/// The HTTP answer to whatever somebody with a token asked for, at a path that takes the methods `allow`.
+pub fn http_asked(
+    arrival: &Arrival,
+    asked: Result<(StatusCode, Bytes), Error>,
+    allow: &'static str,
+    detail: Detail,
+) -> Response<Body> {
     let mut answer = match asked {
-        Ok(json) => http_json(arrival, json),
+        Ok((status, json)) => {
+            let mut answer = http_json(arrival, json);
+            *answer.status_mut() = status;
+            answer
+        }
         Err(error) => {
             let mut answer = http_refusal(arrival, &error, detail);
             if error.code == Code::MethodNotAllowed {
-                answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+                answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
             }
             answer
         }

@@ -9,7 +9,10 @@ use futures::FutureExt;
 use hookgate_proto::gateway::v1::RequestContext;
 use http::HeaderMap;
 use http_body::Body;
-use tokio::time::timeout_at;
+use tokio::{
+    sync::watch,
+    time::{timeout, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -32,6 +35,8 @@ use crate::{
 /// What every call needs; one per process.
 pub struct Gateway {
     in_force: ArcSwap<InForce>,
+    /// Of the table in force.
+    revision: watch::Sender<u64>,
     applied: ArcSwap<Applied>,
     /// Counts the calls under way.
     pub admission: Admission,
@@ -117,9 +122,10 @@ pub struct Held {
 impl Gateway {
     /// A gateway that serves by `in_force`.
     pub fn new(in_force: InForce, telemetry: Telemetry, abort: CancellationToken) -> Self {
+        let revision = watch::Sender::new(in_force.invoker.routes().table.revision());
         let (in_force, applied) =
             (ArcSwap::from_pointee(in_force), ArcSwap::from_pointee(Applied::now(Vec::new())));
-        Gateway { in_force, applied, admission: Admission::default(), telemetry, abort }
+        Gateway { in_force, revision, applied, admission: Admission::default(), telemetry, abort }
     }
 
     /// What holds at this moment.
@@ -129,7 +135,17 @@ impl Gateway {
 
     /// Puts another configuration in force for the calls that come; gives back the one before.
     pub fn publish(&self, in_force: InForce) -> Arc<InForce> {
-        self.in_force.swap(Arc::new(in_force))
+        let revision = in_force.invoker.routes().table.revision();
+        let before = self.in_force.swap(Arc::new(in_force));
+        self.revision.send_replace(revision);
+        before
+    }
+
+    /// Whether the revision `revision`, or a later one, is in force within `patience`.
+    pub async fn reaches(&self, revision: u64, patience: Duration) -> bool {
+        let mut revisions = self.revision.subscribe();
+        let reached = timeout(patience, revisions.wait_for(|now| *now >= revision)).await;
+        reached.is_ok_and(|reached| reached.is_ok())
     }
 
     /// How the configuration file stands to what holds.

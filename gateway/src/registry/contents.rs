@@ -81,6 +81,12 @@ impl Contents {
         Ok(Contents { revision: snapshot.revision, entries })
     }
 
+    /// At `revision`, of `entries` in any order.
+    pub(super) fn whole(revision: u64, mut entries: Vec<Entry>) -> Self {
+        entries.sort_by(|a, b| a.key().cmp(&b.key()));
+        Contents { revision, entries }
+    }
+
     /// The revision; 0 before the first.
     pub fn revision(&self) -> u64 {
         self.revision

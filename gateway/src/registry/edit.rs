@@ -11,6 +11,16 @@ use crate::{
     store::{Change, Content, Kind, Object, Owner},
 };
 
+/// Longest reason of a write, in bytes.
+pub const MOST_REASON: usize = 500;
+/// Longest name of an object, in bytes.
+const MOST_NAME: usize = 256;
+
+/// Whether any object may be called so: what can't be a name is not looked for.
+pub fn can_be_name(text: &str) -> bool {
+    (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 /// One wish.
 #[derive(Debug, Clone)]
 pub struct Edit {
@@ -32,7 +42,10 @@ pub enum Wish {
     /// With these members of it replaced, null: taken out (RFC 7396). It must be there.
     Merge(Value),
     /// Gone. It must be there.
-    Gone,
+    Gone {
+        /// The bindings of a plugin go with it; otherwise it stays as long as there are any.
+        with_bindings: bool,
+    },
 }
 
 /// Why a wish can't be granted.
@@ -62,6 +75,13 @@ pub enum Refusal {
         kind: Kind,
         /// Its name.
         name: String,
+    },
+    /// A plugin is to go that bindings name.
+    InUse {
+        /// Its name.
+        name: String,
+        /// Names of the bindings; at least one.
+        bindings: Vec<String>,
     },
     /// It is not right by itself; pointers begin at the object.
     Wrong {
@@ -103,7 +123,52 @@ pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, Refus
             changes.insert((edit.kind, Arc::clone(&change.name)), change);
         }
     }
+    for edit in edits {
+        if let (Kind::Plugin, Wish::Gone { with_bindings }) = (edit.kind, &edit.wish) {
+            release(contents, &edit.name, *with_bindings, &mut changes)?;
+        }
+    }
     Ok(changes.into_values().collect())
+}
+
+type Changes = BTreeMap<(Kind, Arc<str>), Change>;
+
+/// Takes the bindings of the plugin `name` away with it, if they may go.
+fn release(
+    contents: &Contents,
+    name: &str,
+    with_bindings: bool,
+    changes: &mut Changes,
+) -> Result<(), Refusal> {
+    let names_it = |spec: &Value| spec.get("plugin").is_some_and(|plugin| *plugin == name);
+    let mut bindings: BTreeMap<Arc<str>, Option<&Content>> = BTreeMap::new();
+    for entry in contents.entries().iter().filter(|entry| entry.object.kind == Kind::Binding) {
+        let object = &entry.object;
+        let is_changed = changes.contains_key(&(Kind::Binding, Arc::clone(&object.name)));
+        if !is_changed && names_it(&object.content.spec) {
+            bindings.insert(Arc::clone(&object.name), Some(&object.content));
+        }
+    }
+    // One that is written along with it names what won't be there.
+    let written = changes.values().filter(|change| change.kind == Kind::Binding);
+    for change in written.filter(|change| change.after.as_ref().is_some_and(|after| names_it(&after.spec))) {
+        bindings.insert(Arc::clone(&change.name), None);
+    }
+    if bindings.is_empty() {
+        return Ok(());
+    }
+    if !with_bindings || bindings.values().any(Option::is_none) {
+        let bindings = bindings.into_keys().map(|name| name.to_string()).collect();
+        return Err(Refusal::InUse { name: name.to_owned(), bindings });
+    }
+    for (name, before) in bindings {
+        if before.is_some_and(|before| before.owner == Owner::File) {
+            return Err(Refusal::OfFile { kind: Kind::Binding, name: name.to_string() });
+        }
+        let key = (Kind::Binding, Arc::clone(&name));
+        changes.insert(key, Change { kind: Kind::Binding, name, before: before.cloned(), after: None });
+    }
+    Ok(())
 }
 
 fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusal> {
@@ -112,7 +177,7 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
     let current = before.map_or(0, |object| object.version);
     if let Some(expected) = edit.expected.filter(|expected| *expected != current) {
         // What was never there has no version to name.
-        return Err(if current == 0 && matches!(edit.wish, Wish::Gone | Wish::Merge(_)) {
+        return Err(if current == 0 && matches!(edit.wish, Wish::Gone { .. } | Wish::Merge(_)) {
             missing()
         } else {
             Refusal::Version { kind, name: name.clone(), current, expected }
@@ -123,7 +188,7 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
     }
     let before = before.map(|object| object.content.clone());
     let after = match &edit.wish {
-        Wish::Gone => {
+        Wish::Gone { .. } => {
             before.as_ref().ok_or_else(missing)?;
             None
         }
@@ -148,6 +213,9 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
     if let Some(members) = spec.as_object_mut() {
         let member = name_member(kind);
         match members.get(member) {
+            // A binding may go by the name that it has without one.
+            None if kind == Kind::Binding && default_name(members).is_some_and(|default| default == name) => {
+            }
             None => drop(members.insert(member.to_owned(), name.into())),
             Some(written) if *written == name => {}
             Some(_) => problems.push(
@@ -173,6 +241,25 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
     Err(Refusal::Wrong { kind, name: name.to_owned(), problems })
 }
 
+/// The name of an object that says it, or what a binding without one is called.
+pub(super) fn name(kind: Kind, spec: &Value) -> Option<String> {
+    let members = spec.as_object()?;
+    match members.get(name_member(kind)) {
+        Some(name) => name.as_str().map(str::to_owned),
+        None if kind == Kind::Binding => default_name(members),
+        None => None,
+    }
+}
+
+/// What a binding without a name is called.
+fn default_name(spec: &serde_json::Map<String, Value>) -> Option<String> {
+    let plugin = spec.get("plugin")?.as_str()?;
+    Some(match spec.get("tenant").and_then(Value::as_str) {
+        None | Some("*") => plugin.to_owned(),
+        Some(tenant) => format!("{plugin}@{tenant}"),
+    })
+}
+
 /// RFC 7396.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
@@ -192,3 +279,7 @@ fn merge(target: &mut Value, patch: &Value) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "edit_tests.rs"]
+mod tests;

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::contents::Contents;
+use super::contents::{self, Contents, Typed};
 use crate::{
     config::{BINDINGS, Loaded, PLUGINS, Problem, TENANTS},
-    store::{Change, Content, Kind, Owner},
+    store::{Change, Content, Kind, Object, Owner},
 };
 
 /// The objects of a file.
@@ -20,6 +20,32 @@ struct Entry {
     /// To its name, in the file.
     pointer: String,
     spec: Arc<Value>,
+}
+
+impl Contents {
+    /// What a file says by itself, where there is no registry. Its objects have no versions.
+    pub fn of_file(loaded: &Loaded) -> Self {
+        let config = &loaded.config;
+        let (plugins, tenants, bindings) = (&config.plugins, &config.tenants.list, &config.bindings);
+        let plugins = plugins.iter().map(|plugin| (plugin.name.clone(), Typed::Plugin(Arc::clone(plugin))));
+        let tenants = tenants.iter().map(|tenant| (tenant.id.clone(), Typed::Tenant(Arc::clone(tenant))));
+        let bindings = bindings
+            .iter()
+            .map(|binding| (binding.effective_name().into_owned(), Typed::Binding(Arc::clone(binding))));
+        let lists: [(_, _, Vec<(String, Typed)>); 3] = [
+            (Kind::Plugin, PLUGINS, plugins.collect()),
+            (Kind::Tenant, TENANTS, tenants.collect()),
+            (Kind::Binding, BINDINGS, bindings.collect()),
+        ];
+        let entries = lists.into_iter().flat_map(|(kind, list, named)| {
+            let specs = loaded.written(list).into_iter();
+            named.into_iter().zip(specs).map(move |((name, typed), spec)| {
+                let content = Content { owner: Owner::File, spec: Arc::new(spec) };
+                contents::Entry { object: Object { kind, name: name.into(), version: 0, content }, typed }
+            })
+        });
+        Contents::whole(0, entries.collect())
+    }
 }
 
 impl OfFile {

@@ -50,7 +50,8 @@ impl Registry {
         let follow = async {
             let mut hints = self.store.hints();
             let mut is_hinted = true;
-            // What can't be taken isn't read again before something else is there.
+            // What was told of once isn't again before something else is there, even where it can't be taken. What was
+            // read last says nothing of that: whoever writes, or looks at revisions, reads too.
             let mut told = None;
             loop {
                 tokio::select! {
@@ -61,8 +62,7 @@ impl Registry {
                 if let Ok(head) = self.noted(self.store.head().await) {
                     self.note_head(head);
                     let is_read = self.is_read.load(Ordering::Acquire);
-                    let is_news = head != self.contents().revision() && told != Some(head);
-                    if is_news || was_unreachable || !is_read {
+                    if told != Some(head) || was_unreachable || !is_read {
                         told = Some(head);
                         moved.notify_one();
                     }

@@ -86,3 +86,7 @@ fn walk(value: &mut Value, pointer: &str, visit: &mut impl FnMut(&str, &mut Valu
         scalar => visit(pointer, scalar),
     }
 }
+
+#[cfg(test)]
+#[path = "hidden_tests.rs"]
+mod tests;

@@ -6,12 +6,15 @@
 //! what is committed was checked as a whole, and the order of revisions is the order of commits.
 
 mod contents;
+pub mod document;
 pub mod edit;
 pub mod effect;
 mod file;
 mod follow;
 mod hidden;
+mod history;
 mod last_good;
+pub mod listing;
 pub mod operations;
 
 use std::{

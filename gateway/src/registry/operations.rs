@@ -1,10 +1,7 @@
 //! What operators do with the registry: look at objects and revisions, write, try a write out, go back. The same for every
 //! way in (HTTP, gRPC), which know who asks and how the answer looks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     config::{self, Config, Located, Problems},
@@ -14,11 +11,11 @@ use crate::{
         effect::{self, Effects, Ground},
     },
     routing::{Manifest, RouteTable},
-    store::{Change, Content, Kind, Object, Owner, Revision},
+    store::{Change, Kind},
 };
 
-/// Most revisions that are read at once to go back.
-const MOST_AT_ONCE: usize = 100;
+/// Most objects that a line of the log names.
+const MOST_LOGGED: usize = 20;
 
 /// Shows what would be in force in this process with other objects than there are.
 pub trait Foresee: Send + Sync {
@@ -48,9 +45,14 @@ impl Foreseen {
 }
 
 /// The registry as operators have it.
-pub struct Operations {
-    registry: Arc<Registry>,
-    foresee: Arc<dyn Foresee>,
+pub struct Operations(Objects);
+
+/// Where objects are.
+enum Objects {
+    /// In the file alone: what is in force of it, which nobody writes here.
+    File(Box<dyn Fn() -> Arc<Contents> + Send + Sync>),
+    /// In a registry.
+    Registry { registry: Arc<Registry>, foresee: Arc<dyn Foresee> },
 }
 
 /// Why something wasn't done.
@@ -62,6 +64,8 @@ pub enum Undone {
     Invalid(Vec<Invalid>),
     /// There is no such revision.
     NoRevision(u64),
+    /// There is no registry: the file alone says what is there.
+    NoRegistry,
     /// The registry can't be read or written.
     Registry(RegistryError),
 }
@@ -84,8 +88,8 @@ pub struct Outcome {
     pub revision: Option<u64>,
     /// What it changed, or would.
     pub changes: Vec<Change>,
-    /// Whom it changes something for, or would.
-    pub effects: Effects,
+    /// Whom it changes something for, or would; none: what is there now isn't right here, so that nothing compares.
+    pub effects: Option<Effects>,
     /// Plugins among the changes whose config nobody could check, because none of them was described yet.
     pub unvalidated: Vec<String>,
 }
@@ -105,12 +109,45 @@ impl From<RegistryError> for Undone {
 impl Operations {
     /// On `registry`; what comes of a write is shown by `foresee`.
     pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Foresee>) -> Self {
-        Operations { registry, foresee }
+        Operations(Objects::Registry { registry, foresee })
     }
 
-    /// What the registry holds as far as this process has read it.
-    pub fn contents(&self) -> Arc<Contents> {
-        self.registry.contents()
+    /// On a file, of which `in_force` says what is in force. Nothing can be written.
+    pub fn of_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
+        Operations(Objects::File(Box::new(in_force)))
+    }
+
+    /// Whether there is a registry, so that objects have versions.
+    pub fn has_registry(&self) -> bool {
+        matches!(self.0, Objects::Registry { .. })
+    }
+
+    /// What there is, as far as this process has read it.
+    ///
+    /// # Errors
+    /// Nothing was ever read, and the store can't be read now.
+    pub async fn contents(&self) -> Result<Arc<Contents>, Undone> {
+        match &self.0 {
+            Objects::File(in_force) => Ok(in_force()),
+            Objects::Registry { registry, .. } => {
+                let contents = registry.contents();
+                Ok(if contents.revision() > 0 { contents } else { registry.catch_up().await? })
+            }
+        }
+    }
+
+    /// The registry, read up to now.
+    pub(super) async fn prepared(&self) -> Result<&Arc<Registry>, Undone> {
+        let (registry, _) = self.registry()?;
+        registry.catch_up().await?;
+        Ok(registry)
+    }
+
+    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn Foresee>), Undone> {
+        match &self.0 {
+            Objects::File(_) => Err(Undone::NoRegistry),
+            Objects::Registry { registry, foresee } => Ok((registry, foresee)),
+        }
     }
 
     /// Grants `edits`, all or none of them, in one revision; or only says what that would do.
@@ -121,115 +158,83 @@ impl Operations {
         self.change(writer, dry_run, |contents| Ok(edit::changes(contents, edits)?)).await
     }
 
-    /// Makes what the API owns what it was at the revision `number`; what the file owns stays.
-    ///
-    /// # Errors
-    /// See [`Operations::write`].
-    pub async fn roll_back(&self, writer: &Writer, number: u64, dry_run: bool) -> Result<Outcome, Undone> {
-        let then = self.at(number).await?;
-        self.change(writer, dry_run, |contents| Ok(back(contents, &then))).await
-    }
-
-    /// The last revisions before `before`, newest first, `most` at most.
-    ///
-    /// # Errors
-    /// The store can't be read.
-    pub async fn revisions(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, Undone> {
-        let revisions = self.registry.store.before(before, most).await;
-        Ok(self.registry.noted(revisions).map_err(RegistryError::from)?)
-    }
-
-    /// One revision.
-    ///
-    /// # Errors
-    /// There is none, or the store can't be read.
-    pub async fn revision(&self, number: u64) -> Result<Revision, Undone> {
-        let revision = self.registry.store.revision(number).await;
-        let revision = self.registry.noted(revision).map_err(RegistryError::from)?;
-        revision.ok_or(Undone::NoRevision(number))
-    }
-
-    /// What differs between two revisions, whichever is older.
-    ///
-    /// # Errors
-    /// There is no such revision, or the store can't be read.
-    pub async fn difference(&self, from: u64, to: u64) -> Result<Vec<Change>, Undone> {
-        let (from, to) = (self.at(from).await?, self.at(to).await?);
-        let names: BTreeSet<_> = from.keys().chain(to.keys()).collect();
-        let change = |key: &(Kind, Arc<str>)| {
-            let (before, after) = (from.get(key).cloned(), to.get(key).cloned());
-            let (kind, name) = key.clone();
-            (before != after).then_some(Change { kind, name, before, after })
-        };
-        Ok(names.into_iter().filter_map(change).collect())
-    }
-
-    /// The objects as they were at the revision `number`: what is there now, with every later change undone.
-    async fn at(&self, number: u64) -> Result<State, Undone> {
-        let now = self.registry.catch_up().await?;
-        if number > now.revision() {
-            return Err(Undone::NoRevision(number));
-        }
-        let content = |object: &Object| ((object.kind, Arc::clone(&object.name)), object.content.clone());
-        let mut state: State = now.entries().iter().map(|entry| content(&entry.object)).collect();
-        let mut at = now.revision();
-        while at > number {
-            let most = usize::try_from(at - number).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
-            for revision in self.revisions(Some(at + 1), most).await? {
-                at = revision.number - 1;
-                for change in revision.changes {
-                    match change.before {
-                        Some(before) => state.insert((change.kind, change.name), before),
-                        None => state.remove(&(change.kind, change.name)),
-                    };
-                }
-            }
-        }
-        Ok(state)
-    }
-
-    async fn change(
+    pub(super) async fn change(
         &self,
         writer: &Writer,
         dry_run: bool,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, Undone> + Sync,
     ) -> Result<Outcome, Undone> {
+        let (registry, foresee) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
             let changes = edit(&now)?;
-            let finding = self.look(&now, &changes).await?;
+            let finding = look(foresee, &now, &changes).await?;
             Ok::<_, Undone>(Proposal { changes, finding })
         };
-        let Written { revision, changes, finding } = self.registry.write(writer, dry_run, propose).await?;
+        let Written { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
+        if let Some(revision) = revision {
+            written(writer, revision, &changes);
+            // The writer reads what was written. Where that fails now, the registry is followed anyway.
+            let _ = registry.catch_up().await;
+        }
         Ok(Outcome { revision, changes, effects: finding.effects, unvalidated: finding.unvalidated })
-    }
-
-    /// Looks at what `changes` would do, on a thread that may take its time.
-    async fn look(&self, now: &Arc<Contents>, changes: &[Change]) -> Result<Finding, Undone> {
-        let next = now.after(now.revision() + 1, changes).map_err(RegistryError::from)?;
-        let (foresee, now, changes) = (Arc::clone(&self.foresee), Arc::clone(now), changes.to_vec());
-        let looked = tokio::task::spawn_blocking(move || {
-            let before = foresee.foresee(&now).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
-            let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
-            find(&before, &after, &changes)
-        });
-        looked.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 
-/// Objects by kind and name.
-type State = BTreeMap<(Kind, Arc<str>), Content>;
+/// Who did what, in the log.
+fn written(writer: &Writer, revision: u64, changes: &[Change]) {
+    let mut objects = String::new();
+    for change in changes.iter().take(MOST_LOGGED) {
+        let did = match (&change.before, &change.after) {
+            (None, _) => "created",
+            (_, None) => "deleted",
+            _ => "changed",
+        };
+        let separator = if objects.is_empty() { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = fmt::Write::write_fmt(
+            &mut objects,
+            format_args!("{separator}{did} {} {}", change.kind, change.name),
+        );
+    }
+    let Writer { author, reason } = writer;
+    tracing::info!(
+        event = "registry.written",
+        revision,
+        author,
+        reason,
+        changes = changes.len(),
+        objects,
+        "the registry was written to"
+    );
+}
+
+/// Looks at what `changes` would do, on a thread that may take its time.
+async fn look(
+    foresee: &Arc<dyn Foresee>,
+    now: &Arc<Contents>,
+    changes: &[Change],
+) -> Result<Finding, Undone> {
+    let next = now.after(now.revision() + 1, changes).map_err(RegistryError::from)?;
+    let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
+    let looked = tokio::task::spawn_blocking(move || {
+        let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
+        // Whoever mends what is there must be able to, though nothing compares with it.
+        find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
+    });
+    looked.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
 
 struct Finding {
-    effects: Effects,
+    effects: Option<Effects>,
     unvalidated: Vec<String>,
 }
 
 /// What changes between the two, unless a plugin's schema refuses what it is to be given then.
-fn find(before: &Foreseen, after: &Foreseen, changes: &[Change]) -> Result<Finding, Undone> {
+fn find(before: Option<&Foreseen>, after: &Foreseen, changes: &[Change]) -> Result<Finding, Undone> {
     // What is refused already is not this write's fault.
-    let mut wrong: Vec<_> =
-        after.refused.iter().filter(|wrong| !before.refused.contains(wrong)).cloned().collect();
+    let is_new = |wrong: &&Invalid| before.is_none_or(|before| !before.refused.contains(wrong));
+    let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
     let mut unvalidated = Vec::new();
     for change in changes.iter().filter(|change| change.kind == Kind::Plugin && change.after.is_some()) {
         match validate(&change.name, after) {
@@ -241,7 +246,7 @@ fn find(before: &Foreseen, after: &Foreseen, changes: &[Change]) -> Result<Findi
     if !wrong.is_empty() {
         return Err(Undone::Invalid(wrong));
     }
-    let effects = effect::effects(&before.ground(), &after.ground());
+    let effects = before.map(|before| effect::effects(&before.ground(), &after.ground()));
     Ok(Finding { effects, unvalidated })
 }
 
@@ -274,33 +279,11 @@ fn holds_reference(value: &serde_json::Value) -> bool {
     value.as_str().is_some_and(config::is_reference)
 }
 
-/// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its.
-fn back(contents: &Contents, then: &State) -> Vec<Change> {
-    let is_api = |content: &Content| content.owner == Owner::Api;
-    let now: State = contents
-        .entries()
-        .iter()
-        .map(|entry| ((entry.object.kind, Arc::clone(&entry.object.name)), entry.object.content.clone()))
-        .collect();
-    let names: BTreeSet<_> = now.keys().chain(then.keys()).collect();
-    let change = |key: &(Kind, Arc<str>)| {
-        let (before, after) = (now.get(key), then.get(key).filter(|content| is_api(content)));
-        if before == after || before.is_some_and(|before| !is_api(before)) {
-            return None;
-        }
-        let (kind, name) = key.clone();
-        Some(Change { kind, name, before: before.cloned(), after: after.cloned() })
-    };
-    names.into_iter().filter_map(change).collect()
-}
-
 /// Problems of what would be there, for whoever wants to write it.
 pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     let one = |located: &Located| {
         let problem = &located.problem;
-        let remedy = problem.remedy.iter().map(|remedy| format!(": {remedy}"));
-        let message = std::iter::once(problem.message.clone()).chain(remedy).collect();
-        Invalid { object: located.object.clone(), pointer: problem.pointer.clone(), message }
+        Invalid { object: located.object.clone(), pointer: problem.pointer.clone(), message: problem.said() }
     };
     problems.iter().map(one).collect()
 }

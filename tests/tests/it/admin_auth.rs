@@ -127,7 +127,9 @@ async fn a_token_with_a_tenant_sees_that_tenants_plan_and_nothing_else() {
             "/admin/v1/tenants/nobody/plan", // there is none
             "/admin/v1/tenants/ACME/plan",
             "/admin/v1/tenants/acme%00/plan",
-            "/admin/v1/tenants/acme",
+            "/admin/v1/tenants",
+            "/admin/v1/tenants/globex",
+            "/admin/v1/revisions",
             "/admin/v1/plugins",
             "/admin/v1/plugins/guard",
             "/admin/v1/plugins/nobody",

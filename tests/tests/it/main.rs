@@ -4,6 +4,9 @@
 mod admin_auth;
 mod admin_events;
 mod admin_plan;
+mod admin_registry;
+mod admin_registry_seen;
+mod admin_registry_support;
 mod admin_socket;
 mod admin_status;
 mod admin_tally;

@@ -1,25 +1,32 @@
-//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md). Read-only,
-//! HTTP, a token for everything, but for whom the admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows
-//! what is known.
+//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
+//! which they write (docs/registry.md). HTTP, a token for everything, but for whom the admin socket let in. Nothing here
+//! passes a chain, asks a plugin, or counts as a call under way: it shows what is known.
 //!
-//! A token that names a tenant sees that tenant's plan, explained too, and its calls' events, and nothing else, as if the rest did not exist:
-//! other tenants and plugins, with their addresses, are the operator's. No configuration is ever shown, only digests of
-//! it and names of its keys: somebody may have written a secret into it.
+//! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
+//! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
+//! plugin-level config only references are shown, texts and numbers never: somebody may have written a secret into it.
 
 mod events;
 mod explain;
 mod plan;
 mod plugin;
+mod query;
+mod registry;
 
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{HeaderMap, Method, Request, Response, Uri, request::Parts};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use self::{events::Told, plugin::Registered};
+use self::{
+    events::Told,
+    plugin::Registered,
+    registry::{Asking, Held, Route},
+};
 use super::{
     answer,
     arrival::Arrival,
@@ -44,8 +51,7 @@ const PREFIX: &str = "/admin/v1/";
 pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<Overview>,
-    /// None: the file alone says what is in force.
-    operations: Option<Operations>,
+    operations: Arc<Operations>,
     /// Cancelled when everything is over, and with it what goes on.
     ended: CancellationToken,
 }
@@ -54,32 +60,45 @@ pub struct Admin {
 enum Shown {
     Status,
     Events,
-    Plugins,
-    Plugin(Registered),
     Plan(String),
     Explain(String),
 }
 
+/// The same, or a part of the registry.
+enum Found {
+    Shown(Shown),
+    Registry(Route),
+}
+
 impl Admin {
     /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
-    pub fn new(overview: Arc<Overview>, operations: Option<Operations>, ended: CancellationToken) -> Self {
+    pub fn new(overview: Arc<Overview>, operations: Operations, ended: CancellationToken) -> Self {
+        let operations = Arc::new(operations);
         Admin { gateway: Arc::clone(&overview.gateway), overview, operations, ended }
     }
 
     /// Answers one request.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = Arrival::now();
-        let (head, _) = request.into_parts();
-        let asked = match self.ask(&arrival, &head).await {
-            Ok(Told::Following(events)) => return answer::http_events(&arrival, events),
-            Ok(Told::Kept(json)) => Ok(json),
+        let (head, body) = request.into_parts();
+        let mut allow = "GET";
+        let asked = match self.ask(&arrival, &head, body, &mut allow).await {
+            Ok((_, Told::Following(events))) => return answer::http_events(&arrival, events),
+            Ok((status, Told::Kept(json))) => Ok((status, json)),
             Err(error) => Err(error),
         };
-        answer::http_question(&arrival, asked, Detail::Full)
+        answer::http_asked(&arrival, asked, allow, Detail::Full)
     }
 
-    /// The token comes first: without one, nobody learns which paths there are.
-    async fn ask(&self, arrival: &Arrival, head: &Parts) -> Result<Told, Error> {
+    /// The token comes first: without one, nobody learns which paths there are. `allow` says what the path takes, once
+    /// that is known.
+    async fn ask(
+        &self,
+        arrival: &Arrival,
+        head: &Parts,
+        body: Body,
+        allow: &mut &'static str,
+    ) -> Result<(StatusCode, Told), Error> {
         let turned_away = |refusal: Refusal| {
             self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
             Error::from(refusal)
@@ -91,24 +110,45 @@ impl Admin {
         let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
         tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
         let reader = reader.map(|tenant| &**tenant);
-        let shown = find(&in_force, head.uri.path(), reader).ok_or_else(nothing)?;
-        if head.method != Method::GET {
-            return Err(Error::new(Code::MethodNotAllowed, "This path takes GET"));
+        let found = find(path, method, reader).ok_or_else(nothing)?;
+        if let Found::Registry(route) = &found {
+            *allow = route.allow();
         }
+        if !allow.split(", ").any(|allowed| allowed == method.as_str()) {
+            return Err(Error::new(Code::MethodNotAllowed, format!("This path takes {allow}")));
+        }
+        let route = match found {
+            Found::Registry(route) => route,
+            Found::Shown(shown) => {
+                let told = self.show(&in_force, &shown, &operator, reader, head)?;
+                return Ok((StatusCode::OK, told));
+            }
+        };
+        if route.is_administration(method) {
+            operator.administers().map_err(turned_away)?;
+        }
+        let asking = Asking { operator: &operator, tenant: reader };
+        let (status, json) = self.registry(&in_force, route, asking, head, body).await?;
+        Ok((status, Told::Kept(json)))
+    }
+
+    /// How things are.
+    fn show(
+        &self,
+        in_force: &InForce,
+        shown: &Shown,
+        operator: &Operator,
+        reader: Option<&str>,
+        head: &Parts,
+    ) -> Result<Told, Error> {
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
-            Shown::Events => events::answer(&self.gateway, head, &operator, reader, &self.ended),
-            Shown::Plugins => {
-                let plugins = Registered::all(&in_force);
-                let plugins: Vec<_> = plugins.iter().map(|plugin| self.plugin(plugin)).collect();
-                Ok(json(&Plugins { plugins }))
-            }
-            Shown::Plugin(plugin) => Ok(json(&self.plugin(&plugin))),
+            Shown::Events => events::answer(&self.gateway, head, operator, reader, &self.ended),
             Shown::Plan(tenant) => {
                 let table = &in_force.invoker.routes().table;
-                match table.tenant(&tenant) {
+                match table.tenant(tenant) {
                     TenantRoute::Known(plans) => {
-                        Ok(json(&plan::view(&tenant, table.revision(), plans, point(&head.uri)?)))
+                        Ok(json(&plan::view(tenant, table.revision(), plans, point(&head.uri)?)))
                     }
                     TenantRoute::Disabled => {
                         Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
@@ -117,16 +157,17 @@ impl Admin {
                 }
             }
             Shown::Explain(tenant) => {
-                let question = explain::question(&head.uri, &tenant)?;
-                let InForce { config, invoker, .. } = &*in_force;
+                let question = explain::question(&head.uri, tenant)?;
+                let InForce { config, invoker, .. } = in_force;
                 let said = invoke::explain::explain(config, &invoker.routes().table, true, &question);
                 Ok(json(&if reader.is_some() { explain::for_tenant(said) } else { said }))
             }
         }
     }
 
-    fn plugin(&self, plugin: &Registered) -> plugin::View {
-        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
+    fn plugin(&self, plugin: &Registered, held: Held) -> plugin::View {
+        let totals = |point| self.gateway.telemetry.totals(plugin.name(), point);
+        plugin.view(totals, held)
     }
 }
 
@@ -143,30 +184,21 @@ async fn operator(
 }
 
 /// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
-fn find(in_force: &InForce, path: &str, reader: Option<&str>) -> Option<Shown> {
+fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<Found> {
     let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
     let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
     let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
-    match (parts.as_slice(), reader) {
-        (["tenants", id, "plan"], None) if is_tenant_id(id) => Some(Shown::Plan((*id).to_owned())),
-        (["tenants", id, "plan"], Some(own)) if *id == own => Some(Shown::Plan((*id).to_owned())),
-        (["tenants", id, "explain"], None) if is_tenant_id(id) => Some(Shown::Explain((*id).to_owned())),
-        (["tenants", id, "explain"], Some(own)) if *id == own => Some(Shown::Explain((*id).to_owned())),
-        (["events"], _) => Some(Shown::Events),
-        (_, Some(_)) => None,
-        (["status"], None) => Some(Shown::Status),
-        (["plugins"], None) => Some(Shown::Plugins),
-        (["plugins", name], None) => {
-            let mut plugins = Registered::all(in_force).into_iter();
-            plugins.find(|plugin| plugin.name() == *name).map(Shown::Plugin)
+    let own = |id: &str| is_tenant_id(id) && reader.is_none_or(|own| id == own);
+    match *parts.as_slice() {
+        ["events"] => Some(Found::Shown(Shown::Events)),
+        ["status"] if reader.is_none() => Some(Found::Shown(Shown::Status)),
+        ["tenants", id, "plan"] if own(id) => Some(Found::Shown(Shown::Plan(id.to_owned()))),
+        ["tenants", id, "explain"] if own(id) => Some(Found::Shown(Shown::Explain(id.to_owned()))),
+        ref parts => {
+            let route = Route::find(parts)?;
+            reader.is_none_or(|own| route.is_for(own, method)).then_some(Found::Registry(route))
         }
-        _ => None,
     }
-}
-
-#[derive(Serialize)]
-struct Plugins {
-    plugins: Vec<plugin::View>,
 }
 
 /// The same for what isn't there and for what is not the reader's to see.
@@ -185,5 +217,9 @@ fn point(uri: &Uri) -> Result<Option<Point>, Error> {
 }
 
 fn json(value: &impl Serialize) -> Told {
-    Told::Kept(serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into())
+    Told::Kept(bytes(value))
+}
+
+fn bytes(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("names, numbers and lists of them are JSON").into()
 }

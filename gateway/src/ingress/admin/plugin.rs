@@ -1,16 +1,21 @@
 //! One plugin as operators see it: its state, its addresses, what it says it is, and what it did since the start.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::super::call::InForce;
+use super::{super::call::InForce, registry::Held};
 use crate::{
+    config,
     point::Point,
+    registry::{Entry, Typed},
     routing::{Access, Manifest, SideEffects},
     telemetry::Totals,
-    upstream::{EndpointStatus, PluginClient},
+    upstream::{EndpointStatus, PluginClient, State, Why},
 };
+
+/// How a plugin is that is not in force yet.
+const WAITING: Why = Why::NotDialled;
 
 /// A plugin of the configuration.
 pub(super) struct Registered {
@@ -24,9 +29,18 @@ pub(super) struct Registered {
 impl Registered {
     /// The plugins in force, in the order of the configuration.
     pub(super) fn all(in_force: &InForce) -> Vec<Self> {
+        Registered::those(in_force, |_| true)
+    }
+
+    /// The one of this name.
+    pub(super) fn named(in_force: &InForce, name: &str) -> Option<Self> {
+        Registered::those(in_force, |plugin| plugin == name).pop()
+    }
+
+    fn those(in_force: &InForce, is_it: impl Fn(&str) -> bool) -> Vec<Self> {
         let (config, clients) = (&in_force.config, &in_force.invoker.routes().clients);
         let required = config.required();
-        let of_plugin = |(plugin, client): (&Arc<crate::config::Plugin>, &Arc<PluginClient>)| {
+        let of_plugin = |(plugin, client): (&Arc<config::Plugin>, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
             Registered {
@@ -36,7 +50,8 @@ impl Registered {
                 bindings: bindings.map(|binding| binding.effective_name().into_owned()).collect(),
             }
         };
-        config.plugins.iter().zip(clients).map(of_plugin).collect()
+        let plugins = config.plugins.iter().zip(clients).filter(|(plugin, _)| is_it(&plugin.name));
+        plugins.map(of_plugin).collect()
     }
 
     pub(super) fn name(&self) -> &str {
@@ -44,7 +59,7 @@ impl Registered {
     }
 
     /// `totals` says what its steps at a point came to.
-    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
+    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals, held: Held) -> View {
         let status = self.client.status();
         View {
             name: self.name().to_owned(),
@@ -59,7 +74,37 @@ impl Registered {
             manifest: status.manifest.as_deref().map(manifest),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
+            held,
         }
+    }
+}
+
+/// A plugin that the registry has and that is not in force yet.
+pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>, held: Held) -> View {
+    let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
+    View {
+        name: plugin.name.clone(),
+        state: WAITING.state().as_str(),
+        reason: WAITING.as_str(),
+        detail: "the revision that brings it is not in force here yet".to_owned(),
+        required,
+        in_flight: 0,
+        places: plugin.limits.in_flight,
+        observers: Observers { dropped: 0 },
+        endpoints: Vec::new(),
+        manifest: None,
+        bindings,
+        points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
+        held,
+    }
+}
+
+/// Its state, `registered` where it is in force; none: `entry` is no plugin.
+pub(super) fn state(registered: Option<&Registered>, entry: &Entry) -> Option<State> {
+    match (&entry.typed, registered) {
+        (Typed::Plugin(_), Some(registered)) => Some(registered.client.status().state),
+        (Typed::Plugin(_), None) => Some(WAITING.state()),
+        _ => None,
     }
 }
 
@@ -80,6 +125,8 @@ pub(super) struct View {
     manifest: Option<Says>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
+    #[serde(flatten)]
+    held: Held,
 }
 
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::{
     config::Span,
     error::Error,
-    ingress::admin::explain::{decode, invalid},
+    ingress::admin::query::{decode, invalid},
 };
 
 /// Most events of one answer.

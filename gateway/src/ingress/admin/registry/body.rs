@@ -1,0 +1,100 @@
+//! What a writer sends: JSON within a size and a time, with no key twice and no deeper than calls' payloads.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{HeaderMap, header};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{
+    error::{Code, Error, Violation},
+    ingress::{admission::Room, body},
+    json::{self, Kind},
+};
+
+/// Longest time in which a body is received.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a path takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    /// The media type.
+    media_type: &'static str,
+    /// Whether it goes without saying: `curl -T` says none.
+    is_usual: bool,
+    /// Largest body, in bytes.
+    most: usize,
+}
+
+impl Taken {
+    /// An object.
+    pub(super) const OBJECT: Taken = Taken { media_type: "application/json", is_usual: true, most: 1 << 20 };
+    /// What replaces members of an object (RFC 7396).
+    pub(super) const PATCH: Taken =
+        Taken { media_type: "application/merge-patch+json", is_usual: false, most: 1 << 20 };
+    /// Many objects.
+    pub(super) const DOCUMENT: Taken =
+        Taken { media_type: "application/json", is_usual: true, most: 16 << 20 };
+}
+
+/// Receives the object that `body` is.
+///
+/// # Errors
+/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+pub(super) async fn receive(
+    headers: &HeaderMap,
+    body: Body,
+    taken: Taken,
+    room: &mut Room,
+) -> Result<Value, Error> {
+    check_content(headers, taken)?;
+    let received = timeout(PATIENCE, body::receive(body, taken.most, 0, room)).await;
+    let bytes = match received {
+        Ok(received) => received.map_err(|error| match error.code {
+            Code::PayloadTooLarge => {
+                Error { detail: format!("The body is larger than {} bytes", taken.most), ..error }
+            }
+            _ => error,
+        })?,
+        Err(_) => {
+            let detail = format!("The body was not received within {} s", PATIENCE.as_secs());
+            return Err(Error::new(Code::PayloadInvalid, detail));
+        }
+    };
+    let kind = json::scan_all(&bytes, json::MAX_DEPTH).map_err(|flaws| {
+        let violation = |flaw: json::Flaw| {
+            let (line, column) = flaw.position(&bytes);
+            Violation::new(flaw.pointer, format!("Line {line}, column {column}: {}", flaw.message))
+        };
+        Error::invalid(flaws.into_iter().map(violation).collect())
+    })?;
+    if kind != Kind::Object {
+        return Err(Error::invalid(vec![Violation::new("", format!("The body is {kind}, not an object"))]));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| {
+        // The scanner takes nothing that this doesn't.
+        Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}"))
+    })
+}
+
+fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {
+    let Taken { media_type, is_usual, .. } = taken;
+    let is_it = match headers.get(header::CONTENT_TYPE) {
+        None => is_usual,
+        Some(value) => {
+            let text = value.to_str().ok().and_then(|text| text.split(';').next());
+            text.is_some_and(|text| text.trim().eq_ignore_ascii_case(media_type))
+        }
+    };
+    if !is_it {
+        return Err(Error::new(Code::ContentType, format!("Header `content-type` must be {media_type}")));
+    }
+    match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+        None | Some(b"" | b"identity") => Ok(()),
+        Some(_) => Err(Error::new(
+            Code::ContentType,
+            "Compressed requests are not taken: leave out `content-encoding`",
+        )),
+    }
+}

@@ -1,0 +1,185 @@
+//! What operators see of objects, writes and revisions. Plugins' config is masked wherever an object is shown.
+
+use serde::Serialize;
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::{
+    ingress::admin::plugin,
+    registry::{Entry, effect::Effects, operations::Outcome, shown},
+    store::{Change, Content, Kind, Owner, Revision},
+};
+
+/// What the registry knows of an object beside its name.
+#[derive(Serialize)]
+pub(in crate::ingress::admin) struct Held {
+    owner: Owner,
+    /// Null where there is no registry.
+    version: Option<u64>,
+    spec: Value,
+}
+
+impl Held {
+    /// Of `entry`; `has_versions`: it is in a registry.
+    pub(in crate::ingress::admin) fn new(entry: &Entry, has_versions: bool) -> Self {
+        let object = &entry.object;
+        Held {
+            owner: object.content.owner,
+            version: has_versions.then_some(object.version),
+            spec: shown(object.kind, &object.content.spec),
+        }
+    }
+}
+
+/// One object.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum ObjectView<'a> {
+    Plugin(Box<plugin::View>),
+    Tenant {
+        id: &'a str,
+        #[serde(flatten)]
+        held: Held,
+    },
+    Binding {
+        name: &'a str,
+        #[serde(flatten)]
+        held: Held,
+    },
+}
+
+/// A part of a list of objects.
+#[derive(Serialize)]
+pub(super) struct PageView<'a> {
+    #[serde(flatten)]
+    pub(super) objects: Objects<'a>,
+    pub(super) next_cursor: Option<String>,
+    pub(super) revision: u64,
+}
+
+/// Objects by what they are.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Objects<'a> {
+    Plugins(Vec<ObjectView<'a>>),
+    Tenants(Vec<ObjectView<'a>>),
+    Bindings(Vec<ObjectView<'a>>),
+}
+
+impl<'a> Objects<'a> {
+    pub(super) fn new(kind: Kind, objects: Vec<ObjectView<'a>>) -> Self {
+        match kind {
+            Kind::Plugin => Objects::Plugins(objects),
+            Kind::Tenant => Objects::Tenants(objects),
+            Kind::Binding => Objects::Bindings(objects),
+        }
+    }
+}
+
+/// What came of a write.
+#[derive(Serialize)]
+pub(super) struct Written {
+    /// Null: nothing had to be changed, or it was only tried out.
+    revision: Option<u64>,
+    dry_run: bool,
+    changes: Vec<ChangeView>,
+    /// Null: what is there now isn't right here, so that nothing compares with it.
+    effects: Option<Effects>,
+    unvalidated: Vec<String>,
+    in_force: bool,
+}
+
+impl Written {
+    pub(super) fn new(outcome: &Outcome, dry_run: bool, in_force: bool) -> Self {
+        Written {
+            revision: outcome.revision,
+            dry_run,
+            changes: changes(&outcome.changes),
+            effects: outcome.effects.clone(),
+            unvalidated: outcome.unvalidated.clone(),
+            in_force,
+        }
+    }
+}
+
+/// What changed of one object.
+#[derive(Serialize)]
+pub(super) struct ChangeView {
+    kind: Kind,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<ContentView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<ContentView>,
+}
+
+#[derive(Serialize)]
+struct ContentView {
+    owner: Owner,
+    spec: Value,
+}
+
+pub(super) fn changes(changes: &[Change]) -> Vec<ChangeView> {
+    let one = |change: &Change| {
+        let content =
+            |content: &Content| ContentView { owner: content.owner, spec: shown(change.kind, &content.spec) };
+        ChangeView {
+            kind: change.kind,
+            name: change.name.to_string(),
+            before: change.before.as_ref().map(content),
+            after: change.after.as_ref().map(content),
+        }
+    };
+    changes.iter().map(one).collect()
+}
+
+/// A part of the list of revisions.
+#[derive(Serialize)]
+pub(super) struct Revisions<'a> {
+    pub(super) revisions: Vec<RevisionView<'a, Counts>>,
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A revision, with `changes` as they are asked for.
+#[derive(Serialize)]
+pub(super) struct RevisionView<'a, C> {
+    number: u64,
+    at: String,
+    author: &'a str,
+    reason: &'a str,
+    changes: C,
+}
+
+impl<'a, C> RevisionView<'a, C> {
+    pub(super) fn new(revision: &'a Revision, changes: C) -> Self {
+        let Revision { number, at, author, reason, .. } = revision;
+        RevisionView { number: *number, at: rfc3339(*at), author, reason, changes }
+    }
+}
+
+/// Changes by kind.
+#[derive(Serialize)]
+pub(super) struct Counts {
+    plugins: usize,
+    tenants: usize,
+    bindings: usize,
+}
+
+impl Counts {
+    pub(super) fn of(changes: &[Change]) -> Self {
+        let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
+        Counts { plugins: count(Kind::Plugin), tenants: count(Kind::Tenant), bindings: count(Kind::Binding) }
+    }
+}
+
+/// What differs between two revisions.
+#[derive(Serialize)]
+pub(super) struct Difference {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) changes: Vec<ChangeView>,
+}
+
+fn rfc3339(at: OffsetDateTime) -> String {
+    at.format(&Rfc3339).unwrap_or_else(|_| at.unix_timestamp().to_string())
+}

@@ -1,0 +1,127 @@
+//! What became of the registry revision by revision, what it was at one of them, and the way back there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    Contents, RegistryError, Writer,
+    listing::revision_cursor,
+    operations::{Operations, Outcome, Undone},
+};
+use crate::store::{Change, Content, Kind, Object, Owner, Revision};
+
+/// Most revisions that are read at once to go back.
+const MOST_AT_ONCE: usize = 100;
+
+/// Objects by kind and name.
+type State = BTreeMap<(Kind, Arc<str>), Content>;
+
+impl Operations {
+    /// The last revisions before `before`, newest first, `most` at most, and the cursor of what comes behind them.
+    ///
+    /// # Errors
+    /// The store can't be read, or there is none.
+    pub async fn revisions(
+        &self,
+        before: Option<u64>,
+        most: usize,
+    ) -> Result<(Vec<Revision>, Option<String>), Undone> {
+        let revisions = self.read_revisions(before, most).await?;
+        // The first has the number 1, and none is missing.
+        let next = revisions.last().map(|last| last.number).filter(|number| *number > 1);
+        Ok((revisions, next.map(revision_cursor)))
+    }
+
+    async fn read_revisions(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, Undone> {
+        let registry = self.prepared().await?;
+        let revisions = registry.store.before(before, most).await;
+        Ok(registry.noted(revisions).map_err(RegistryError::from)?)
+    }
+
+    /// One revision.
+    ///
+    /// # Errors
+    /// There is none, or the store can't be read.
+    pub async fn revision(&self, number: u64) -> Result<Revision, Undone> {
+        let registry = self.prepared().await?;
+        let revision = registry.store.revision(number).await;
+        let revision = registry.noted(revision).map_err(RegistryError::from)?;
+        revision.ok_or(Undone::NoRevision(number))
+    }
+
+    /// What differs between two revisions (none: what is there now), whichever is older, and the number of the second.
+    ///
+    /// # Errors
+    /// There is no such revision, or the store can't be read.
+    pub async fn difference(&self, from: u64, to: Option<u64>) -> Result<(u64, Vec<Change>), Undone> {
+        let now = self.prepared().await?.contents().revision();
+        let to = to.unwrap_or(now);
+        let (from, then) = (self.at(from).await?, self.at(to).await?);
+        let names: BTreeSet<_> = from.keys().chain(then.keys()).collect();
+        let change = |key: &(Kind, Arc<str>)| {
+            let (before, after) = (from.get(key).cloned(), then.get(key).cloned());
+            let (kind, name) = key.clone();
+            (before != after).then_some(Change { kind, name, before, after })
+        };
+        Ok((to, names.into_iter().filter_map(change).collect()))
+    }
+
+    /// Makes what the API owns what it was at the revision `number`; what the file owns stays.
+    ///
+    /// # Errors
+    /// See [`Operations::write`].
+    pub async fn roll_back(&self, writer: &Writer, number: u64, dry_run: bool) -> Result<Outcome, Undone> {
+        let then = self.at(number).await?;
+        self.change(writer, dry_run, |contents| Ok(back(contents, &then))).await
+    }
+
+    /// The objects as they were at the revision `number`: what is there now, with every later change undone.
+    async fn at(&self, number: u64) -> Result<State, Undone> {
+        let now = self.prepared().await?.contents();
+        if number > now.revision() {
+            return Err(Undone::NoRevision(number));
+        }
+        let mut state = state(&now);
+        let mut at = now.revision();
+        while at > number {
+            let most = usize::try_from(at - number).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
+            let revisions = self.read_revisions(Some(at + 1), most).await?;
+            if revisions.is_empty() {
+                return Err(Undone::NoRevision(number));
+            }
+            for revision in revisions {
+                at = revision.number - 1;
+                for change in revision.changes {
+                    match change.before {
+                        Some(before) => state.insert((change.kind, change.name), before),
+                        None => state.remove(&(change.kind, change.name)),
+                    };
+                }
+            }
+        }
+        Ok(state)
+    }
+}
+
+fn state(contents: &Contents) -> State {
+    let content = |object: &Object| ((object.kind, Arc::clone(&object.name)), object.content.clone());
+    contents.entries().iter().map(|entry| content(&entry.object)).collect()
+}
+
+/// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its.
+fn back(contents: &Contents, then: &State) -> Vec<Change> {
+    let is_api = |content: &Content| content.owner == Owner::Api;
+    let now = state(contents);
+    let names: BTreeSet<_> = now.keys().chain(then.keys()).collect();
+    let change = |key: &(Kind, Arc<str>)| {
+        let (before, after) = (now.get(key), then.get(key).filter(|content| is_api(content)));
+        if before == after || before.is_some_and(|before| !is_api(before)) {
+            return None;
+        }
+        let (kind, name) = key.clone();
+        Some(Change { kind, name, before: before.cloned(), after: after.cloned() })
+    };
+    names.into_iter().filter_map(change).collect()
+}
