@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod dev;
 mod difference;
+mod document;
 mod errors;
 mod events;
 mod explain;
@@ -23,6 +24,7 @@ mod plugin;
 mod probe;
 mod profile;
 mod proto;
+mod registry;
 mod secret;
 mod serve;
 mod shell;
@@ -71,12 +73,36 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         folder: PathBuf,
     },
-    /// Runs a reference plugin, and tries out a plugin of your own.
+    /// Runs a reference plugin, tries out a plugin of your own, and writes the plugins of a registry.
     #[command(
         subcommand,
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
     )]
     Plugin(plugin::Command),
+    /// Shows and writes the tenants of a registry.
+    #[command(subcommand, after_help = "Example: hookgate tenant set acme --label plan=gold")]
+    Tenant(registry::tenant::Command),
+    /// Shows and writes the bindings of a registry: which plugin runs for whom.
+    #[command(
+        subcommand,
+        after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe"
+    )]
+    Binding(registry::binding::Command),
+    /// Shows the revisions of a registry, and goes back to one.
+    #[command(subcommand, after_help = "Example: hookgate revision list")]
+    Revision(registry::revision::Command),
+    /// Writes the plugins, tenants and bindings of a file to a registry, in one revision, all or none of them.
+    ///
+    /// Shows first what would change, and asks. What others write meanwhile is not overwritten. References in plugins'
+    /// config stay references; others are resolved here.
+    #[command(after_help = "Example: hookgate apply --file registry.yaml --prune --reason 'release 7'\n\n\
+                            Exit codes: 0 written, or there is nothing to change, 1 refused, overtaken, or you said no, \
+                            2 wrong usage, or mistakes in the file or in what would come of it.")]
+    Apply(Box<registry::apply::Apply>),
+    /// Shows what `hookgate apply` would change.
+    #[command(after_help = "Example: hookgate diff --file registry.yaml\n\n\
+                            Exit codes: 0 nothing, 1 something, 2 wrong usage, mistakes, or nobody can tell.")]
+    Diff(Box<registry::apply::Wanted>),
     /// Shows an agent's calls passing real plugins; needs no file and no service.
     ///
     /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
@@ -196,6 +222,11 @@ impl Cli {
             Command::Serve { config, dev } => serve::run(config.as_deref(), dev).await,
             Command::Init { folder } => init::run(&folder),
             Command::Plugin(command) => plugin::run(command).await,
+            Command::Tenant(command) => registry::tenant::run(command).await,
+            Command::Binding(command) => registry::binding::run(command).await,
+            Command::Revision(command) => registry::revision::run(command).await,
+            Command::Apply(apply) => registry::apply::apply(*apply).await,
+            Command::Diff(wanted) => registry::apply::diff(*wanted).await,
             Command::Demo { keep } => demo::run(keep).await,
             Command::Config(command) => config::run(command).await,
             Command::Errors { code, output } => errors::run(code.as_deref(), output),

@@ -108,9 +108,9 @@ pub fn from_text(
 
 /// What came of the references of a file.
 #[derive(Default)]
-struct References {
+pub(super) struct References {
     /// What is wrong with them.
-    problems: Vec<Problem>,
+    pub(super) problems: Vec<Problem>,
     /// The pointers of those values.
     known: BTreeSet<String>,
     /// Variables that the config of a plugin names and nobody set: a mistake where the plugin is in use.
@@ -118,7 +118,7 @@ struct References {
 }
 
 /// Resolves the references of `root`.
-fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> References {
+pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> References {
     let mut references = References::default();
     root.scalars_mut("", &mut |pointer, node| {
         let Kind::Text(text) = &node.kind else { return };

@@ -18,6 +18,7 @@ mod effective;
 mod environment;
 #[cfg(test)]
 mod fixtures;
+mod listed;
 mod load;
 mod model;
 mod objects;
@@ -36,6 +37,7 @@ pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};
 pub(crate) use environment::is_setting;
+pub(crate) use listed::{Listed, Place, object};
 pub(crate) use load::MAX_FILE;
 pub use load::{Loaded, from_text, load};
 pub use model::*;

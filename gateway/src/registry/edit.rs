@@ -242,7 +242,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
 }
 
 /// The name of an object that says it, or what a binding without one is called.
-pub(super) fn name(kind: Kind, spec: &Value) -> Option<String> {
+pub(crate) fn name(kind: Kind, spec: &Value) -> Option<String> {
     let members = spec.as_object()?;
     match members.get(name_member(kind)) {
         Some(name) => name.as_str().map(str::to_owned),

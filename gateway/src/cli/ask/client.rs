@@ -88,10 +88,12 @@ impl Asker {
         body: Option<Bytes>,
     ) -> Result<Received, String> {
         let grace = if body.is_some() { GRACE } else { Duration::ZERO };
+        let is_patch = method == Method::PATCH;
         let mut request = self.request(method, path)?.timeout(self.patience.0 + grace);
         if let Some(body) = body {
             let millis = self.patience.0.as_millis().to_string();
-            request = request.header(header::CONTENT_TYPE, "application/json");
+            let content = if is_patch { "application/merge-patch+json" } else { "application/json" };
+            request = request.header(header::CONTENT_TYPE, content);
             request = request.header("hookgate-timeout-ms", millis).body(body);
         }
         let answer = request.send().await.map_err(|error| self.unanswered(&error))?;

@@ -1,10 +1,11 @@
-//! `hookgate plugin`: runs the reference plugins, each as a process of its own, and tries plugins out.
+//! `hookgate plugin`: runs the reference plugins, each as a process of its own, tries plugins out, and writes those of a
+//! registry, which is [`registry::plugin`]'s.
 
 use clap::{Subcommand, ValueEnum};
 
 use hookgate_sdk::ServeError;
 
-use super::Exit;
+use super::{Exit, registry};
 use crate::{config::Log, telemetry};
 
 mod shown;
@@ -40,6 +41,48 @@ pub(super) enum Command {
                             it cancels."
     )]
     Test(Box<test::Test>),
+    /// Lists the plugins that a gateway has, and how they are.
+    #[command(after_help = "Example: hookgate plugin list\n\n\
+                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    List(Box<registry::plugin::List>),
+    /// Shows one plugin: how it is, what it says of itself, and how it is written down.
+    ///
+    /// Of its config only references are shown.
+    #[command(after_help = "Example: hookgate plugin show content-policy\n\n\
+                            Exit codes: 0 shown, 1 there is no such plugin, or no gateway answers, 2 wrong usage.")]
+    Show(Box<registry::Show>),
+    /// Adds a plugin to the registry, waits until the gateway knows it, and shows what it says of itself.
+    ///
+    /// Shows first what would be written, and asks. The gateway connects to it, not this command. No call passes it before
+    /// a binding names it.
+    #[command(
+        after_help = "Example: hookgate plugin add guard --endpoint unix:///run/plugins/guard.sock --version '>=1.2, <2'\n\n\
+                            Exit codes: 0 added and ready, 1 refused, or it was added and isn't ready, or you said no, 2 \
+                            wrong usage, or what would come of it is wrong."
+    )]
+    Add(Box<registry::plugin::Add>),
+    /// Changes what is named of a plugin, or creates it without waiting for it.
+    #[command(
+        after_help = "Example: hookgate plugin set guard --config @guard.yaml --reason 'a longer list'\n\n\
+                            Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
+                            wrong usage, or what would come of it is wrong."
+    )]
+    Set(Box<registry::plugin::Set>),
+    /// Has a plugin dialled and its bindings stand in plans again.
+    #[command(after_help = "Example: hookgate plugin enable guard\n\n\
+                            Exit codes: 0 written, or it was so already, 1 there is no such plugin, or refused, 2 wrong \
+                            usage, or what would come of it is wrong.")]
+    Enable(Box<registry::Switch>),
+    /// Takes a plugin and its bindings out of all plans, and keeps them.
+    #[command(after_help = "Example: hookgate plugin disable guard --reason 'it answers too late'\n\n\
+                            Exit codes: 0 written, or it was so already, 1 there is no such plugin, or refused, 2 wrong \
+                            usage, or what would come of it is wrong.")]
+    Disable(Box<registry::Switch>),
+    /// Removes a plugin that no binding names, or with --force the bindings too.
+    #[command(after_help = "Example: hookgate plugin remove guard --force --dry-run\n\n\
+                            Exit codes: 0 removed, 1 there is no such plugin, bindings name it, or it may not go, 2 \
+                            wrong usage, or what would be left is wrong.")]
+    Remove(Box<registry::plugin::RemovePlugin>),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -54,6 +97,13 @@ pub(super) async fn run(command: Command) -> Exit {
     let (name, listen) = match command {
         Command::Run { name, listen } => (name, listen),
         Command::Test(test) => return test::run(&test).await,
+        Command::List(list) => return registry::plugin::list(*list).await,
+        Command::Show(show) => return registry::plugin::show(*show).await,
+        Command::Add(add) => return registry::plugin::add(*add).await,
+        Command::Set(set) => return registry::plugin::set(*set).await,
+        Command::Enable(switch) => return registry::plugin::switch(*switch, true).await,
+        Command::Disable(switch) => return registry::plugin::switch(*switch, false).await,
+        Command::Remove(remove) => return registry::plugin::remove(*remove).await,
     };
     telemetry::start_log(&Log::default());
     let served = match name {

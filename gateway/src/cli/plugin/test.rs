@@ -15,11 +15,11 @@ use super::shown::{Called, Failed, Report};
 use crate::{
     app,
     cli::{
-        Exit, ask,
+        Exit, ask, document,
         output::{Output, printable},
         payload::{self, Context, Payload},
     },
-    config::{self, Capability, ClientTls, Object, Span, endpoint_flaw, is_name, resolve_references},
+    config::{self, Capability, ClientTls, Span, endpoint_flaw, is_name, resolve_references},
     context::{CallContext, Identity},
     digest::digest,
     ingress::wire,
@@ -91,39 +91,13 @@ struct Tls {
     spiffe_id: Option<String>,
 }
 
-/// Reads an object of JSON, or a file of JSON or YAML; none: an empty one. By hand and not by clap, which shows what it
-/// refuses: a value may be a secret.
-fn document(flag: &str, text: Option<&String>) -> Result<Object, String> {
-    let Some(text) = text else { return Ok(Object::new()) };
-    if text.trim_start().starts_with('{') {
-        return object(flag, text);
-    }
-    let read = std::fs::File::open(text).and_then(payload::read);
-    let read =
-        read.map_err(|error| format!("the file of {flag} can't be read: {error}; JSON begins with {{"))?;
-    let file = String::from_utf8(read).map_err(|_| format!("the file of {flag} is not UTF-8 text"))?;
-    if file.trim_start().starts_with('{') {
-        return object(&format!("the file of {flag}"), &file);
-    }
-    let place = |error: serde_saphyr::Error| {
-        let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
-        format!("the file of {flag} is no YAML with one object{line}")
-    };
-    serde_saphyr::from_str(&file).map_err(place)
-}
-
-fn object(name: &str, text: &str) -> Result<Object, String> {
-    payload::object(name, text.as_bytes())?;
-    serde_json::from_str(text).map_err(|error| format!("{name} is not valid JSON at line {}", error.line()))
-}
-
 impl Test {
     fn plugin(&self) -> Result<config::Plugin, String> {
         // No name: it says itself how it is called.
         let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
         let mut plugin: config::Plugin =
             serde_json::from_value(written).map_err(|error| error.to_string())?;
-        plugin.config = document("--config", self.config.as_ref())?;
+        plugin.config = document::of("--config", self.config.as_ref())?;
         plugin.grants =
             vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
         plugin.limits.timeout = self.timeout;
@@ -175,7 +149,7 @@ where
         Err(wrong) => return Exit::usage(wrong),
     };
     let made = test.plugin().and_then(|plugin| {
-        let tenant_config = document("--tenant-config", test.tenant_config.as_ref())?;
+        let tenant_config = document::of("--tenant-config", test.tenant_config.as_ref())?;
         let limits = config::Limits::default();
         let resolve = |config: &_| resolve_references(config, app::environment());
         let observers = config::Observers::default();

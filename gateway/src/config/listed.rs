@@ -1,0 +1,161 @@
+//! The plugins, tenants and bindings of a file that somebody wants to write to a registry: read as a configuration's are,
+//! without the rest of one. What is wrong with them has its line, whoever finds it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    BINDINGS, PLUGINS, TENANTS,
+    load::resolve,
+    objects,
+    problem::{Problem, Problems, Source, item},
+    schema::Schema,
+    tree::{self, Kind, Member, Node},
+};
+use crate::store;
+
+/// Where the objects of each kind stand.
+const LISTS: [(store::Kind, &str); 3] =
+    [(store::Kind::Plugin, PLUGINS), (store::Kind::Tenant, TENANTS), (store::Kind::Binding, BINDINGS)];
+
+/// Objects of a file.
+pub(crate) struct Listed {
+    source: Source,
+    objects: [Option<Vec<Value>>; 3],
+    /// What else is in the file, by its key.
+    pub(crate) others: Vec<String>,
+}
+
+impl Listed {
+    /// What `text` of `file` lists, references resolved in `env` but for those of plugins' `config`. `tenants` may hold
+    /// their list, or be it.
+    ///
+    /// # Errors
+    /// What is wrong with it by itself, object by object. What one asks of another isn't judged.
+    pub(crate) fn read(file: String, text: &str, env: &BTreeMap<String, String>) -> Result<Self, Problems> {
+        let schema = Schema::new();
+        let mut parsed = tree::parse(text);
+        if let Some(root) = &mut parsed.root {
+            wrap(root);
+        }
+        // Of all that is there: a secret of another part may stand in the same line.
+        let mut source = Source::new(file, text, &parsed, &schema);
+        let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
+        let Some(mut root) = parsed.root else {
+            if problems.is_empty() {
+                problems.push(Problem::new("", "the file is empty").remedy(REMEDY));
+            }
+            return Err(source.render(&problems, |_| None));
+        };
+        let others = part(&mut root);
+        let references = resolve(&mut root, env, &schema);
+        problems.extend(references.problems);
+        source.resolved(&root);
+        let list = |(_, pointer): (store::Kind, &str)| match root.find(pointer).map(|(list, _)| list) {
+            None => Ok(None),
+            Some(Node { kind: Kind::List(entries), .. }) => {
+                Ok(Some(entries.iter().map(Node::to_json).collect::<Vec<_>>()))
+            }
+            Some(_) => Err(Problem::new(pointer, "here a list of objects is to stand")),
+        };
+        let objects =
+            LISTS.map(list).map(|list| list.map_err(|problem| problems.push(problem)).unwrap_or_default());
+        if objects.iter().all(Option::is_none) && problems.is_empty() {
+            problems.push(Problem::new("", "the file lists nothing that a registry holds").remedy(REMEDY));
+        }
+        for ((_, pointer), objects) in LISTS.into_iter().zip(&objects) {
+            for (at, spec) in objects.iter().flatten().enumerate() {
+                let place = item(pointer, at);
+                problems.extend(objects::check(pointer, spec).into_iter().map(|mut problem| {
+                    problem.pointer.insert_str(0, &place);
+                    problem
+                }));
+            }
+        }
+        if problems.is_empty() {
+            Ok(Listed { source, objects, others })
+        } else {
+            Err(source.render(&problems, |_| None))
+        }
+    }
+
+    /// The objects of `kind` in their order; none: the file has no such list.
+    pub(crate) fn of(&self, kind: store::Kind) -> Option<&[Value]> {
+        self.objects[kind as usize].as_deref()
+    }
+
+    /// Shows what is wrong with the object at a place among those of its kind with its line, and what is wrong with another
+    /// by its name. Pointers begin at the object.
+    pub(crate) fn render(&self, wrong: Vec<(Place, String)>) -> Problems {
+        let mut names = BTreeMap::new();
+        let problem = |(place, message): (Place, String)| match place {
+            Place::Object(kind, at, rest) => Problem::new(item(LISTS[kind as usize].1, at) + &rest, message),
+            Place::Other(kind, name, rest) => {
+                // No place of a file begins so.
+                let pointer = format!("other/{}", names.len());
+                names.insert(pointer.clone(), (kind, name, rest));
+                Problem::new(pointer, message)
+            }
+            Place::Nowhere => Problem::new("", message),
+        };
+        let problems: Vec<_> = wrong.into_iter().map(problem).collect();
+        self.source.render(&problems, |pointer| names.get(pointer).cloned())
+    }
+}
+
+/// Where something is wrong.
+pub(crate) enum Place {
+    /// In the object of this kind with this number, there.
+    Object(store::Kind, usize, String),
+    /// In one that the file doesn't list.
+    Other(store::Kind, String, String),
+    /// Nobody says where.
+    Nowhere,
+}
+
+const REMEDY: &str = "write `plugins`, `tenants` or `bindings` as a configuration has them";
+
+/// Puts a list of tenants where a configuration has it.
+fn wrap(root: &mut Node) {
+    let Kind::Map(members) = &mut root.kind else { return };
+    for Member { key, key_region, value } in members.iter_mut() {
+        if key == "tenants" && matches!(value.kind, Kind::List(_)) {
+            let (region, origin) = (value.region, value.origin.clone());
+            let list = Member { key: "list".to_owned(), key_region: *key_region, value: value.clone() };
+            *value = Node { kind: Kind::Map(vec![list]), region, origin };
+        }
+    }
+}
+
+/// Leaves only what holds objects in `root`, and gives back the keys of the rest.
+fn part(root: &mut Node) -> Vec<String> {
+    let Kind::Map(members) = &mut root.kind else { return Vec::new() };
+    let is_ours =
+        |member: &Member| LISTS.iter().any(|(_, list)| list.split('/').nth(1) == Some(&*member.key));
+    let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(members).into_iter().partition(is_ours);
+    *members = ours;
+    others.into_iter().map(|member| member.key).collect()
+}
+
+/// One object as a person wrote it down: YAML or JSON, references as they stand.
+///
+/// # Errors
+/// What keeps it from being one, with its line.
+pub(crate) fn object(file: String, text: &str) -> Result<super::Object, Problems> {
+    let parsed = tree::parse(text);
+    let source = Source::new(file, text, &parsed, &Schema::new());
+    let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
+    match parsed.root.map(|root| root.to_json()) {
+        Some(Value::Object(members)) if problems.is_empty() => return Ok(members),
+        Some(Value::Object(_)) => {}
+        Some(_) => problems.push(Problem::new("", "the file is to hold one object with its members")),
+        None if problems.is_empty() => problems.push(Problem::new("", "the file is empty")),
+        None => {}
+    }
+    Err(source.render(&problems, |_| None))
+}
+
+#[cfg(test)]
+#[path = "listed_tests.rs"]
+mod tests;
