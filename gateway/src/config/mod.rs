@@ -9,6 +9,7 @@
 //! Plain data comes out of it; nothing here knows what uses it.
 
 mod auth;
+mod bypass;
 mod check;
 mod development;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod unreadable;
 mod validate;
 
 pub use auth::*;
+pub use bypass::{Bypass, Until};
 pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
 pub use development::DEVELOPMENT_ISSUER;
 pub use effective::{Effective, Shown};

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     auth::Auth,
+    bypass::Bypass,
     plugin::{Binding, Plugin},
     reference,
     units::{Rate, Size, Span},
@@ -74,6 +75,9 @@ pub struct Config {
     pub log: Log,
     /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
     pub store: Option<Store>,
+    /// Bindings that don't stand for a tenant at this moment; not part of what is written.
+    #[serde(skip)]
+    pub bypasses: Vec<Arc<Bypass>>,
 }
 
 /// The database that several gateways share, and what this one does with it.

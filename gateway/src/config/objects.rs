@@ -129,6 +129,7 @@ impl Config {
             telemetry: self.telemetry.clone(),
             log: self.log.clone(),
             store: self.store.clone(),
+            bypasses: Vec::new(),
         }
     }
 }

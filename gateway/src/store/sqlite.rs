@@ -109,7 +109,7 @@ impl Sqlite {
             insert.execute(&mut *connection).await.map_err(fault)?;
         }
         let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
-        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes);
+        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         record.execute(connection).await.map_err(fault)?;
         Ok(Written::Now(rows::number(write.number)?))
     }
@@ -273,6 +273,7 @@ macro_rules! by_kind {
             Kind::Plugin => concat!($before, "hookgate_plugins", $after),
             Kind::Tenant => concat!($before, "hookgate_tenants", $after),
             Kind::Binding => concat!($before, "hookgate_bindings", $after),
+            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
         }
     };
 }

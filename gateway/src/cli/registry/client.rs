@@ -70,7 +70,7 @@ impl Write {
                 let path = format!("{}/{how}", path(kind, name));
                 Write { method: Method::POST, path, ..Write::delete(kind, name) }
             }
-            Kind::Tenant | Kind::Binding => Write::patch(kind, name, json!({ "enabled": on })),
+            Kind::Tenant | Kind::Binding | Kind::Bypass => Write::patch(kind, name, json!({ "enabled": on })),
         }
     }
 

@@ -148,7 +148,9 @@ impl Admin {
                 let table = &in_force.invoker.routes().table;
                 match table.tenant(tenant) {
                     TenantRoute::Known(plans) => {
-                        Ok(json(&plan::view(tenant, table.revision(), plans, point(&head.uri)?)))
+                        let (bypasses, point) = (&in_force.config.bypasses, point(&head.uri)?);
+                        let is_operator = reader.is_none();
+                        Ok(json(&plan::view(tenant, table.revision(), plans, bypasses, is_operator, point)))
                     }
                     TenantRoute::Disabled => {
                         Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))

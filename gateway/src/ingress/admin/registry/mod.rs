@@ -25,7 +25,7 @@ use super::{
     plugin::{self, Registered},
 };
 use crate::{
-    auth::Operator,
+    auth::{Operator, is_tenant_id},
     error::Error,
     ingress::call::InForce,
     registry::{
@@ -42,6 +42,7 @@ use crate::{
 pub(super) enum Route {
     List(Kind),
     One(Kind, String),
+    Bypass { binding: String, tenant: String },
     Switch { plugin: String, on: bool },
     Apply,
     Revisions,
@@ -68,7 +69,13 @@ impl Route {
             ["revisions", number, "diff"] => Some(Route::Difference(query::number(number)?)),
             ["revisions", number, "rollback"] => Some(Route::RollBack(query::number(number)?)),
             [list] => Some(Route::List(kind(list)?)),
-            [list, name] if edit::can_be_name(name) => Some(Route::One(kind(list)?, name.to_owned())),
+            ["bindings", binding, "bypass", tenant] if edit::can_be_name(binding) && is_tenant_id(tenant) => {
+                Some(Route::Bypass { binding: binding.to_owned(), tenant: tenant.to_owned() })
+            }
+            [list, name] if edit::can_be_name(name) => {
+                let kind = kind(list).filter(|kind| *kind != Kind::Bypass)?;
+                Some(Route::One(kind, name.to_owned()))
+            }
             ["plugins", name, how @ ("enable" | "disable")] if edit::can_be_name(name) => {
                 Some(Route::Switch { plugin: name.to_owned(), on: how == "enable" })
             }
@@ -81,6 +88,7 @@ impl Route {
         match self {
             Route::List(_) | Route::Revisions | Route::Revision(_) | Route::Difference(_) => "GET",
             Route::One(..) => "GET, PUT, PATCH, DELETE",
+            Route::Bypass { .. } => "PUT, DELETE",
             Route::Switch { .. } | Route::Apply | Route::RollBack(_) => "POST",
         }
     }
@@ -97,7 +105,10 @@ impl Route {
 
     /// Whether it wants the scope `hookgate:admin`: what was written by whom is not for every reader.
     pub(super) fn is_administration(&self, method: &Method) -> bool {
-        let is_object = matches!(self, Route::List(_) | Route::One(..));
+        let is_object = match self {
+            Route::List(kind) => *kind != Kind::Bypass,
+            route => matches!(route, Route::One(..)),
+        };
         !is_object || *method != Method::GET
     }
 }
@@ -137,7 +148,11 @@ impl Admin {
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..) | Route::Switch { .. } | Route::Apply | Route::RollBack(_) => {
+            Route::One(..)
+            | Route::Bypass { .. }
+            | Route::Switch { .. }
+            | Route::Apply
+            | Route::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };
@@ -182,7 +197,7 @@ impl Admin {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
             Kind::Plugin => Registered::named(in_force, name),
-            Kind::Tenant | Kind::Binding => None,
+            Kind::Tenant | Kind::Binding | Kind::Bypass => None,
         };
         Ok(encode(&self.object(in_force, &contents, registered.as_ref(), entry)))
     }
@@ -217,6 +232,11 @@ impl Admin {
             }
             (Typed::Tenant(_), _) => ObjectView::Tenant { id: name, held },
             (Typed::Binding(_), _) => ObjectView::Binding { name, held },
+            (Typed::Bypass(bypass), _) => ObjectView::Bypass {
+                bypass,
+                version: entry.object.version,
+                active: in_force.config.bypasses.contains(bypass),
+            },
         }
     }
 }
@@ -225,7 +245,7 @@ impl Admin {
 fn is_for(entry: &Entry, own: Option<&str>) -> bool {
     let Some(own) = own else { return true };
     match &entry.typed {
-        Typed::Plugin(_) => false,
+        Typed::Plugin(_) | Typed::Bypass(_) => false,
         Typed::Tenant(tenant) => tenant.id == own,
         // What is for several tenants is the operator's; the plan shows what of it concerns this one.
         Typed::Binding(binding) => own != "*" && binding.tenant.as_deref() == Some(own),

@@ -5,6 +5,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
+    config::Bypass,
     ingress::admin::plugin,
     registry::{Entry, effect::Effects, operations::Outcome, shown},
     store::{Change, Content, Kind, Owner, Revision},
@@ -46,6 +47,13 @@ pub(super) enum ObjectView<'a> {
         #[serde(flatten)]
         held: Held,
     },
+    Bypass {
+        #[serde(flatten)]
+        bypass: &'a Bypass,
+        version: u64,
+        /// Whether this gateway leaves the binding out.
+        active: bool,
+    },
 }
 
 /// A part of a list of objects.
@@ -64,6 +72,7 @@ pub(super) enum Objects<'a> {
     Plugins(Vec<ObjectView<'a>>),
     Tenants(Vec<ObjectView<'a>>),
     Bindings(Vec<ObjectView<'a>>),
+    Bypasses(Vec<ObjectView<'a>>),
 }
 
 impl<'a> Objects<'a> {
@@ -72,6 +81,7 @@ impl<'a> Objects<'a> {
             Kind::Plugin => Objects::Plugins(objects),
             Kind::Tenant => Objects::Tenants(objects),
             Kind::Binding => Objects::Bindings(objects),
+            Kind::Bypass => Objects::Bypasses(objects),
         }
     }
 }
@@ -163,12 +173,14 @@ pub(super) struct Counts {
     plugins: usize,
     tenants: usize,
     bindings: usize,
+    bypasses: usize,
 }
 
 impl Counts {
     pub(super) fn of(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
-        Counts { plugins: count(Kind::Plugin), tenants: count(Kind::Tenant), bindings: count(Kind::Binding) }
+        let [plugins, tenants, bindings, bypasses] = Kind::ALL.map(count);
+        Counts { plugins, tenants, bindings, bypasses }
     }
 }
 

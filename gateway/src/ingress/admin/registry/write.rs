@@ -17,15 +17,17 @@ use super::{
 };
 use crate::{
     auth::Operator,
+    config::UnknownTenant,
     error::{Error, Violation},
     ingress::{admin::Admin, call::InForce},
     registry::{
         Writer,
+        bypass::Glass,
         document::Document,
         edit::{Edit, Wish},
         operations::{Operations, Outcome, Undone},
     },
-    store::Kind,
+    store::{Change, Kind},
 };
 
 /// How long a writer waits until this process serves by what was written.
@@ -35,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 enum Task {
     Edits(Vec<Edit>),
     RollBack(u64),
+    Bypass { glass: Glass, serves_others: bool },
 }
 
 /// A write as it was asked for.
@@ -63,7 +66,8 @@ impl Admin {
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
         let done = doing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         let outcome = done.map_err(|undone| refused::error(undone, &sent))?;
-        let is_created = may_create && outcome.revision.is_some() && outcome.changes[0].before.is_none();
+        let is_new = |change: &Change| change.before.is_none();
+        let is_created = may_create && outcome.revision.is_some() && outcome.changes.iter().any(is_new);
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
         let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
         Ok((status, encode(&Written::new(&outcome, dry_run, in_force))))
@@ -89,6 +93,17 @@ impl Admin {
             Route::RollBack(number) => {
                 let meant = Meant::read(uri, Upon::Nothing, false)?;
                 return Ok(Asked { task: Task::RollBack(number), meant, sent: Sent::Nothing });
+            }
+            Route::Bypass { binding, tenant } => {
+                let (meant, lasts) = if head.method == Method::DELETE {
+                    (Meant::read(uri, Upon::Nothing, false)?, None)
+                } else {
+                    let (meant, lasts) = Meant::of_bypass(uri)?;
+                    (meant, Some(lasts))
+                };
+                let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
+                let task = Task::Bypass { glass: Glass { binding, tenant, lasts }, serves_others };
+                return Ok(Asked { task, meant, sent: Sent::Nothing });
             }
             Route::Switch { plugin, on } => {
                 let meant = Meant::read(uri, Upon::AnyVersion, false)?;
@@ -143,6 +158,9 @@ async fn perform(
     match task {
         Task::Edits(edits) => operations.write(writer, edits, dry_run).await,
         Task::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
+        Task::Bypass { glass, serves_others } => {
+            operations.bypass(writer, glass, *serves_others, dry_run).await
+        }
     }
 }
 
