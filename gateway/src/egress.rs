@@ -1,6 +1,6 @@
 //! Where the gateway never connects to, whoever asks for it: link-local addresses and those where clouds keep the
 //! credentials of machines (docs/protocol.md, section 5). Judged on the address that is dialled, not on the name:
-//! whoever answers for a name can answer anything.
+//! whoever answers for a name can answer anything. Where else plugins may be is `config`'s matter.
 
 use std::{
     io,

@@ -23,6 +23,7 @@ mod bounded;
 pub mod builtin;
 pub mod cli;
 pub mod config;
+mod confined;
 pub mod context;
 pub mod digest;
 mod egress;

@@ -24,6 +24,7 @@ use crate::{
     invoke::{Invoker, ReplyLimits, Routes},
     registry::Contents,
     routing::{Manifest, RouteTable},
+    store::Owner,
     telemetry::Telemetry,
     tls,
     upstream::{PluginClient, Shared},
@@ -126,12 +127,15 @@ pub(super) struct From {
     observers: config::Observers,
     request: config::Size,
     notices: (usize, config::Size, config::Size),
+    /// What a plugin of the admin API may reach; none: it is the file's.
+    reach: Option<config::Reach>,
 }
 
 impl Workshop {
     /// For a process that starts with `config`.
     pub(super) fn new(config: &Config, telemetry: Telemetry) -> Self {
-        let resolve = |config: &_| resolve_references(config, environment());
+        let resolve =
+            |config: &_, scope: config::Within<'_>| resolve_references(config, environment(), scope);
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let certificates = tls::Watch::default();
         let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
@@ -193,7 +197,7 @@ impl Workshop {
     }
 
     fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
-        let shared = self.shared.by(config.limits.clone(), config.observers.clone());
+        let shared = self.shared.by(config);
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
         for (index, plugin) in config.plugins.iter().enumerate() {
@@ -351,13 +355,15 @@ impl Made {
 impl From {
     fn of(plugin: &config::Plugin, config: &Config) -> Self {
         let limits = &config.limits;
-        let resolved = resolve_references(&plugin.config, environment());
+        let reach = config.reach();
+        let resolved = resolve_references(&plugin.config, environment(), reach.within(plugin));
         From {
             plugin: plugin.clone(),
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
             observers: config.observers.clone(),
             request: limits.request,
             notices: (limits.notices, limits.notice_bytes, limits.details_bytes),
+            reach: (plugin.owner == Owner::Api).then_some(reach),
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::{Config, Problems},
     ingress::{applied::Applied, call::Gateway},
-    upstream::{PluginClient, State},
+    upstream::{Cause, PluginClient, State, Why},
 };
 
 /// How often it is looked whether a candidate's plugins are there.
@@ -363,7 +363,12 @@ async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, Joi
 /// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
 /// there holds nothing up.
 fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
-    match client.status().state {
+    let status = client.status();
+    // Who asks for more than it may have must not keep anybody from taking it away.
+    if status.why == Why::Unreachable(Cause::NotPermitted) {
+        return Some(true);
+    }
+    match status.state {
         State::Ready | State::Disabled => Some(true),
         State::Refused => Some(!is_required),
         State::Unhealthy | State::Pending if !is_required => Some(true),

@@ -11,6 +11,7 @@ use super::{
     model::{Drain, Limits, Observers, Server, Startup, Store, Telemetry, Tenant, Tenants, UnknownTenant},
     plugin::{Binding, Plugin},
     problem::item,
+    reach::{Egress, Secrets},
     schema::{self, Schema},
     tree::{child, pointer_segments},
 };
@@ -42,6 +43,8 @@ pub(super) struct Draft {
     pub(super) startup: Option<Startup>,
     pub(super) telemetry: Option<Telemetry>,
     pub(super) store: Option<Store>,
+    pub(super) egress: Option<Egress>,
+    pub(super) secrets: Option<Secrets>,
     pub(super) block_status: BTreeMap<String, u16>,
     /// Where something stands in for a value that is missing or wrong; nothing is to be said of it.
     pub(super) placeholders: BTreeSet<String>,
@@ -69,6 +72,8 @@ impl Draft {
             startup: section(root, "/startup", misfits),
             telemetry: section(root, "/telemetry", misfits),
             store: root.get("store").and_then(|_| section(root, "/store", misfits)),
+            egress: section(root, "/egress", misfits),
+            secrets: section(root, "/secrets", misfits),
             block_status: section(root, "/block_status", misfits).unwrap_or_default(),
             placeholders,
         }

@@ -122,11 +122,17 @@ fn plugin_config_keeps_its_references_until_they_are_resolved() {
     let config = read_with(&text, &[("UNSET", "not yet")]).unwrap();
     let object = &config.plugins[0].config;
     assert_eq!(serde_json::to_string(object).unwrap(), r#"{"a":["x${UNSET}",1],"b":"$$"}"#);
-    let resolved = crate::config::resolve_references(object, env(&[("UNSET", "canary")])).unwrap();
+    let resolved = crate::config::resolve_references(
+        object,
+        env(&[("UNSET", "canary")]),
+        crate::config::Within::Anywhere,
+    )
+    .unwrap();
     assert_eq!(serde_json::to_string(resolved.expose()).unwrap(), r#"{"a":["xcanary",1],"b":"$"}"#);
     assert_eq!(format!("{resolved:?}"), "Resolved(***)");
     assert_eq!(resolved.into_exposed().1, ["canary", "xcanary"]);
-    let refused = crate::config::resolve_references(object, env(&[])).unwrap_err();
+    let refused =
+        crate::config::resolve_references(object, env(&[]), crate::config::Within::Anywhere).unwrap_err();
     assert_eq!(
         refused,
         "/a/0: the environment variable UNSET is not set: set it, or write `${UNSET:-default}`"

@@ -18,6 +18,7 @@ use super::{
     auth::Auth,
     bypass::Bypass,
     plugin::{Binding, Plugin},
+    reach::{Egress, Secrets},
     reference,
     units::{Rate, Size, Span},
 };
@@ -75,6 +76,12 @@ pub struct Config {
     pub log: Log,
     /// The database with plugins, tenants and bindings; absent: the file alone says what they are.
     pub store: Option<Store>,
+    /// Where plugins that are written through the admin API may be; nothing listed: nowhere.
+    #[serde(default)]
+    pub egress: Egress,
+    /// What plugins that are written through the admin API may be given.
+    #[serde(default)]
+    pub secrets: Secrets,
     /// Bindings that don't stand for a tenant at this moment; not part of what is written.
     #[serde(skip)]
     pub bypasses: Vec<Arc<Bypass>>,
@@ -424,22 +431,29 @@ impl Config {
         grants.then_some(self.server.admin_addr)
     }
 
-    /// The plugins without which a start fails: as each says, else those without which an enabled binding of the file fails
-    /// closed; none that is switched off, and by itself none of the API, so that nobody can keep gateways from starting
-    /// through it (docs/protocol.md, section 2).
+    /// The names of the plugins without which a start fails: as each says, else those without which an enabled binding of
+    /// the file fails closed; none that is switched off, and by itself none of the API, so that nobody can keep gateways
+    /// from starting through it (docs/protocol.md, section 2).
     pub fn required(&self) -> BTreeSet<&str> {
-        let fails_closed: BTreeSet<_> = self
-            .bindings
-            .iter()
-            .filter(|binding| {
-                binding.owner == Owner::File && binding.enabled && binding.on_error() == OnError::Fail
-            })
-            .map(|binding| binding.plugin.as_str())
-            .collect();
-        let requires = |plugin: &&Arc<Plugin>| {
-            let by_itself = plugin.owner == Owner::File && fails_closed.contains(plugin.name.as_str());
-            plugin.enabled && plugin.required.unwrap_or(by_itself)
-        };
-        self.plugins.iter().filter(requires).map(|plugin| plugin.name.as_str()).collect()
+        let fail_closed = self.fail_closed();
+        let required = self.plugins.iter().filter(|plugin| requires(plugin, &fail_closed));
+        required.map(|plugin| plugin.name.as_str()).collect()
     }
+
+    /// Whether a start would fail without `plugin`, which need not be one of these.
+    pub fn requires(&self, plugin: &Plugin) -> bool {
+        requires(plugin, &self.fail_closed())
+    }
+
+    /// The plugins without which an enabled binding of the file fails closed.
+    fn fail_closed(&self) -> BTreeSet<&str> {
+        let of_file = self.bindings.iter().filter(|binding| binding.owner == Owner::File && binding.enabled);
+        let fail_closed = of_file.filter(|binding| binding.on_error() == OnError::Fail);
+        fail_closed.map(|binding| binding.plugin.as_str()).collect()
+    }
+}
+
+fn requires(plugin: &Plugin, fail_closed: &BTreeSet<&str>) -> bool {
+    let by_itself = plugin.owner == Owner::File && fail_closed.contains(plugin.name.as_str());
+    plugin.enabled && plugin.required.unwrap_or(by_itself)
 }

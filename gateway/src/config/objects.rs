@@ -129,6 +129,8 @@ impl Config {
             telemetry: self.telemetry.clone(),
             log: self.log.clone(),
             store: self.store.clone(),
+            egress: self.egress.clone(),
+            secrets: self.secrets.clone(),
             bypasses: Vec::new(),
         }
     }

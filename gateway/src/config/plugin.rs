@@ -117,6 +117,14 @@ pub struct ClientTls {
     pub spiffe_id: Option<String>,
 }
 
+impl ClientTls {
+    /// The files that it names, by their keys.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let all = [("ca_file", &self.ca_file), ("cert_file", &self.cert_file), ("key_file", &self.key_file)];
+        all.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
+    }
+}
+
 /// What a plugin may ask of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Capability {

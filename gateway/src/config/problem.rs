@@ -69,8 +69,8 @@ impl Problem {
         violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
     }
 
-    /// What is wrong and what to write instead, in one sentence.
-    pub fn said(&self) -> String {
+    /// What is wrong, and what to write instead where that is known.
+    pub fn sentence(&self) -> String {
         match &self.remedy {
             Some(remedy) => format!("{}: {remedy}", self.message),
             None => self.message.clone(),

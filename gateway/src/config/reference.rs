@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde_json::Value;
 
-use super::{model::Object, unreadable::unreadable};
-use crate::bounded;
+use super::{model::Object, reach::Within, unreadable::unreadable};
+use crate::{bounded, confined};
 
+/// What the variables begin with that objects of the admin API may name.
+const SECRET_VARIABLES: &str = "HOOKGATE_SECRET_";
 /// Largest file that a reference may name.
 const MAX_FILE: u64 = 64 << 10;
 
@@ -99,6 +101,52 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     parts(text).map(drop)
 }
 
+/// Whether the references in `text` name only what `scope` has, as they are written.
+///
+/// # Errors
+/// One sentence that names the variable or file and what would be right, never a value.
+pub(super) fn within(text: &str, scope: Within<'_>) -> Result<(), String> {
+    parts(text)?.iter().try_for_each(|part| part_within(part, scope))
+}
+
+fn part_within(part: &Part<'_>, scope: Within<'_>) -> Result<(), String> {
+    let Within::Dir(dir) = scope else { return Ok(()) };
+    let what = match part {
+        Part::Variable { name, .. } if !is_secret_variable(name) => {
+            format!("the environment variable {name}")
+        }
+        Part::File(path) if !confined::is_written_below(Path::new(path), dir) => format!("the file {path}"),
+        _ => return Ok(()),
+    };
+    Err(format!("the API may not name {what}: {}", allowed(dir)))
+}
+
+fn is_secret_variable(name: &str) -> bool {
+    name.strip_prefix(SECRET_VARIABLES).is_some_and(|rest| !rest.is_empty())
+}
+
+fn allowed(dir: &Path) -> String {
+    format!("name a variable {SECRET_VARIABLES}*, or a file below {} (`secrets.dir`)", dir.display())
+}
+
+/// Where a file that `text` names leads out of `scope` by links, as far as there are files.
+///
+/// # Errors
+/// One sentence that names the file and what would be right.
+pub(super) fn stays_within(text: &str, scope: Within<'_>) -> Result<(), String> {
+    let Within::Dir(dir) = scope else { return Ok(()) };
+    parts(text)?.iter().try_for_each(|part| match part {
+        Part::File(path) if matches!(confined::real(Path::new(path), [dir]), Ok(None)) => {
+            Err(leads_out(path, dir))
+        }
+        _ => Ok(()),
+    })
+}
+
+fn leads_out(path: &str, dir: &Path) -> String {
+    format!("{path} leads out of {}: {}", dir.display(), allowed(dir))
+}
+
 /// What is wrong with the first variable in `text` that isn't set, where there is one. Variables don't change while
 /// the process runs; files may, and are looked at when they are wanted.
 pub(super) fn unset(text: &str, env: &BTreeMap<String, String>) -> Option<String> {
@@ -118,24 +166,26 @@ fn not_set(name: &str) -> String {
 /// # Errors
 /// One sentence that names the variable or file, never a value.
 pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
-    resolve_noting(text, env, &mut Vec::new())
+    resolve_noting(text, env, Within::Anywhere, &mut Vec::new())
 }
 
 /// [`resolve`] that adds to `noted` what each reference resolved to, and what the text with them became.
 fn resolve_noting(
     text: &str,
     env: &BTreeMap<String, String>,
+    scope: Within<'_>,
     noted: &mut Vec<String>,
 ) -> Result<String, String> {
     let mut resolved = String::with_capacity(text.len());
     let before = noted.len();
     for part in parts(text)? {
+        part_within(&part, scope)?;
         let value = match part {
             Part::Literal(literal) => {
                 resolved.push_str(literal);
                 continue;
             }
-            Part::File(path) => read(Path::new(path))?,
+            Part::File(path) => read_within(Path::new(path), scope)?,
             Part::Variable { name, default } => variable(name, default, env)?.to_owned(),
         };
         resolved.push_str(&value);
@@ -158,6 +208,16 @@ fn variable<'a>(
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default),
         (None, None) => Err(not_set(name)),
+    }
+}
+
+/// The same of a file that may have to lie in a directory, wherever links lead.
+fn read_within(path: &Path, scope: Within<'_>) -> Result<String, String> {
+    let Within::Dir(dir) = scope else { return read(path) };
+    match confined::real(path, [dir]) {
+        Ok(Some(real)) => read(&real),
+        Ok(None) => Err(leads_out(&path.display().to_string(), dir)),
+        Err(error) => Err(unreadable(path.display(), &error)),
     }
 }
 
@@ -209,18 +269,19 @@ impl fmt::Debug for Resolved {
     }
 }
 
-/// Resolves the references in a plugin's `config`, for Initialize.
+/// Resolves the references in a plugin's `config`, for Initialize; none that names what `scope` doesn't have.
 ///
 /// # Errors
 /// One sentence that names the key and the variable or file, never a value.
 pub fn resolve_references(
     config: &Object,
     env: impl IntoIterator<Item = (String, String)>,
+    scope: Within<'_>,
 ) -> Result<Resolved, String> {
     let env = env.into_iter().collect();
     let mut resolved = Value::Object(config.clone());
     let mut secrets = Vec::new();
-    resolve_value(&mut resolved, "", &env, &mut secrets)?;
+    resolve_value(&mut resolved, "", &mut |text| resolve_noting(text, &env, scope, &mut secrets))?;
     match resolved {
         Value::Object(values) => Ok(Resolved { values, secrets }),
         _ => Err("a plugin's config is a mapping".into()),
@@ -230,21 +291,20 @@ pub fn resolve_references(
 fn resolve_value(
     value: &mut Value,
     pointer: &str,
-    env: &BTreeMap<String, String>,
-    secrets: &mut Vec<String>,
+    resolve: &mut impl FnMut(&str) -> Result<String, String>,
 ) -> Result<(), String> {
     match value {
         Value::String(text) => {
-            *text = resolve_noting(text, env, secrets).map_err(|problem| format!("{pointer}: {problem}"))?;
+            *text = resolve(text).map_err(|problem| format!("{pointer}: {problem}"))?;
             Ok(())
         }
         Value::Array(items) => items
             .iter_mut()
             .enumerate()
-            .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), env, secrets)),
-        Value::Object(members) => members.iter_mut().try_for_each(|(key, member)| {
-            resolve_value(member, &super::tree::child(pointer, key), env, secrets)
-        }),
+            .try_for_each(|(index, item)| resolve_value(item, &format!("{pointer}/{index}"), resolve)),
+        Value::Object(members) => members
+            .iter_mut()
+            .try_for_each(|(key, member)| resolve_value(member, &super::tree::child(pointer, key), resolve)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }

@@ -5,6 +5,7 @@ use schemars::schema_for;
 use serde_json::{Number, Value};
 
 use super::{
+    cidr::Cidr,
     model::Config,
     tree::{self, Kind},
     units::{Rate, Size, Span},
@@ -49,10 +50,15 @@ const FORMATS: &[Format] = &[
         words: "a range of versions, such as `>=1.2, <2`",
         fits: |text| semver::VersionReq::parse(text).is_ok(),
     },
+    Format {
+        name: "network",
+        words: "a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
+        fits: |text| text.parse::<Cidr>().is_ok(),
+    },
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address` and `version-range` are ours.
+/// `socket-address`, `version-range` and `network` are ours.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = ID.into();

@@ -155,6 +155,8 @@ from_text!(Span, "Duration", "duration-text", "^[0-9]+(ms|s|m|h)$", "500ms");
 from_text!(Size, "Size", "size-text", "^[0-9]+(B|KiB|MiB|GiB)$", "4MiB");
 from_text!(Rate, "Rate", "rate", "^[0-9]+/[smh]$", "100/s");
 
+pub(super) use from_text;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -30,14 +30,6 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
-fn keys_of_later_versions_are_unknown() {
-    for (text, key) in [("egress: {}", "egress"), ("secrets: { dir: /run/secrets }", "secrets")] {
-        let (line, message, _) = only(&format!("{AUTH}{text}\n"));
-        assert_eq!((line, message), (2, format!("`{key}` is not a key here")), "{text}");
-    }
-}
-
-#[test]
 fn wrong_types_are_refused_in_words_of_the_schema() {
     rest("plugins: {}\n", 2, "`plugins` must be a list, not a mapping", LIST);
     rest("plugins:\n", 2, "`plugins` must be a list, not empty", "");

@@ -237,6 +237,8 @@ fn find(before: Option<&Foreseen>, after: &Foreseen, changes: &[Change]) -> Resu
     let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
     let mut unvalidated = Vec::new();
     for change in changes.iter().filter(|change| change.kind == Kind::Plugin && change.after.is_some()) {
+        let known = before.map_or_else(Vec::new, |before| beyond(&change.name, before));
+        wrong.extend(beyond(&change.name, after).into_iter().filter(|wrong| !known.contains(wrong)));
         match validate(&change.name, after) {
             Ok(true) => {}
             Ok(false) => unvalidated.push(change.name.to_string()),
@@ -248,6 +250,22 @@ fn find(before: Option<&Foreseen>, after: &Foreseen, changes: &[Change]) -> Resu
     }
     let effects = before.map(|before| effect::effects(&before.ground(), &after.ground()));
     Ok(Finding { effects, unvalidated })
+}
+
+/// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
+fn beyond(name: &str, at: &Foreseen) -> Vec<Invalid> {
+    let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
+    let reach = at.config.reach();
+    let flaws = plugin.into_iter().flat_map(|plugin| {
+        let flaws = reach.flaws(plugin);
+        if flaws.is_empty() { reach.strays(plugin) } else { flaws }
+    });
+    let one = |flaw: config::Problem| Invalid {
+        object: Some((Kind::Plugin, name.to_owned())),
+        message: flaw.sentence(),
+        pointer: flaw.pointer,
+    };
+    flaws.map(one).collect()
 }
 
 /// Whether a plugin's config could be checked against its schema.
@@ -283,7 +301,15 @@ fn holds_reference(value: &serde_json::Value) -> bool {
 pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     let one = |located: &Located| {
         let problem = &located.problem;
-        Invalid { object: located.object.clone(), pointer: problem.pointer.clone(), message: problem.said() }
+        Invalid {
+            object: located.object.clone(),
+            pointer: problem.pointer.clone(),
+            message: problem.sentence(),
+        }
     };
     problems.iter().map(one).collect()
 }
+
+#[cfg(test)]
+#[path = "operations_tests.rs"]
+mod tests;

@@ -1,6 +1,10 @@
 //! Our side of connections that we make to a plugin.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -29,12 +33,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// For `plugin`; without `tls` the machine's CAs vouch for it, and we show no certificate.
+    /// For `plugin`; without `tls` the machine's CAs vouch for it, and we show no certificate. `within`: where its files
+    /// must be; none: anywhere.
     ///
     /// # Errors
     /// One sentence that names the key and the file.
-    pub(crate) fn new(plugin: &str, tls: Option<&config::ClientTls>, watch: &Watch) -> Result<Self, String> {
-        let file = |key, path: Option<&PathBuf>| Some(File { key, path: path?.clone() });
+    pub(crate) fn new(
+        plugin: &str,
+        tls: Option<&config::ClientTls>,
+        within: Option<&Path>,
+        watch: &Watch,
+    ) -> Result<Self, String> {
+        let file = |key, path: Option<&PathBuf>| {
+            Some(File { key, path: path?.clone(), within: within.map(Path::to_owned) })
+        };
         let files = Files {
             pair: tls.and_then(|tls| {
                 let chain = file("tls.cert_file", tls.cert_file.as_ref())?;

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{bounded, config};
+use crate::{bounded, config, confined};
 
 /// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
@@ -15,6 +15,8 @@ pub(super) struct File {
     /// The key that names it.
     pub(super) key: &'static str,
     pub(super) path: PathBuf,
+    /// It must lie below this directory, wherever links lead; none: it may be anywhere.
+    pub(super) within: Option<PathBuf>,
 }
 
 impl fmt::Display for File {
@@ -26,7 +28,13 @@ impl fmt::Display for File {
 impl File {
     /// Whole; else one sentence.
     fn read(&self) -> Result<Vec<u8>, String> {
-        match bounded::file(&self.path, MAX_BYTES) {
+        let real = match &self.within {
+            None => Ok(Some(self.path.clone())),
+            Some(dir) => confined::real(&self.path, [&**dir]),
+        };
+        let path = real.map_err(|error| config::unreadable(self, &error))?;
+        let path = path.ok_or_else(|| format!("{self} leads out of the directory that it has to lie in"))?;
+        match bounded::file(&path, MAX_BYTES) {
             Err(error) => Err(config::unreadable(self, &error)),
             Ok(None) => Err(format!("{self} is larger than 1 MiB: name a file of certificates or a key")),
             Ok(Some(bytes)) => Ok(bytes),

@@ -61,7 +61,7 @@ impl Folder {
 }
 
 fn files(folder: &Path, ca: bool) -> Files {
-    let file = |key, name| super::super::files::File { key, path: folder.join(name) };
+    let file = |key, name| super::super::files::File { key, path: folder.join(name), within: None };
     Files {
         pair: Some((file("cert_file", "tls.crt"), file("key_file", "tls.key"))),
         ca: ca.then(|| file("client_ca_file", "ca.crt")),

@@ -29,7 +29,7 @@ impl Server {
     /// # Errors
     /// One sentence that names the key and the file.
     pub fn new(tls: &config::ServerTls, watch: &Watch) -> Result<Self, String> {
-        let file = |key, path: &std::path::PathBuf| File { key, path: path.clone() };
+        let file = |key, path: &std::path::PathBuf| File { key, path: path.clone(), within: None };
         let files = Files {
             pair: Some((file("cert_file", &tls.cert_file), file("key_file", &tls.key_file))),
             ca: tls.client_ca_file.as_ref().map(|path| file("client_ca_file", path)),

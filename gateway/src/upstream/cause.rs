@@ -23,6 +23,8 @@ pub enum Cause {
     NoAddress,
     /// The address is one that is never dialled.
     EgressDenied,
+    /// It was written through the admin API, and names what nothing lists in `egress` or `secrets`, or leads there.
+    NotPermitted,
     /// The plugin's certificate has ended, or has yet to begin.
     CertificateExpired,
     /// The plugin's certificate is for other names.
@@ -53,6 +55,7 @@ impl Cause {
         Cause::NameUnresolved,
         Cause::NoAddress,
         Cause::EgressDenied,
+        Cause::NotPermitted,
         Cause::CertificateExpired,
         Cause::CertificateName,
         Cause::CertificateUntrusted,
@@ -74,6 +77,7 @@ impl Cause {
             Cause::NameUnresolved => "name_unresolved",
             Cause::NoAddress => "no_address",
             Cause::EgressDenied => "egress_denied",
+            Cause::NotPermitted => "not_permitted",
             Cause::CertificateExpired => "certificate_expired",
             Cause::CertificateName => "certificate_name",
             Cause::CertificateUntrusted => "certificate_untrusted",

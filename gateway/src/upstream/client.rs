@@ -37,7 +37,7 @@ const MOST_AGE: Duration = Duration::from_secs(30 * 60);
 const FORGOT: &str = "the plugin does not know its configuration, though it was initialised";
 
 /// Resolves the references in a plugin's configuration.
-type Resolve = dyn Fn(&config::Object) -> Result<config::Resolved, String> + Send + Sync;
+type Resolve = dyn Fn(&config::Object, config::Within<'_>) -> Result<config::Resolved, String> + Send + Sync;
 
 /// What all plugins of a gateway process share.
 #[derive(Clone)]
@@ -52,17 +52,21 @@ pub struct Shared {
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
     pub(super) certificates: tls::Watch,
+    pub(super) reach: Arc<config::Reach>,
 }
 
 impl Shared {
-    /// `instance_id` names this process to plugins; `telemetry` measures calls; `resolve` replaces the references of a configuration, its
-    /// error naming the member and never a value.
+    /// `instance_id` names this process to plugins; `telemetry` measures calls; `resolve` replaces the references of a configuration within
+    /// a scope, its error naming the member and never a value.
     pub fn new(
         instance_id: impl Into<Arc<str>>,
         telemetry: Telemetry,
         limits: config::Limits,
         observers: config::Observers,
-        resolve: impl Fn(&config::Object) -> Result<config::Resolved, String> + Send + Sync + 'static,
+        resolve: impl Fn(&config::Object, config::Within<'_>) -> Result<config::Resolved, String>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let changes = watch::Sender::new(0);
         let (instance_id, resolve) = (instance_id.into(), Arc::new(resolve));
@@ -78,6 +82,7 @@ impl Shared {
             most_age,
             telemetry,
             certificates,
+            reach: Arc::default(),
         }
     }
 
@@ -87,10 +92,11 @@ impl Shared {
         Shared { certificates, ..self }
     }
 
-    /// The same process by other settings.
+    /// The same process by the settings of `config`; without any, plugins of the admin API may reach nothing.
     #[must_use]
-    pub fn by(&self, limits: config::Limits, observers: config::Observers) -> Self {
-        Shared { limits, observers, ..self.clone() }
+    pub fn by(&self, config: &config::Config) -> Self {
+        let (limits, observers) = (config.limits.clone(), config.observers.clone());
+        Shared { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -142,7 +148,7 @@ impl PluginClient {
         shared: &Shared,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let targets = transport::of_plugin(plugin, builtin, &shared.certificates)?;
+        let targets = transport::of_plugin(plugin, builtin, &shared.reach, &shared.certificates)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {

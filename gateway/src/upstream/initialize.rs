@@ -52,7 +52,8 @@ impl Prepared {
                           Unix socket or loopback, or set `allow_plaintext: true`";
             return Err(refused(advice.into()));
         }
-        let (resolved, secrets) = (shared.resolve)(&plugin.config).map_err(refused)?.into_exposed();
+        let resolved = (shared.resolve)(&plugin.config, shared.reach.within(plugin)).map_err(refused)?;
+        let (resolved, secrets) = resolved.into_exposed();
         let resolved = Value::Object(resolved);
         if let Some(schema) = &manifest.config_schema {
             let listed: Vec<_> =
@@ -239,7 +240,7 @@ mod tests {
             Telemetry::unseen(),
             config::Limits::default(),
             config::Observers::default(),
-            |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
+            |config, scope| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())], scope),
         );
         let manifest = Manifest {
             name: "guard".into(),

@@ -45,6 +45,7 @@ impl Cause {
             Cause::NotASocket
             | Cause::SocketPermission
             | Cause::NameUnresolved
+            | Cause::NotPermitted
             | Cause::CertificateExpired
             | Cause::CertificateName
             | Cause::CertificateUntrusted

@@ -4,7 +4,13 @@
 mod answered;
 mod tcp;
 
-use std::{cell::OnceCell, fmt, io, os::unix::fs::FileTypeExt as _, path::PathBuf, sync::Arc};
+use std::{
+    cell::OnceCell,
+    fmt, io,
+    os::unix::fs::FileTypeExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 use http::uri::{Authority, Scheme};
@@ -20,7 +26,10 @@ use super::{
     cause::{Cause, DialError},
     connection::Connection,
 };
-use crate::{config, tls};
+use crate::{
+    config::{self, Policy},
+    tls,
+};
 
 /// Makes connections to one address.
 pub(super) trait Transport: Send + Sync + 'static {
@@ -69,12 +78,20 @@ impl fmt::Debug for InProcess {
 pub(super) fn of_plugin(
     plugin: &config::Plugin,
     builtin: Option<InProcess>,
+    reach: &config::Reach,
     watch: &tls::Watch,
 ) -> Result<Vec<Target>, String> {
     let (name, endpoints) = (&plugin.name, plugin.addresses().collect::<Vec<_>>());
+    if let Some(flaw) = reach.flaws(plugin).into_iter().next() {
+        let builtin = plugin.builtin.iter().map(|builtin| format!("builtin:{builtin}"));
+        let addresses = endpoints.iter().map(|&endpoint| endpoint.to_owned()).chain(builtin);
+        let said = flaw.sentence();
+        let barred = |address| Target::One(Box::new(Barred { address, said: said.clone() }));
+        return Ok(addresses.map(barred).collect());
+    }
     match (&*endpoints, &plugin.builtin, builtin) {
         ([_, ..], None, None) => {
-            let security = Security::new(plugin, watch);
+            let security = Security::new(plugin, reach, watch);
             let parsed = endpoints.iter().map(|endpoint| parse(endpoint, &security));
             parsed.collect::<Result<_, _>>().map_err(|error| format!("plugin `{name}`: {error}"))
         }
@@ -86,24 +103,32 @@ pub(super) fn of_plugin(
     }
 }
 
-/// A plugin's `tls`: made when an endpoint first asks for it, and shared by all of them.
+/// Where a plugin may be, and its `tls`: made when an endpoint first asks for it, and shared by all of them.
 pub(super) struct Security<'a> {
     plugin: &'a str,
+    policy: Policy,
     tls: Option<&'a config::ClientTls>,
+    /// Where the files of `tls` must be; none: anywhere.
+    within: Option<&'a Path>,
     watch: &'a tls::Watch,
     made: OnceCell<Arc<tls::Client>>,
 }
 
 impl<'a> Security<'a> {
-    pub(super) fn new(plugin: &'a config::Plugin, watch: &'a tls::Watch) -> Self {
-        Security { plugin: &plugin.name, tls: plugin.tls.as_ref(), watch, made: OnceCell::new() }
+    pub(super) fn new(plugin: &'a config::Plugin, reach: &'a config::Reach, watch: &'a tls::Watch) -> Self {
+        let within = match reach.within(plugin) {
+            config::Within::Anywhere => None,
+            config::Within::Dir(dir) => Some(dir),
+        };
+        let (policy, made) = (Policy::of(plugin, reach), OnceCell::new());
+        Security { plugin: &plugin.name, policy, tls: plugin.tls.as_ref(), within, watch, made }
     }
 
     fn client(&self) -> Result<Arc<tls::Client>, String> {
         if let Some(made) = self.made.get() {
             return Ok(Arc::clone(made));
         }
-        let client = Arc::new(tls::Client::new(self.plugin, self.tls, self.watch)?);
+        let client = Arc::new(tls::Client::new(self.plugin, self.tls, self.within, self.watch)?);
         Ok(Arc::clone(self.made.get_or_init(|| client)))
     }
 }
@@ -131,7 +156,11 @@ pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, S
         if !path.starts_with('/') {
             return Err(wrong("not an absolute path"));
         }
-        return Ok(Target::One(Box::new(Unix { address: endpoint.to_owned(), path: path.into() })));
+        return Ok(Target::One(Box::new(Unix {
+            address: endpoint.to_owned(),
+            path: path.into(),
+            policy: security.policy.clone(),
+        })));
     }
     if let Some(authority) = endpoint.strip_prefix("dns:///") {
         let secure = security.tls.is_some();
@@ -148,9 +177,9 @@ pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, S
     }
     let authority = uri.authority().map_or("", Authority::as_str);
     let names = names(endpoint, authority, secure, security, wrong)?;
-    let to = To::Name { host: names.host, port: names.port };
-    let (address, tls, authority) = (names.address, names.tls, names.authority);
-    Ok(Target::One(Box::new(Tcp { address, authority, to, tls })))
+    let to = To::Name { host: names.host.clone(), port: names.port };
+    let Names { address, authority, policy, tls, .. } = names;
+    Ok(Target::One(Box::new(Tcp { address, authority, to, policy, tls })))
 }
 
 /// The transport for one of the addresses that `target` stands for. Its requests and certificates name the host, not
@@ -161,6 +190,7 @@ pub(super) fn of_address(target: &Names, address: std::net::SocketAddr) -> Box<d
         address: format!("{scheme}://{address}"),
         authority: target.authority.clone(),
         to: To::Address(address),
+        policy: target.policy.clone(),
         tls: target.tls.clone(),
     })
 }
@@ -185,15 +215,32 @@ fn names(
         }
         false => None,
     };
-    Ok(Names { address: endpoint.to_owned(), host, port, authority, tls })
+    let policy = security.policy.at_host(&host);
+    Ok(Names { address: endpoint.to_owned(), host, port, authority, policy, tls })
 }
 
 struct Unix {
     address: String,
     path: PathBuf,
+    policy: Policy,
 }
 
 impl Unix {
+    /// Where the socket really is, which is where it may be.
+    async fn real_path(&self) -> Result<PathBuf, DialError> {
+        let (policy, path) = (self.policy.clone(), self.path.clone());
+        // A file system may hang; the caller's time limit holds.
+        let real = tokio::task::spawn_blocking(move || policy.socket(&path)).await;
+        let real = real.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        real.map_err(|error| self.failed(&error))?.ok_or_else(|| {
+            let path = self.path.display();
+            let detail = format!(
+                "{path} leads out of the directories of `egress.socket_dirs`: list the one that the socket is in"
+            );
+            DialError::new(Cause::NotPermitted, detail)
+        })
+    }
+
     /// What it means that the socket can't be connected to. The system says "connection refused" both of a socket that
     /// nobody listens on and of a path that is no socket.
     fn failed(&self, error: &io::Error) -> DialError {
@@ -216,11 +263,29 @@ impl Unix {
 impl Transport for Unix {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(async {
-            let stream = UnixStream::connect(&self.path).await.map_err(|error| self.failed(&error))?;
+            let path = self.real_path().await?;
+            let stream = UnixStream::connect(path).await.map_err(|error| self.failed(&error))?;
             let authority = Authority::from_static("localhost");
             let connected = Connection::http2(stream, Scheme::HTTP, authority, true).await;
             connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
         })
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+/// What may not be reached, known from how it is written.
+struct Barred {
+    address: String,
+    said: String,
+}
+
+impl Transport for Barred {
+    fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
+        let error = DialError::new(Cause::NotPermitted, &*self.said);
+        Box::pin(std::future::ready(Err(error)))
     }
 
     fn address(&self) -> &str {

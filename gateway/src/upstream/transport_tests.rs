@@ -18,7 +18,7 @@ fn ca() -> tempfile::NamedTempFile {
 }
 
 fn read(endpoint: &str, tls: Option<serde_json::Value>) -> Result<Target, String> {
-    parse(endpoint, &Security::new(&plugin(tls), &tls::Watch::default()))
+    parse(endpoint, &Security::new(&plugin(tls), &config::Reach::default(), &tls::Watch::default()))
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn dialled_socket_sends_small_writes_at_once() {
     let port = listener.local_addr().expect("bound").port();
     let authority = Authority::from_static("plugin");
     let to = To::Name { host: "127.0.0.1".into(), port };
-    let tcp = Tcp { address: String::new(), authority, to, tls: None };
+    let tcp = Tcp { address: String::new(), authority, to, policy: Policy::Any, tls: None };
     assert!(tcp.dial().await.expect("listening").nodelay().expect("a socket"));
 }
 
@@ -91,7 +91,7 @@ async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied()
 /// What the system says is given here: root, as which tests may run, may write to every socket.
 #[test]
 fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
-    let unix = Unix { address: String::new(), path: "/run/guard.sock".into() };
+    let unix = Unix { address: String::new(), path: "/run/guard.sock".into(), policy: Policy::Any };
     let error = unix.failed(&io::ErrorKind::PermissionDenied.into());
     assert_eq!(error.cause, Cause::SocketPermission);
     assert!(error.detail.contains("let the gateway's user or group write to /run/guard.sock"), "{error}");
@@ -102,4 +102,107 @@ async fn a_name_that_nobody_knows_is_told_apart() {
     let Ok(Target::One(one)) = read("http://guard.invalid:7000", None) else { panic!("a host") };
     let error = one.connect().await.map(|_| ()).expect_err("unknown");
     assert_eq!(error.cause, Cause::NameUnresolved, "{error}");
+}
+
+/// A plugin of the API at `endpoint`, where it may be at what is listed.
+fn of_api(endpoint: &str, egress: serde_json::Value) -> Target {
+    let mut plugin: config::Plugin =
+        serde_json::from_value(json!({ "name": "guard", "endpoint": endpoint })).expect("a plugin");
+    plugin.owner = crate::store::Owner::Api;
+    let egress = serde_json::from_value(egress).expect("an egress");
+    let reach = config::Reach { egress, ..config::Reach::default() };
+    let targets = of_plugin(&plugin, None, &reach, &tls::Watch::default()).expect("endpoints are right");
+    targets.into_iter().next().expect("one endpoint")
+}
+
+async fn cause(target: Target) -> Option<Cause> {
+    match target {
+        Target::One(transport) => transport.connect().await.err().map(|error| error.cause),
+        Target::Names(_) => panic!("one address"),
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_of_the_api_is_dialled_where_it_is_listed_and_nowhere_else() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let at = |host: &str| format!("http://{host}:{port}");
+    let (none, loopback) = (json!({}), json!({ "cidrs": ["127.0.0.0/8"] }));
+    let (elsewhere, named) = (json!({ "cidrs": ["10.0.0.0/8"] }), json!({ "names": ["localhost"] }));
+    for (endpoint, egress) in [
+        (at("127.0.0.1"), &none),
+        (at("127.0.0.1"), &elsewhere),
+        (at("127.0.0.1"), &named),
+        // The system's resolver reads these as that address.
+        (at("2130706433"), &elsewhere),
+        (at("127.1"), &elsewhere),
+        (at("[::ffff:127.0.0.1]"), &elsewhere),
+        (at("localhost"), &elsewhere),
+        (at("localhost"), &json!({ "names": ["*.localhost"] })),
+    ] {
+        let found = cause(of_api(&endpoint, egress.clone())).await;
+        assert_eq!(found, Some(Cause::NotPermitted), "{endpoint} {egress}");
+    }
+    // What is listed never takes back what is never dialled.
+    let metadata = of_api("http://2852039166:1", json!({ "cidrs": ["0.0.0.0/0"], "names": ["2852039166"] }));
+    assert_eq!(cause(metadata).await, Some(Cause::EgressDenied));
+    let accepted = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(accepted.is_err(), "it was dialled");
+
+    for (endpoint, egress) in
+        [(at("127.0.0.1"), &loopback), (at("2130706433"), &loopback), (at("localhost"), &named)]
+    {
+        // Nobody answers; the connection is what counts.
+        let Target::One(transport) = of_api(&endpoint, egress.clone()) else { panic!("one address") };
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => drop(accepted.expect("a connection")),
+            error = transport.connect() => assert!(error.is_ok(), "{endpoint}: {:?}", error.err()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_a_listed_name_server_gives_is_judged_by_the_name_it_was_given_for() {
+    let dial = async |egress: serde_json::Value| {
+        let Target::Names(names) = of_api("dns:///guard.example.com:1", egress) else { panic!("a name") };
+        let error = of_address(&names, "127.0.0.1:1".parse().expect("an address")).connect().await.err();
+        error.expect("nobody listens").cause
+    };
+    assert_eq!(dial(json!({ "cidrs": ["10.0.0.0/8"] })).await, Cause::NotPermitted);
+    assert_eq!(dial(json!({ "cidrs": ["127.0.0.1"] })).await, Cause::NobodyListens);
+    assert_eq!(dial(json!({ "names": ["*.example.com"] })).await, Cause::NobodyListens);
+    // Not even looked up.
+    let barred = of_api("dns:///guard.example.com:1", json!({ "names": ["example.com"] }));
+    assert_eq!(cause(barred).await, Some(Cause::NotPermitted));
+}
+
+#[tokio::test]
+async fn a_socket_is_dialled_where_it_really_is() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (inside, outside) = (root.path().join("in"), root.path().join("out"));
+    for dir in [&inside, &outside] {
+        std::fs::create_dir(dir).expect("it can be made");
+    }
+    let _listeners = [&inside, &outside]
+        .map(|dir| tokio::net::UnixListener::bind(dir.join("a.sock")).expect("it can be bound"));
+    std::os::unix::fs::symlink(outside.join("a.sock"), inside.join("link.sock")).expect("a link");
+    let dial = async |path: PathBuf| {
+        let endpoint = format!("unix://{}", path.display());
+        let Target::One(transport) = of_api(&endpoint, json!({ "socket_dirs": [inside] })) else {
+            panic!("one address")
+        };
+        // Nobody answers a connection that was made.
+        let limit = std::time::Duration::from_millis(200);
+        tokio::time::timeout(limit, transport.connect())
+            .await
+            .ok()
+            .and_then(Result::err)
+            .map(|error| error.cause)
+    };
+    assert_eq!(dial(inside.join("a.sock")).await, None);
+    for path in [outside.join("a.sock"), inside.join("link.sock"), inside.join("../out/a.sock")] {
+        assert_eq!(dial(path.clone()).await, Some(Cause::NotPermitted), "{}", path.display());
+    }
+    assert_eq!(dial(inside.join("nothing")).await, Some(Cause::NoSocket));
 }

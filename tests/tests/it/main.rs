@@ -60,6 +60,7 @@ mod edge_requests;
 mod edge_support;
 mod edge_trace;
 mod edge_whoami;
+mod egress;
 mod events_support;
 mod failure_matrix;
 mod failure_matrix_cells;

@@ -48,8 +48,7 @@ async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_
     let gateway = file_with("acme").store(&url, folder.path()).start().await;
     let writer = Writer::open(&url).await;
     let binding = json!({ "name": "guard", "plugin": "guard", "tenant": "*", "priority": 20 });
-    let wishes =
-        [(Kind::Plugin, "guard", Some(entry(&plugin, 1))), (Kind::Binding, "guard", Some(binding))];
+    let wishes = [(Kind::Plugin, "guard", Some(entry(&plugin, 1))), (Kind::Binding, "guard", Some(binding))];
     serves_by(&gateway, writer.write(&wishes).await.expect("it runs")).await;
     let first = made_with(&gateway).await;
 

@@ -151,7 +151,8 @@ where
     let made = test.plugin().and_then(|plugin| {
         let tenant_config = document::of("--tenant-config", test.tenant_config.as_ref())?;
         let limits = config::Limits::default();
-        let resolve = |config: &_| resolve_references(config, app::environment());
+        let resolve =
+            |config: &_, scope: config::Within<'_>| resolve_references(config, app::environment(), scope);
         let observers = config::Observers::default();
         let shared = Shared::new("hookgate-plugin-test", Telemetry::unseen(), limits, observers, resolve);
         let client = PluginClient::new(&plugin, &shared, None);

@@ -3,6 +3,7 @@
 //! read is not judged. Orders of plans are routing's.
 
 mod bindings;
+mod egress;
 mod issuers;
 mod limits;
 mod plugins;
@@ -33,6 +34,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     check.limits();
     check.telemetry();
     check.store();
+    check.egress();
     check.issuers();
     check.tenants();
     check.plugins();

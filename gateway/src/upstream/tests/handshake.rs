@@ -179,7 +179,7 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
+        |config, scope| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())], scope),
     );
     let mut plugin = registered(String::new());
     (plugin.endpoint, plugin.builtin) = (None, Some("guard".into()));
@@ -204,9 +204,13 @@ fn with_secrets(script: Script) -> Client {
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config| {
+        |config, scope| {
             let env = [("PEM", "-----BEGIN\ns3cr3t\n-----END"), ("DBPW", "hunter22")];
-            config::resolve_references(config, env.map(|(name, value)| (name.to_owned(), value.to_owned())))
+            config::resolve_references(
+                config,
+                env.map(|(name, value)| (name.to_owned(), value.to_owned())),
+                scope,
+            )
         },
     );
     let mut plugin = registered(String::new());

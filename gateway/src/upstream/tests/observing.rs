@@ -48,10 +48,13 @@ impl Observer {
         let mut plugin = registered(place.endpoint());
         plugin.limits.in_flight = in_flight;
         let observers = config::Observers { items, bytes: Size(bytes) };
-        let shared =
-            Shared::new("gateway-1", Telemetry::unseen(), config::Limits::default(), observers, |config| {
-                config::resolve_references(config, [])
-            });
+        let shared = Shared::new(
+            "gateway-1",
+            Telemetry::unseen(),
+            config::Limits::default(),
+            observers,
+            |config, scope| config::resolve_references(config, [], scope),
+        );
         let client = Client::with(&plugin, shared, None);
         client.until_ready().await;
         let (tell, told) = mpsc::unbounded_channel();

@@ -46,10 +46,10 @@ async fn restarts_under_load_never_mix_configurations() {
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        move |config: &config::Object| {
+        move |config: &config::Object, scope: config::Within<'_>| {
             let mut config = config.clone();
             config.insert("rotation".into(), count.fetch_add(1, Ordering::SeqCst).into());
-            config::resolve_references(&config, [])
+            config::resolve_references(&config, [], scope)
         },
     );
     let mut plugin = registered(place.endpoint());

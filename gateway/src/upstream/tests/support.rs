@@ -369,7 +369,7 @@ pub(crate) fn shared() -> Shared {
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())]),
+        |config, scope| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())], scope),
     )
 }
 

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use super::{Transport, answered::Answered};
 use crate::{
+    config::Policy,
     egress, tls,
     upstream::{
         cause::{Cause, DialError},
@@ -25,6 +26,8 @@ pub(in crate::upstream) struct Names {
     pub(in crate::upstream) port: u16,
     /// Of the requests, whatever address they go to.
     pub(super) authority: Authority,
+    /// What holds for its addresses.
+    pub(super) policy: Policy,
     pub(super) tls: Option<Secure>,
 }
 
@@ -41,6 +44,7 @@ pub(super) struct Tcp {
     pub(super) address: String,
     pub(super) authority: Authority,
     pub(super) to: To,
+    pub(super) policy: Policy,
     pub(super) tls: Option<Secure>,
 }
 
@@ -63,23 +67,34 @@ impl Tcp {
 
     /// Those that may be dialled.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
-        let denied = |address: &SocketAddr| {
-            DialError::new(Cause::EgressDenied, format!("{} {}", address.ip(), egress::DENIED))
-        };
-        match &self.to {
-            To::Address(address) if egress::allows(address.ip()) => Ok(vec![*address]),
-            To::Address(address) => Err(denied(address)),
+        let (allowed, denied) = match &self.to {
+            To::Address(address) if egress::allows(address.ip()) => (vec![*address], Vec::new()),
+            To::Address(address) => (Vec::new(), vec![*address]),
             To::Name { host, port } => {
                 let resolved = egress::resolve(host, *port).await.map_err(|error| {
                     let detail =
                         format!("`{host}` is not resolved ({error}): correct the name, or see to DNS");
                     DialError::new(Cause::NameUnresolved, detail)
                 })?;
-                match resolved.denied.first() {
-                    Some(address) if resolved.allowed.is_empty() => Err(denied(address)),
-                    _ => Ok(resolved.allowed),
-                }
+                (resolved.allowed, resolved.denied)
             }
+        };
+        let mut unlisted = None;
+        let mut permitted = allowed;
+        permitted.retain(|address| match self.policy.permit(address.ip()) {
+            Ok(()) => true,
+            Err(said) => {
+                unlisted.get_or_insert(said);
+                false
+            }
+        });
+        match (unlisted, denied.first()) {
+            _ if !permitted.is_empty() => Ok(permitted),
+            (Some(said), _) => Err(DialError::new(Cause::NotPermitted, said)),
+            (None, Some(address)) => {
+                Err(DialError::new(Cause::EgressDenied, format!("{} {}", address.ip(), egress::DENIED)))
+            }
+            (None, None) => Ok(permitted),
         }
     }
 

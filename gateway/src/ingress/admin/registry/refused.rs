@@ -105,7 +105,7 @@ fn refused(refusal: Refusal, sent: &Sent) -> Error {
         Refusal::Wrong { kind, name, problems } => {
             let wrong = problems.into_iter().map(|problem| Invalid {
                 object: Some((kind, name.clone())),
-                message: problem.said(),
+                message: problem.sentence(),
                 pointer: problem.pointer,
             });
             not_valid(wrong.collect(), sent)

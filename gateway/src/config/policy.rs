@@ -1,0 +1,179 @@
+//! Where one plugin may be: anywhere where the file has it, else where `egress` lists it (docs/protocol.md, section 5).
+
+use std::{
+    io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    plugin::Plugin,
+    reach::{Egress, Reach},
+};
+use crate::{confined, store::Owner};
+
+/// What is said of a name that resolves to addresses of no listed network.
+const UNLISTED: &str =
+    "is in none of the networks that plugins of the API may be in: list it in `egress.cidrs`";
+
+/// Where a plugin may be. Link-local and metadata addresses are never among it, whatever this says.
+#[derive(Debug, Clone)]
+pub(crate) enum Policy {
+    /// Anywhere.
+    Any,
+    /// Where this lists.
+    Listed(Arc<Egress>),
+}
+
+impl Policy {
+    /// That of `plugin`.
+    pub(crate) fn of(plugin: &Plugin, reach: &Reach) -> Self {
+        match plugin.owner {
+            Owner::File => Policy::Any,
+            Owner::Api => Policy::Listed(Arc::new(reach.egress.clone())),
+        }
+    }
+
+    /// What holds for the addresses of `host`: any for a name that is listed.
+    pub(crate) fn at_host(&self, host: &str) -> Self {
+        match self {
+            Policy::Listed(egress) if is_name(host) && egress.names(host) => Policy::Any,
+            other => other.clone(),
+        }
+    }
+
+    /// Whether `address` may be dialled.
+    ///
+    /// # Errors
+    /// What is to be said of it.
+    pub(crate) fn permit(&self, address: IpAddr) -> Result<(), String> {
+        match self {
+            Policy::Listed(egress) if !egress.lists(address) => Err(format!("{address} {UNLISTED}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The path at which the socket at `path` is dialled: without links where it may not be just anywhere. Looks at the
+    /// file system. None: it lies in none of the directories.
+    ///
+    /// # Errors
+    /// There is nothing, or it can't be looked at.
+    pub(crate) fn socket(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        match self {
+            Policy::Any => Ok(Some(path.to_owned())),
+            Policy::Listed(egress) => confined::real(path, egress.socket_dirs.iter().map(PathBuf::as_path)),
+        }
+    }
+
+    /// Why nothing at `endpoint` may be dialled, where that can be known without looking anything up.
+    pub(crate) fn flaw(&self, endpoint: &str) -> Option<String> {
+        let Policy::Listed(egress) = self else { return None };
+        if let Some(path) = endpoint.strip_prefix("unix://") {
+            let is_below = |dir: &PathBuf| confined::is_written_below(Path::new(path), dir);
+            let is_listed = egress.socket_dirs.iter().any(is_below);
+            return (!is_listed).then(|| {
+                format!(
+                    "{path} lies in no directory that sockets of the API's plugins may be in: list it in \
+                     `egress.socket_dirs`"
+                )
+            });
+        }
+        let url = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
+        let uri = url.as_deref().unwrap_or(endpoint).parse::<http::Uri>().ok()?;
+        let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = host.parse() {
+            return self.permit(address).err();
+        }
+        (!egress.names(host) && egress.cidrs.is_empty()).then(|| {
+            format!(
+                "plugins of the API may not be at `{host}`: list the name in `egress.names`, or its network in \
+                 `egress.cidrs`"
+            )
+        })
+    }
+}
+
+/// Whether `host` is no address.
+fn is_name(host: &str) -> bool {
+    host.parse::<IpAddr>().is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(cidrs: &[&str], names: &[&str], socket_dirs: &[&str]) -> Policy {
+        Policy::Listed(Arc::new(Egress {
+            cidrs: cidrs.iter().map(|text| text.parse().unwrap()).collect(),
+            names: names.iter().map(|&text| text.to_owned()).collect(),
+            socket_dirs: socket_dirs.iter().map(Into::into).collect(),
+        }))
+    }
+
+    #[test]
+    fn nothing_listed_is_nowhere_and_the_file_s_is_anywhere() {
+        for endpoint in [
+            "unix:///run/a.sock",
+            "http://127.0.0.1:1",
+            "http://[::1]:1",
+            "https://guard:1",
+            "dns:///guard:1",
+            "http://localhost:1",
+        ] {
+            let flaw = listed(&[], &[], &[]).flaw(endpoint).expect(endpoint);
+            assert!(flaw.contains("`egress."), "{flaw}");
+            assert_eq!(Policy::Any.flaw(endpoint), None);
+        }
+        assert!(listed(&[], &[], &[]).permit([127, 0, 0, 1].into()).is_err());
+        assert!(Policy::Any.permit([127, 0, 0, 1].into()).is_ok());
+    }
+
+    #[test]
+    fn what_can_be_known_of_an_endpoint_without_a_lookup_is() {
+        let policy =
+            listed(&["10.1.0.0/16"], &["guard.example.com", "*.pods.example.com"], &["/run/plugins"]);
+        for fine in [
+            "http://10.1.2.3:1",
+            "http://[::ffff:10.1.2.3]:1",
+            "https://guard.example.com:1",
+            "https://GUARD.example.com.:1",
+            "dns:///a.b.pods.example.com:1",
+            "unix:///run/plugins/a/b.sock",
+            // Its addresses may be in the network.
+            "http://elsewhere:1",
+        ] {
+            assert_eq!(policy.flaw(fine), None, "{fine}");
+        }
+        for (wrong, key) in [
+            ("http://10.2.2.3:1", "egress.cidrs"),
+            ("http://[::1]:1", "egress.cidrs"),
+            ("unix:///run/other.sock", "egress.socket_dirs"),
+            ("unix:///run/plugins/../other.sock", "egress.socket_dirs"),
+        ] {
+            assert!(policy.flaw(wrong).expect(wrong).contains(key), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_listed_name_may_have_any_address_and_nothing_that_looks_like_it() {
+        let policy = listed(&[], &["guard.example.com", "*.pods.example.com"], &[]);
+        let is_any = |host: &str| matches!(policy.at_host(host), Policy::Any);
+        for host in ["guard.example.com", "Guard.Example.COM.", "a.pods.example.com", "a.b.pods.example.com"]
+        {
+            assert!(is_any(host), "{host}");
+        }
+        for host in [
+            "xguard.example.com",
+            "guard.example.com.evil.org",
+            "a.guard.example.com",
+            "pods.example.com",
+            ".pods.example.com",
+            "xpods.example.com",
+            "10.0.0.1",
+            "",
+        ] {
+            assert!(!is_any(host), "{host}");
+        }
+    }
+}
