@@ -25,8 +25,8 @@ const ANSWERS: Duration = Duration::from_millis(500);
 /// The part of it for what observers have not seen yet.
 pub(super) const OBSERVERS: Duration = Duration::from_millis(1500);
 
-/// For the last events to operators who follow; in what is left over or else of `MARGIN`.
-const LEAVE: Duration = Duration::from_millis(150);
+/// For the last events to operators who follow; where less is left, the process is ended over their heads.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
 const MARGIN: Duration = Duration::from_millis(250);

@@ -350,9 +350,9 @@ impl Running {
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
         lifecycle.ended.cancel();
-        reload.close().await;
-        drop(admin_socket);
         drain::take_leave(&lifecycle.operators).await;
+        drop(admin_socket);
+        reload.close().await;
     }
 }
 

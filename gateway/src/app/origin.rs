@@ -76,6 +76,11 @@ impl Origin {
             let basis = Basis::of_file(&loaded);
             return Ok((loaded, basis));
         };
+        if !applies(&loaded) && loaded.has_objects() {
+            tracing::warn!(
+                "the file's plugins, tenants and bindings are not looked at (`store.apply_file: false`)"
+            );
+        }
         match self.composed(registry, &loaded, Occasion::File, workshop, &[]).await {
             Ok(first) => return Ok(first),
             Err(Unread::Refused(problems)) => return Err(problems),
@@ -142,9 +147,7 @@ impl Origin {
             }
             error => Unread::Refused(loaded.render(&[Problem::new("/store", error.to_string())])),
         };
-        // The store that is in use is the one that the process was started with.
-        let applies = loaded.config.store.as_ref().is_some_and(|store| store.apply_file);
-        if occasion == Occasion::File && applies {
+        if occasion == Occasion::File && applies(loaded) {
             let check = check(loaded.clone(), Arc::clone(workshop), before.to_vec());
             registry.apply(loaded, &self.source.shown(), check).await.map_err(unread)?;
         }
@@ -174,6 +177,11 @@ impl Origin {
             registry.keep(Arc::clone(contents));
         }
     }
+}
+
+/// Whether what a file owns is to be written to the registry.
+fn applies(loaded: &Loaded) -> bool {
+    loaded.config.store.as_ref().is_some_and(|store| store.apply_file)
 }
 
 /// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.

@@ -45,6 +45,12 @@ impl Loaded {
         }
     }
 
+    /// Whether there are any in the file.
+    pub fn has_objects(&self) -> bool {
+        let Config { plugins, tenants, bindings, .. } = &self.config;
+        !(plugins.is_empty() && tenants.list.is_empty() && bindings.is_empty())
+    }
+
     /// The same configuration with `objects` in the place of the file's. Problems name them, since they stand in no line.
     #[must_use]
     pub fn with(&self, objects: Objects) -> Self {

@@ -15,7 +15,7 @@ use super::registry_support::file_with;
 pub(crate) struct Stored {
     pub(crate) gateway: Gateway,
     pub(crate) operator: HttpAgent,
-    pub(crate) folder: TempDir,
+    pub(crate) _folder: TempDir,
 }
 
 /// One whose file has the tenant `acme` and the built-in `content-policy` for all, at priority 10.
@@ -27,9 +27,11 @@ pub(crate) async fn stored() -> Stored {
 pub(crate) async fn stored_as(setup: Setup) -> Stored {
     let folder = tempfile::tempdir().expect("there is room");
     let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
-    let gateway = setup.store(&url, folder.path()).start().await;
+    let sockets = std::env::temp_dir().display().to_string();
+    let egress = json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
+    let gateway = setup.store(&url, folder.path()).set("/egress", egress).start().await;
     let operator = gateway.admin(&administrator());
-    Stored { gateway, operator, folder }
+    Stored { gateway, operator, _folder: folder }
 }
 
 /// A token that may write.

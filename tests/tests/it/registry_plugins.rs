@@ -45,7 +45,9 @@ async fn made_with(gateway: &Gateway) -> Value {
 async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_the_revision_is_taken() {
     let (folder, plugin) = (tempfile::tempdir().expect("there is room"), guard().await);
     let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
-    let gateway = file_with("acme").store(&url, folder.path()).start().await;
+    let sockets = std::env::temp_dir().display().to_string();
+    let setup = file_with("acme").store(&url, folder.path()).set("/egress/socket_dirs", json!([sockets]));
+    let gateway = setup.start().await;
     let writer = Writer::open(&url).await;
     let binding = json!({ "name": "guard", "plugin": "guard", "tenant": "*", "priority": 20 });
     let wishes = [(Kind::Plugin, "guard", Some(entry(&plugin, 1))), (Kind::Binding, "guard", Some(binding))];

@@ -79,6 +79,7 @@ async fn published_keys() -> String {
 struct Eventful {
     gateway: Gateway,
     _plugins: Vec<FakePlugin>,
+    _folder: tempfile::TempDir,
 }
 
 async fn eventful() -> Eventful {
@@ -110,6 +111,9 @@ async fn eventful() -> Eventful {
         .binding_with("observer", 50, &json!({ "mode": "observe" }))
         .set("/observers/items", 1)
         .set("/telemetry/tenant_labels", json!(["acme", "globex"]));
+    let folder = tempfile::tempdir().expect("there is room");
+    let database = format!("sqlite:{}", folder.path().join("hookgate.db").display());
+    let gateway = gateway.store(&database, folder.path());
     let gateway = with_issuer(gateway, &issuer).start().await;
     let (acme, globex) = (gateway.http(&token("acme")), gateway.http(&token("globex")));
     for _ in 0..12 {
@@ -128,7 +132,7 @@ async fn eventful() -> Eventful {
         .await
         .expect_err("it has no payload");
     gate.open();
-    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer] }
+    Eventful { gateway, _plugins: vec![advisor, broken, slow, guard, observer], _folder: folder }
 }
 
 /// Adds an issuer whose keys are fetched.
