@@ -7,11 +7,13 @@ use serde_json::Value;
 
 use super::{
     BINDINGS, PLUGINS, TENANTS,
-    load::resolve,
-    objects,
+    check::check_objects,
+    draft::Draft,
+    load::{References, resolve},
     problem::{Problem, Problems, Source, item},
     schema::Schema,
     tree::{self, Kind, Member, Node},
+    validate::validate,
 };
 use crate::store;
 
@@ -34,13 +36,13 @@ impl Listed {
     /// # Errors
     /// What is wrong with it by itself, object by object. What one asks of another isn't judged.
     pub(crate) fn read(file: String, text: &str, env: &BTreeMap<String, String>) -> Result<Self, Problems> {
-        let schema = Schema::new();
+        let schema = Schema::shared();
         let mut parsed = tree::parse(text);
         if let Some(root) = &mut parsed.root {
             wrap(root);
         }
         // Of all that is there: a secret of another part may stand in the same line.
-        let mut source = Source::new(file, text, &parsed, &schema);
+        let mut source = Source::new(file, text, &parsed, schema);
         let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
         let Some(mut root) = parsed.root else {
             if problems.is_empty() {
@@ -49,29 +51,27 @@ impl Listed {
             return Err(source.render(&problems, |_| None));
         };
         let others = part(&mut root);
-        let references = resolve(&mut root, env, &schema);
-        problems.extend(references.problems);
+        let References { problems: unresolved, known, .. } = resolve(&mut root, env, schema);
+        problems.extend(unresolved);
         source.resolved(&root);
-        let list = |(_, pointer): (store::Kind, &str)| match root.find(pointer).map(|(list, _)| list) {
-            None => Ok(None),
-            Some(Node { kind: Kind::List(entries), .. }) => {
-                Ok(Some(entries.iter().map(Node::to_json).collect::<Vec<_>>()))
-            }
-            Some(_) => Err(Problem::new(pointer, "here a list of objects is to stand")),
-        };
-        let objects =
-            LISTS.map(list).map(|list| list.map_err(|problem| problems.push(problem)).unwrap_or_default());
+
+        let value = root.to_json();
+        let mut misfits = validate(&value, schema, &known);
+        // The rest of a configuration is missing, of course.
+        misfits
+            .problems
+            .retain(|problem| LISTS.iter().any(|(_, list)| problem.pointer.starts_with(first(list))));
+        problems.append(&mut misfits.problems);
+        misfits.pointers.extend(known);
+        let mut found = check_objects(&Draft::new(&value, &misfits.pointers, schema));
+        // What is said of a whole list is said of a whole configuration.
+        found
+            .retain(|problem| LISTS.iter().any(|(_, list)| problem.pointer.starts_with(&format!("{list}/"))));
+        problems.append(&mut found);
+        let list = |(_, pointer): (store::Kind, &str)| value.pointer(pointer)?.as_array().cloned();
+        let objects = LISTS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {
             problems.push(Problem::new("", "the file lists nothing that a registry holds").remedy(REMEDY));
-        }
-        for ((_, pointer), objects) in LISTS.into_iter().zip(&objects) {
-            for (at, spec) in objects.iter().flatten().enumerate() {
-                let place = item(pointer, at);
-                problems.extend(objects::check(pointer, spec).into_iter().map(|mut problem| {
-                    problem.pointer.insert_str(0, &place);
-                    problem
-                }));
-            }
         }
         if problems.is_empty() {
             Ok(Listed { source, objects, others })
@@ -114,6 +114,11 @@ pub(crate) enum Place {
     Nowhere,
 }
 
+/// The pointer to what holds a list, or is it.
+fn first(list: &str) -> &str {
+    list[1..].find('/').map_or(list, |at| &list[..=at])
+}
+
 const REMEDY: &str = "write `plugins`, `tenants` or `bindings` as a configuration has them";
 
 /// Puts a list of tenants where a configuration has it.
@@ -131,8 +136,7 @@ fn wrap(root: &mut Node) {
 /// Leaves only what holds objects in `root`, and gives back the keys of the rest.
 fn part(root: &mut Node) -> Vec<String> {
     let Kind::Map(members) = &mut root.kind else { return Vec::new() };
-    let is_ours =
-        |member: &Member| LISTS.iter().any(|(_, list)| list.split('/').nth(1) == Some(&*member.key));
+    let is_ours = |member: &Member| LISTS.iter().any(|(_, list)| first(list)[1..] == member.key);
     let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(members).into_iter().partition(is_ours);
     *members = ours;
     others.into_iter().map(|member| member.key).collect()
@@ -144,7 +148,7 @@ fn part(root: &mut Node) -> Vec<String> {
 /// What keeps it from being one, with its line.
 pub(crate) fn object(file: String, text: &str) -> Result<super::Object, Problems> {
     let parsed = tree::parse(text);
-    let source = Source::new(file, text, &parsed, &Schema::new());
+    let source = Source::new(file, text, &parsed, Schema::shared());
     let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
     match parsed.root.map(|root| root.to_json()) {
         Some(Value::Object(members)) if problems.is_empty() => return Ok(members),

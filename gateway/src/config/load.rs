@@ -112,7 +112,7 @@ pub(super) struct References {
     /// What is wrong with them.
     pub(super) problems: Vec<Problem>,
     /// The pointers of those values.
-    known: BTreeSet<String>,
+    pub(super) known: BTreeSet<String>,
     /// Variables that the config of a plugin names and nobody set: a mistake where the plugin is in use.
     unset: Vec<Problem>,
 }

@@ -102,9 +102,9 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
         TENANTS => json!({ "tenants": { "list": [spec] } }),
         list => json!({ list.trim_start_matches('/'): [spec] }),
     };
-    let schema = Schema::new();
-    let Misfits { mut problems, pointers } = validate(&root, &schema, &BTreeSet::new());
-    problems.extend(check_objects(&Draft::new(&root, &pointers, &schema)));
+    let schema = Schema::shared();
+    let Misfits { mut problems, pointers } = validate(&root, schema, &BTreeSet::new());
+    problems.extend(check_objects(&Draft::new(&root, &pointers, schema)));
     let place = item(list, 0);
     problems
         .into_iter()

@@ -1,6 +1,8 @@
 //! The JSON Schema of the configuration, and the ways through it: which keys a place knows, of which type a value
 //! is, how to say what would be right. Generated from the types; says nothing about any file.
 
+use std::sync::{LazyLock, OnceLock};
+
 use schemars::schema_for;
 use serde_json::{Number, Value};
 
@@ -69,11 +71,19 @@ pub fn schema() -> Value {
 /// The schema with its way of being asked.
 pub(super) struct Schema {
     root: Value,
+    /// Compiled when it is first needed.
+    validator: OnceLock<jsonschema::Validator>,
 }
 
 impl Schema {
     pub(super) fn new() -> Self {
-        Schema { root: schema() }
+        Schema { root: schema(), validator: OnceLock::new() }
+    }
+
+    /// The same for everybody: to make one takes longer than to check ten thousand objects.
+    pub(super) fn shared() -> &'static Self {
+        static SHARED: LazyLock<Schema> = LazyLock::new(Schema::new);
+        &SHARED
     }
 
     pub(super) fn root(&self) -> &Value {
@@ -81,12 +91,14 @@ impl Schema {
     }
 
     /// The compiled form; our formats are checked.
-    pub(super) fn validator(&self) -> jsonschema::Validator {
-        let mut options = jsonschema::options().should_validate_formats(true);
-        for format in FORMATS {
-            options = options.with_format(format.name, format.fits);
-        }
-        options.build(&self.root).expect("the schema comes from our own types")
+    pub(super) fn validator(&self) -> &jsonschema::Validator {
+        self.validator.get_or_init(|| {
+            let mut options = jsonschema::options().should_validate_formats(true);
+            for format in FORMATS {
+                options = options.with_format(format.name, format.fits);
+            }
+            options.build(&self.root).expect("the schema comes from our own types")
+        })
     }
 
     /// Follows `$ref`, and the one branch beside null of an optional value.

@@ -25,7 +25,7 @@ const PLAIN: &str = "\u{1b}[0m";
 const RED: &str = "\u{1b}[31m";
 
 /// A terminal with a shell in it, in which `hookgate` is a command.
-struct Terminal {
+pub(crate) struct Terminal {
     pty: Pty,
     shell: Child,
     /// All that was on the screen so far, line ends as in files.
@@ -35,7 +35,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    async fn open(folder: &Path) -> Self {
+    pub(crate) async fn open(folder: &Path) -> Self {
         let programs = tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         let programs = programs.parent().map(Path::to_path_buf).expect("it is in a folder");
         let path =
@@ -49,12 +49,12 @@ impl Terminal {
         terminal
     }
 
-    async fn types(&mut self, keys: &str) {
+    pub(crate) async fn types(&mut self, keys: &str) {
         self.pty.write_all(keys.as_bytes()).await.unwrap();
     }
 
     /// Waits until `text` is there, and gives back what came before it since the last look.
-    async fn shows(&mut self, text: &str) -> String {
+    pub(crate) async fn shows(&mut self, text: &str) -> String {
         let mut bytes = Vec::new();
         loop {
             if let Some(at) = self.screen[self.seen..].find(text) {
@@ -74,7 +74,7 @@ impl Terminal {
     }
 
     /// Types a line without waiting for its end.
-    async fn starts(&mut self, line: &str) {
+    pub(crate) async fn starts(&mut self, line: &str) {
         self.types(&format!("{line}\n")).await;
         self.shows(&format!("{line}\n")).await;
     }
@@ -93,7 +93,7 @@ impl Terminal {
     }
 
     /// As [`Self::runs`], for what must go well; without the codes of colours.
-    async fn does(&mut self, line: &str) -> String {
+    pub(crate) async fn does(&mut self, line: &str) -> String {
         let (said, code) = self.runs(line).await;
         assert_eq!(code, 0, "{}", self.screen);
         plain(&said)

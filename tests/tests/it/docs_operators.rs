@@ -28,3 +28,13 @@ async fn each_symptom_shows_what_the_page_says() {
         assert!(printed.contains(symptom), "{symptom}: {printed}");
     }
 }
+
+#[tokio::test]
+async fn a_registry_is_written_applied_and_taken_back_from_the_command_line_as_the_page_says() {
+    let printed = Story::of("registry-cli.md").await.told().await;
+    for stage in
+        ["which is in force", "read it again", "There is nothing to change.", "There is no difference."]
+    {
+        assert!(printed.contains(stage), "{stage}: {printed}");
+    }
+}

@@ -36,12 +36,12 @@ impl Folder {
         let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
         // `.` and `..` are left in by that: a folder that is there is called what the system calls it.
         let path = path.canonicalize().unwrap_or(path);
-        let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}".contains(c));
+        let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
         if path.to_str().is_some_and(names) {
             Ok(Folder { given: given.to_owned(), path })
         } else {
             Err(format!(
-                "{} can't be named in a configuration: give a folder whose path has none of \" \\ $ {{ }}",
+                "{} can't be named in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
                 output::printable(&path.display().to_string())
             ))
         }
@@ -51,7 +51,7 @@ impl Folder {
     fn write(&self) -> Result<(), String> {
         let wrong = |error: io::Error| unwritable(&self.given, &error);
         let key = secret::random()?;
-        let text = TEMPLATE.replace("@DIR@", &self.path.display().to_string());
+        let text = self.configuration();
         let schema = format!("{:#}\n", config::schema());
         let files: [(&str, u32, &str); 4] = [
             (".gitignore", 0o666, GITIGNORE),
@@ -73,6 +73,14 @@ impl Folder {
                 self.path.ancestors().take_while(|path| path.starts_with(&made)).try_for_each(fs::remove_dir);
         }
         written
+    }
+
+    /// The template for this folder; without a socket where none can have such a long name.
+    fn configuration(&self) -> String {
+        let flaw = config::socket_flaw(&self.path.join("admin.sock").display().to_string());
+        let socket = if flaw.is_some() { "  # admin_socket:" } else { "  admin_socket:" };
+        let text = TEMPLATE.replace("  admin_socket:", socket);
+        text.replace("@DIR@", &self.path.display().to_string())
     }
 
     /// Creates them in this order; where one can't be, those before it go again.

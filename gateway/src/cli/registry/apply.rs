@@ -110,7 +110,7 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
 /// What the file lists; says what else is in it.
 fn listed(file: &Path) -> Result<Listed, Exit> {
     let (name, text) = read(file, config::MAX_FILE)?;
-    let env: BTreeMap<_, _> = app::environment().into_iter().collect();
+    let env: BTreeMap<_, _> = app::environment().collect();
     let listed = Listed::read(name, &text, &env).map_err(|problems| Exit::problems(&problems))?;
     if !listed.others.is_empty() {
         let others: Vec<_> = listed.others.iter().map(|key| format!("`{}`", printable(key))).collect();
@@ -170,7 +170,7 @@ impl Proposal {
         let answer = registry.send(&self.write, reason, dry_run).await?;
         match answer.status {
             ..300 => Ok(answer),
-            422 if registry.output == Output::Table => {
+            400 | 422 if registry.output == Output::Table => {
                 Err(Exit::problems(&self.listed.render(self.wrong(&answer))))
             }
             409 => Err(self.overtaken(registry, &answer).await),

@@ -259,6 +259,8 @@ impl Registry {
                 let said = uncapitalised(&said);
                 Exit::failure(said + &version)
             }
+            // What the path names is an argument here.
+            "NOT_FOUND" if detail.starts_with("There is no ") => Exit::failure(uncapitalised(&detail)),
             "PAYLOAD_INVALID" => Exit::usage(answer.error()),
             _ => Exit::failure(answer.error()),
         };

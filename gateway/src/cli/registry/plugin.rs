@@ -179,7 +179,8 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     confirm(&format!("Add the plugin {name}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;
     if registry.output == Output::Table {
-        output::print(&(written::end(&done.body) + "\n"), Exit::ok());
+        // Whether it is in force is what comes next.
+        output::print(&format!("Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
     }
     let known = known(&registry, &name, Instant::now() + wait.0).await?;
     let table = || columns(&shown::described(&known.body));

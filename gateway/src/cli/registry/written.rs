@@ -87,7 +87,7 @@ fn one(change: &Value, paint: &Paint) -> String {
     let spec = |content: Option<&Value>| content.map_or(none.clone(), |content| content["spec"].clone());
     let mut rows = Vec::new();
     if sign != '-' {
-        compare("", &spec(before), &spec(after), &mut rows);
+        compare("", &spec(before), &spec(after), sign == '~', &mut rows);
         // Its name stands above.
         rows.retain(|[_, member, _]| sign == '~' || !matches!(member.as_str(), "name" | "id"));
         if let (Some(before), Some(after)) = (before.and_then(owner), after.and_then(owner))
@@ -107,8 +107,8 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// A row for each member that differs, under its path.
-fn compare(path: &str, before: &Value, after: &Value, rows: &mut Vec<[String; 3]>) {
+/// A row for each member that differs, under its path. `was_there`: the object was, if not the member.
+fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mut Vec<[String; 3]>) {
     if before == after {
         return;
     }
@@ -118,10 +118,12 @@ fn compare(path: &str, before: &Value, after: &Value, rows: &mut Vec<[String; 3]
             after.keys().chain(before.keys().filter(|key| !after.contains_key(*key))).collect()
         }
         (None, Some(after)) if before.is_null() => after.keys().collect(),
+        (Some(before), None) if after.is_null() => before.keys().collect(),
         _ => Vec::new(),
     };
     if keys.is_empty() {
         let value = match (before, after) {
+            (Value::Null, after) if was_there => format!("(absent) -> {}", short(after)),
             (Value::Null, after) => short(after),
             (before, Value::Null) => format!("{} -> (absent)", short(before)),
             (before, after) => format!("{} -> {}", short(before), short(after)),
@@ -131,7 +133,7 @@ fn compare(path: &str, before: &Value, after: &Value, rows: &mut Vec<[String; 3]
     }
     for key in keys {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        compare(&path, &before[key.as_str()], &after[key.as_str()], rows);
+        compare(&path, &before[key.as_str()], &after[key.as_str()], was_there, rows);
     }
 }
 
