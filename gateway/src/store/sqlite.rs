@@ -315,6 +315,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_the_version_before_can_not_read_stands_where_it_does_not_look() {
+        let store = Sqlite::memory();
+        store.prepare().await.unwrap();
+        let mut draft = tenant(0);
+        let content = Content { owner: Owner::Api, spec: json!({ "reason": "x" }).into() };
+        let bypass = Change { kind: Kind::Bypass, name: "b@t0".into(), before: None, after: Some(content) };
+        draft.changes.push(bypass.clone());
+        assert_eq!(store.commit(&draft).await.unwrap(), 1);
+        let ended = Change { before: bypass.after.clone(), after: None, ..bypass };
+        let alone = Draft { id: Uuid::now_v7(), base: 1, changes: vec![ended], ..draft.clone() };
+        assert_eq!(store.commit(&alone).await.unwrap(), 2);
+        let sql = "SELECT changes FROM hookgate_revisions ORDER BY number";
+        let seen: Vec<String> = sqlx::query_scalar(sql).fetch_all(&store.readers).await.unwrap();
+        let seen: Vec<Vec<serde_json::Value>> =
+            seen.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        assert_eq!((seen[0].len(), &seen[0][0]["kind"], seen[1].len()), (1, &json!("tenant"), 0));
+        let revisions = store.since(0, 10).await.unwrap();
+        assert_eq!((&revisions[0].changes, &revisions[1].changes), (&draft.changes, &alone.changes));
+    }
+
+    #[tokio::test]
     async fn a_full_disk_refuses_a_write_whole_and_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let store = Sqlite::file(folder.path().join("small.db"));

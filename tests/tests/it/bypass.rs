@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     admin_registry_support::{administrator, ask, confined, delete, get, head, post, stored_as, written},
+    cli_registry_support::Desk,
     edge_support::{POINT, assert_http_error},
     events_support::events,
     registry_support::{SOON, call},
@@ -272,4 +273,41 @@ async fn a_gateway_that_starts_again_keeps_the_bypass_for_the_rest_of_its_time_w
     let told =
         gateway.log().lines().iter().any(|line| line.field("event") == Some(&json!("binding.bypassed")));
     assert!(!told, "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn the_command_line_breaks_the_glass_shows_it_and_mends_it() {
+    let plugin = guard().await;
+    let desk = Desk::of(file(&plugin)).await;
+    let bypass = ["binding", "bypass", "guard", "--tenant", "acme"];
+    let with = |more: &[&'static str]| [&bypass, more].concat();
+    let broken = with(&["--for", "15m", "--reason", "INC-7: blocks every order"]);
+    let tried = desk.does(&[&broken[..], &["--dry-run"]].concat()).await;
+    assert!(tried.starts_with("+ bypass guard@acme\n") && tried.contains("-guard: nothing runs"), "{tried}");
+    assert!(tried.ends_with("Nothing was written: it was tried out.\n"), "{tried}");
+    let done = desk.does(&broken).await;
+    assert!(done.ends_with("Written as revision 2, which is in force.\n"), "{done}");
+    assert_eq!(call(&desk.gateway, "acme").await.status, 200);
+    let list = desk.does(&["binding", "list"]).await;
+    assert!(list.contains("\nBYPASSED  FOR   UNTIL") && list.contains("INC-7: blocks every order"), "{list}");
+    assert_eq!(desk.json(&["binding", "list"]).await["bypasses"][0]["tenant"], "acme");
+    let explained = desk.does(&["explain", "--tenant", "acme", "--point", "before_tool_call"]).await;
+    assert!(
+        explained.contains("is bypassed until 2") && explained.contains(": INC-7: blocks"),
+        "{explained}"
+    );
+    let revisions = desk.does(&["revision", "list"]).await;
+    assert!(revisions.contains("1 bypass "), "{revisions}");
+    let ended = desk.does(&with(&["--end"])).await;
+    assert!(ended.starts_with("- bypass guard@acme\n"), "{ended}");
+    assert_eq!(call(&desk.gateway, "acme").await.status, 403);
+    assert!(!desk.does(&["binding", "list"]).await.contains("BYPASSED"));
+
+    desk.fails(&with(&["--end"]), 1, "There is no bypass `guard@acme`").await;
+    desk.fails(&with(&["--for", "15m"]), 2, "--reason").await;
+    desk.fails(&with(&["--reason", "x"]), 2, "--for").await;
+    desk.fails(&with(&["--for", "2d", "--reason", "x"]), 2, "2d").await;
+    desk.fails(&with(&["--for", "25h", "--reason", "x"]), 2, "1s to 24h").await;
+    let nobody = ["binding", "bypass", "nobody", "--tenant", "acme", "--for", "1m", "--reason", "x"];
+    desk.fails(&nobody, 1, "no binding `nobody`").await;
 }

@@ -148,10 +148,10 @@ impl Meant {
     /// PAYLOAD_INVALID, naming the member that is wrong or missing.
     pub(super) fn of_bypass(uri: &Uri) -> Result<(Self, Duration), Error> {
         let mut query = Query::read(uri, &["for", "reason", "dry_run"])?;
-        let right = format!("a time from {} to {}, such as 15m", Span(SHORTEST), Span(LONGEST));
+        let right = "a time from 1s to 24h, such as 15m";
         let time = |text: &str| text.parse().ok().map(|Span(time)| time);
         let lasts = query
-            .read_as("for", &right, |text| time(text).filter(|time| (SHORTEST..=LONGEST).contains(time)))?;
+            .read_as("for", right, |text| time(text).filter(|time| (SHORTEST..=LONGEST).contains(time)))?;
         let Some(lasts) = lasts else {
             return Err(invalid(format!("The query must have `for`, {right}")));
         };
