@@ -303,7 +303,7 @@ async fn the_command_line_breaks_the_glass_shows_it_and_mends_it() {
     assert_eq!(call(&desk.gateway, "acme").await.status, 403);
     assert!(!desk.does(&["binding", "list"]).await.contains("BYPASSED"));
 
-    desk.fails(&with(&["--end"]), 1, "There is no bypass `guard@acme`").await;
+    desk.fails(&with(&["--end"]), 1, "there is no bypass `guard@acme`").await;
     desk.fails(&with(&["--for", "15m"]), 2, "--reason").await;
     desk.fails(&with(&["--reason", "x"]), 2, "--for").await;
     desk.fails(&with(&["--for", "2d", "--reason", "x"]), 2, "2d").await;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{super::call::InForce, registry::Held};
+use super::super::call::InForce;
 use crate::{
     config,
     point::Point,
@@ -59,10 +59,9 @@ impl Registered {
     }
 
     /// `totals` says what its steps at a point came to.
-    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals, held: Held) -> View {
+    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
         let status = self.client.status();
         View {
-            name: self.name().to_owned(),
             state: status.state.as_str(),
             reason: status.why.as_str(),
             detail: status.detail.clone(),
@@ -74,16 +73,14 @@ impl Registered {
             manifest: status.manifest.as_deref().map(manifest),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
-            held,
         }
     }
 }
 
 /// A plugin that the registry has and that is not in force yet.
-pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>, held: Held) -> View {
+pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>) -> View {
     let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
     View {
-        name: plugin.name.clone(),
         state: WAITING.state().as_str(),
         reason: WAITING.as_str(),
         detail: "the revision that brings it is not in force here yet".to_owned(),
@@ -95,7 +92,6 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         manifest: None,
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
-        held,
     }
 }
 
@@ -108,9 +104,9 @@ pub(super) fn state(registered: Option<&Registered>, entry: &Entry) -> Option<St
     }
 }
 
+/// How it is in this process.
 #[derive(Serialize)]
 pub(super) struct View {
-    name: String,
     state: &'static str,
     reason: &'static str,
     /// One sentence; empty where there is nothing to say.
@@ -125,8 +121,6 @@ pub(super) struct View {
     manifest: Option<Says>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
-    #[serde(flatten)]
-    held: Held,
 }
 
 #[derive(Serialize)]
