@@ -21,6 +21,8 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     let telemetry = &gateway.telemetry;
     telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
     let revision = |gateway: &Gateway| one(gateway.in_force().invoker.routes().table.revision());
+    let bypasses = |gateway: &Gateway| one(gateway.in_force().config.bypasses.len() as u64);
+    telemetry.observe(&names::BYPASSES, of_gateway(bypasses));
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
     let refused = |gateway: &Gateway| one(u64::from(gateway.applied().refused.is_some()));
     telemetry.observe(&names::TABLE_REFUSED, of_gateway(refused));

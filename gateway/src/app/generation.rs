@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
+    bypassed::Bypasses,
     environment,
     held_back::{self, HeldBack, Refusals},
     publisher::FIRST_REVISION,
@@ -40,6 +41,7 @@ pub(super) struct Workshop {
     /// Cancelled when the calls still under way are given up.
     pub(super) abort: CancellationToken,
     pub(super) refusals: Refusals,
+    pub(super) bypasses: Bypasses,
 }
 
 /// A generation, and what a process begins with that starts with it.
@@ -138,8 +140,8 @@ impl Workshop {
         let certificates = tls::Watch::default();
         let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
             .following(certificates.clone());
-        let (abort, refusals) = (CancellationToken::new(), Refusals::default());
-        Workshop { shared, telemetry, certificates, abort, refusals }
+        let (abort, refusals, bypasses) = Default::default();
+        Workshop { shared, telemetry, certificates, abort, refusals, bypasses }
     }
 
     /// What `loaded` makes with whatever it leaves as it is in one of `before`. Nothing is dialled or fetched before [`Generation::start`].
@@ -214,9 +216,14 @@ impl Workshop {
         if problems.is_empty() { Ok(made) } else { Err(problems) }
     }
 
-    /// What calls go by when `generation` is in force with `table`.
-    pub(super) fn in_force(&self, generation: &Generation, table: RouteTable) -> InForce {
-        let Generation { config, basis, keys, statuses, .. } = generation;
+    /// What calls go by when `generation` is in force with `table`, which is of `config`: its own, but for the bypasses.
+    pub(super) fn in_force(
+        &self,
+        generation: &Generation,
+        config: Arc<Config>,
+        table: RouteTable,
+    ) -> InForce {
+        let Generation { basis, keys, statuses, .. } = generation;
         let routes = Routes {
             table,
             clients: generation.clients().cloned().collect(),
@@ -225,7 +232,6 @@ impl Workshop {
             abort: self.abort.clone(),
         };
         InForce {
-            config: Arc::clone(config),
             auth: Arc::clone(&keys.auth),
             invoker: Invoker::new(routes, config.limits.budget.0),
             limits: Limits {
@@ -236,6 +242,7 @@ impl Workshop {
             },
             statuses: Arc::clone(statuses),
             is_absent: matches!(basis, Basis::Nothing),
+            config,
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod burial;
+mod bypassed;
 mod connect;
 mod drain;
 mod edges;

@@ -204,7 +204,8 @@ pub(super) struct Foresight {
 
 impl Foresee for Foresight {
     fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems> {
-        let whole = self.origin.file.load().with(contents.objects());
+        let mut whole = self.origin.file.load().with(contents.objects());
+        whole.config.bypasses = self.workshop.bypasses.active(contents).bypasses;
         let in_force = self.gateway.in_force();
         let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
         let (old, new) = (&in_force.config.plugins, &whole.config.plugins);

@@ -1,5 +1,5 @@
 //! Puts configurations in force, and a new routing table of the same configuration whenever the plugins' accepted
-//! manifests change.
+//! manifests change, or a bypass ends.
 
 use std::{
     slice,
@@ -7,13 +7,15 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 
 use super::{
     Retiring, burial,
+    bypassed::Active,
     generation::{Generation, Manifests, Workshop},
 };
 use crate::{
-    config::Problem,
+    config::{Bypass, Config, Problem},
     ingress::call::{Gateway, InForce},
 };
 
@@ -24,7 +26,7 @@ pub(super) const FIRST_REVISION: u64 = 1;
 pub(super) fn gateway(workshop: &Workshop, first: &Generation) -> Gateway {
     workshop.telemetry.configured(&first.config);
     Gateway::new(
-        workshop.in_force(first, first.table.clone()),
+        workshop.in_force(first, Arc::clone(&first.config), first.table.clone()),
         workshop.telemetry.clone(),
         workshop.abort.clone(),
     )
@@ -39,6 +41,8 @@ pub(super) struct Publisher {
     seen: Arc<ArcSwap<Generation>>,
     /// Those of the table in force.
     manifests: Manifests,
+    /// The same.
+    bypassed: Active,
     revision: u64,
     /// What was in force before, and may still be gone by.
     past: Vec<Weak<InForce>>,
@@ -55,9 +59,9 @@ impl Publisher {
         let first = seen.load_full();
         let manifests = vec![None; first.clients().count()];
         let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
-        let (past, retiring) = (Vec::new(), Retiring::new(Arc::clone(&gateway)));
+        let (past, bypassed, retiring) = (Vec::new(), Active::default(), Retiring::new(Arc::clone(&gateway)));
         retiring.use_those_of([&*first]);
-        Publisher { workshop, gateway, current: first, seen, manifests, revision, past, retiring }
+        Publisher { workshop, gateway, current: first, seen, manifests, bypassed, revision, past, retiring }
     }
 
     /// What is in force.
@@ -70,15 +74,23 @@ impl Publisher {
         &self.retiring
     }
 
-    /// Puts a table with the manifests of this moment in force, unless it is already.
+    /// When [`Publisher::refresh`] has to be called, whatever happens; none: never.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.bypassed.again
+    }
+
+    /// Puts a table with the manifests and the bypasses of this moment in force, unless it is already.
     pub(super) fn refresh(&mut self) {
         let now = self.current.manifests();
-        if same(&self.manifests, &now) {
+        let bypassed = self.workshop.bypasses.active(&self.current.basis.contents());
+        if same(&self.manifests, &now) && self.bypassed.bypasses == bypassed.bypasses {
+            self.bypassed = bypassed;
             return;
         }
         let current = Arc::clone(&self.current);
         if let Err(problems) = self.publish(&current, now.clone(), self.revision) {
             refused(&problems);
+            self.bypassed.again = bypassed.again;
         }
         // Not tried again with the same manifests.
         self.manifests = now;
@@ -139,18 +151,57 @@ impl Publisher {
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
-        let table = generation.table.after(&generation.config, &manifests, revision)?;
+        let bypassed = self.workshop.bypasses.active(&generation.basis.contents());
+        let config = with(&generation.config, &bypassed.bypasses);
+        let table = generation.table.after(&config, &manifests, revision)?;
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
         }
-        let old = self.gateway.publish(self.workshop.in_force(generation, table));
+        let old = self.gateway.publish(self.workshop.in_force(generation, config, table));
         self.past.retain(|past| past.strong_count() > 0);
         self.past.push(Arc::downgrade(&old));
         burial::await_last_call(old);
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "the routing table is in force");
+        tell(&self.bypassed.bypasses, &bypassed.bypasses);
+        self.bypassed = bypassed;
         Ok(())
+    }
+}
+
+/// `config` while these are in effect.
+fn with(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> {
+    if bypasses.is_empty() {
+        return Arc::clone(config);
+    }
+    Arc::new(Config { bypasses: bypasses.to_vec(), ..Config::clone(config) })
+}
+
+/// Says which bindings stand no more, and which stand again.
+fn tell(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
+    for bypass in now.iter().filter(|bypass| !before.contains(bypass)) {
+        let Bypass { binding, tenant, until, reason } = &**bypass;
+        tracing::warn!(
+            event = "binding.bypassed",
+            binding,
+            tenant,
+            %until,
+            reason,
+            "taken out of the tenant's chains for a while"
+        );
+    }
+    let is_of = |other: &Bypass, of: &Bypass| (&other.binding, &other.tenant) == (&of.binding, &of.tenant);
+    for ended in before.iter().filter(|old| !now.iter().any(|new| is_of(new, old))) {
+        let Bypass { binding, tenant, until, reason } = &**ended;
+        tracing::info!(
+            event = "binding.bypass_ended",
+            binding,
+            tenant,
+            %until,
+            reason,
+            "stands in the tenant's chains again"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::{
     sync::{Notify, watch},
     task::{JoinError, JoinHandle},
-    time::{Duration, Instant, sleep},
+    time::{Duration, Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -148,6 +148,7 @@ impl Reload {
                     self.look();
                 }
                 () = sleep(until_look), if self.candidate.is_some() => self.look(),
+                () = reached(self.publisher.until()) => self.publisher.refresh(),
             }
         }
     }
@@ -342,6 +343,14 @@ async fn generation(
     let built = tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before)).await;
     let built = built.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     built.map(|built| Arc::new(built.generation)).map_err(Unread::Refused)
+}
+
+/// At `moment`, or never.
+async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What came of what is under way; none: nothing is.

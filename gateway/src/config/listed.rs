@@ -82,7 +82,7 @@ impl Listed {
 
     /// The objects of `kind` in their order; none: the file has no such list.
     pub(crate) fn of(&self, kind: store::Kind) -> Option<&[Value]> {
-        self.objects[kind as usize].as_deref()
+        self.objects.get(kind as usize)?.as_deref()
     }
 
     /// Shows what is wrong with the object at a place among those of its kind with its line, and what is wrong with another

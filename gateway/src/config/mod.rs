@@ -9,6 +9,7 @@
 //! Plain data comes out of it; nothing here knows what uses it.
 
 mod auth;
+mod bypass;
 mod check;
 mod cidr;
 mod consent;
@@ -37,6 +38,7 @@ mod unreadable;
 mod validate;
 
 pub use auth::*;
+pub use bypass::{Bypass, Until};
 pub(crate) use check::{endpoint_flaw, is_name, socket_flaw};
 pub use cidr::Cidr;
 pub use consent::{Consent, Difference, OfferedPoints};

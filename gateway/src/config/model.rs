@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     auth::Auth,
+    bypass::Bypass,
     plugin::{Binding, Plugin},
     reach::{Egress, Secrets},
     reference,
@@ -81,6 +82,9 @@ pub struct Config {
     /// What plugins that are written through the admin API may be given.
     #[serde(default)]
     pub secrets: Secrets,
+    /// Bindings that don't stand for a tenant at this moment; not part of what is written.
+    #[serde(skip)]
+    pub bypasses: Vec<Arc<Bypass>>,
 }
 
 /// The database that several gateways share, and what this one does with it.

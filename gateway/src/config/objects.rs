@@ -137,6 +137,7 @@ impl Config {
             store: self.store.clone(),
             egress: self.egress.clone(),
             secrets: self.secrets.clone(),
+            bypasses: Vec::new(),
         }
     }
 }

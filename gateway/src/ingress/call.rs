@@ -227,6 +227,7 @@ impl Gateway {
         facts.tool = subject.tool.map(str::to_owned);
         facts.call_id = subject.call_id.map(str::to_owned);
         facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), table.revision()));
+        facts.bypassed = (!tenant.bypassed(P::POINT).is_empty()).then(|| tenant.clone());
         let Facts { ctx, broken_off, .. } = facts;
         // With less detail steps are left out, so that nothing is kept for them.
         let trace = parts.trace && tenant.detail == Detail::Full;

@@ -4,7 +4,7 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
-    config::{self, Binding, Objects, Plugin, Tenant},
+    config::{self, Binding, Bypass, Objects, Plugin, Tenant},
     store::{Change, Kind, Object, Snapshot},
 };
 
@@ -17,6 +17,8 @@ pub enum Typed {
     Tenant(Arc<Tenant>),
     /// A binding.
     Binding(Arc<Binding>),
+    /// A binding that doesn't stand for a tenant for a while.
+    Bypass(Arc<Bypass>),
 }
 
 /// One object.
@@ -59,6 +61,7 @@ impl Entry {
             Kind::Binding => {
                 config::read(spec).map(|binding| Typed::Binding(Arc::new(Binding { owner, ..binding })))
             }
+            Kind::Bypass => config::read(spec).map(|bypass| Typed::Bypass(Arc::new(bypass))),
         };
         match typed {
             Ok(typed) => Ok(Entry { object, typed }),
@@ -128,7 +131,7 @@ impl Contents {
         Ok(Contents { revision, entries })
     }
 
-    /// As the lists of a configuration.
+    /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.
     pub fn objects(&self) -> Objects {
         let mut objects = Objects::default();
         for entry in &self.entries {
@@ -136,9 +139,20 @@ impl Contents {
                 Typed::Plugin(plugin) => objects.plugins.push(Arc::clone(plugin)),
                 Typed::Tenant(tenant) => objects.tenants.push(Arc::clone(tenant)),
                 Typed::Binding(binding) => objects.bindings.push(Arc::clone(binding)),
+                Typed::Bypass(_) => {}
             }
         }
         objects
+    }
+
+    /// The bypasses with their versions, also those that have ended.
+    pub fn bypasses(&self) -> impl Iterator<Item = (&Arc<Bypass>, u64)> {
+        // They stand behind everything else.
+        let first = self.entries.partition_point(|entry| entry.object.kind < Kind::Bypass);
+        self.entries[first..].iter().filter_map(|entry| match &entry.typed {
+            Typed::Bypass(bypass) => Some((bypass, entry.object.version)),
+            _ => None,
+        })
     }
 
     /// As it is stored.

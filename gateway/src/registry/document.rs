@@ -56,6 +56,7 @@ pub const fn plural(kind: Kind) -> &'static str {
         Kind::Plugin => "plugins",
         Kind::Tenant => "tenants",
         Kind::Binding => "bindings",
+        Kind::Bypass => "bypasses",
     }
 }
 
@@ -88,6 +89,11 @@ impl Document {
         }));
         let (mut edits, mut places) = (Vec::new(), Places::new());
         for (kind, name, place, wish) in wishes {
+            if kind == Kind::Bypass {
+                let why = "A bypass is ended at the binding and the tenant that it is of, not by a document";
+                wrong.push(Violation::new(place, why.to_owned()));
+                continue;
+            }
             if !edit::can_be_name(&name) {
                 wrong.push(Violation::new(place, format!("No {kind} has a name like this one's")));
                 continue;

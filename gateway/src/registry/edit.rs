@@ -102,20 +102,14 @@ pub enum Refusal {
     },
 }
 
-/// Where objects of a kind stand in a configuration.
-pub(super) const fn list(kind: Kind) -> &'static str {
+/// Where objects of a kind stand in a configuration, and the member that is their name; none: in none, and no wish is
+/// granted.
+const fn list(kind: Kind) -> Option<(&'static str, &'static str)> {
     match kind {
-        Kind::Plugin => PLUGINS,
-        Kind::Tenant => TENANTS,
-        Kind::Binding => BINDINGS,
-    }
-}
-
-/// The member of an object that is its name.
-const fn name_member(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Plugin | Kind::Binding => "name",
-        Kind::Tenant => "id",
+        Kind::Plugin => Some((PLUGINS, "name")),
+        Kind::Tenant => Some((TENANTS, "id")),
+        Kind::Binding => Some((BINDINGS, "name")),
+        Kind::Bypass => None,
     }
 }
 
@@ -228,9 +222,11 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
 /// The spec as it is stored, once nothing is wrong with it by itself.
 fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Content, Refusal> {
     let (kind, name) = (edit.kind, edit.name.as_str());
+    let Some((list, member)) = list(kind) else {
+        return Err(Refusal::Missing { kind, name: name.to_owned() });
+    };
     let mut problems = Vec::new();
     if let Some(members) = spec.as_object_mut() {
-        let member = name_member(kind);
         match members.get(member) {
             // A binding may go by the name that it has without one.
             None if kind == Kind::Binding && default_name(members).is_some_and(|default| default == name) => {
@@ -252,7 +248,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
     }
     problems.extend(hidden::misplaced_references(kind, &spec));
     if problems.is_empty() {
-        problems = config::check_object(list(kind), &spec);
+        problems = config::check_object(list, &spec);
     }
     if problems.is_empty() {
         return Ok(Content { owner: Owner::Api, spec: Arc::new(spec) });
@@ -262,8 +258,8 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
 
 /// The name of an object that says it, or what a binding without one is called.
 pub(crate) fn name(kind: Kind, spec: &Value) -> Option<String> {
-    let members = spec.as_object()?;
-    match members.get(name_member(kind)) {
+    let (members, (_, member)) = (spec.as_object()?, list(kind)?);
+    match members.get(member) {
         Some(name) => name.as_str().map(str::to_owned),
         None if kind == Kind::Binding => default_name(members),
         None => None,

@@ -76,7 +76,8 @@ pub struct PlanEffect {
 /// What changes from `before` to `after`.
 pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     let listed = |ground: &Ground<'_>| -> BTreeSet<String> {
-        ground.config.tenants.list.iter().map(|tenant| tenant.id.clone()).collect()
+        let listed = ground.config.tenants.list.iter().map(|tenant| &tenant.id);
+        listed.chain(ground.config.bypasses.iter().map(|bypass| &bypass.tenant)).cloned().collect()
     };
     // No tenant has this id: what holds for it holds for whoever is not listed.
     let ids = [String::from("*")].into_iter().chain(&listed(before) | &listed(after));

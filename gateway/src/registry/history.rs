@@ -68,7 +68,7 @@ impl Operations {
         Ok((to, names.into_iter().filter_map(change).collect()))
     }
 
-    /// Makes what the API owns what it was at the revision `number`; what the file owns stays.
+    /// Makes what the API owns what it was at the revision `number`; what the file owns stays, and so do bypasses.
     ///
     /// # Errors
     /// See [`Operations::write`].
@@ -110,14 +110,15 @@ fn state(contents: &Contents) -> State {
     contents.entries().iter().map(|entry| content(&entry.object)).collect()
 }
 
-/// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its.
+/// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its. A
+/// bypass ends by itself, or by somebody who means it; and no way back leads round a rule again.
 fn back(contents: &Contents, then: &State) -> Vec<Change> {
     let is_api = |content: &Content| content.owner == Owner::Api;
     let now = state(contents);
     let names: BTreeSet<_> = now.keys().chain(then.keys()).collect();
     let change = |key: &(Kind, Arc<str>)| {
         let (before, after) = (now.get(key), then.get(key).filter(|content| is_api(content)));
-        if before == after || before.is_some_and(|before| !is_api(before)) {
+        if key.0 == Kind::Bypass || before == after || before.is_some_and(|before| !is_api(before)) {
             return None;
         }
         let (kind, name) = key.clone();

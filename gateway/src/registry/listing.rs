@@ -17,8 +17,10 @@ pub struct Filter {
     pub owner: Option<Owner>,
     /// Bindings of this plugin.
     pub plugin: Option<String>,
-    /// Bindings with exactly this `tenant`.
+    /// Bindings with exactly this `tenant`, and bypasses for it.
     pub tenant: Option<String>,
+    /// Bypasses of this binding.
+    pub binding: Option<String>,
     /// Tenants with all of these labels.
     pub labels: Vec<(String, String)>,
     /// Tenants that are switched on, or off.
@@ -39,6 +41,10 @@ impl Filter {
                 Typed::Binding(binding) => {
                     self.plugin.as_ref().is_none_or(|plugin| *plugin == binding.plugin)
                         && self.tenant.as_ref().is_none_or(|tenant| binding.tenant.as_ref() == Some(tenant))
+                }
+                Typed::Bypass(bypass) => {
+                    self.binding.as_ref().is_none_or(|binding| *binding == bypass.binding)
+                        && self.tenant.as_ref().is_none_or(|tenant| *tenant == bypass.tenant)
                 }
             }
     }

@@ -5,6 +5,7 @@
 //! A write looks at one revision and is committed upon that very one: whoever wrote in between makes it look again. So
 //! what is committed was checked as a whole, and the order of revisions is the order of commits.
 
+pub mod bypass;
 mod consent;
 mod contents;
 pub mod document;

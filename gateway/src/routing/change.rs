@@ -9,11 +9,12 @@ use std::{
 
 use super::{
     Manifest,
+    bypassed::Bypassed,
     ground::Ground,
     listed::{Listed, Maker, problems},
-    table::Made,
+    table::{Made, strangers},
 };
-use crate::config::{self, Config, Tenant};
+use crate::config::{self, Bypass, Config, Tenant};
 
 /// What tells names apart, where telling two apart for sure isn't needed: equal names have equal hashes.
 #[derive(Debug, Clone)]
@@ -82,7 +83,8 @@ impl Made {
         if names.hashes.len() != config.bindings.len() {
             return None;
         }
-        let mut own = self.own_after(&bindings);
+        let bypasses = Difference::between(&self.bypasses, &config.bypasses);
+        let mut own = self.own_after(&bindings, &bypasses);
         let mut kept = self.tenants.clone();
         for gone in &tenants.gone {
             let before = kept.remove(gone.id.as_str())?;
@@ -100,16 +102,20 @@ impl Made {
                 None => return None,
             }
         }
-        let mut maker = Maker::new(ground);
+        let (mut maker, bypassed) = (Maker::new(ground), Bypassed::of(config));
         maker.share(kept.values().chain(&self.others));
         for (id, tenant) in concerned {
             let own = own.remove(id).unwrap_or_default();
-            kept.insert(id.into(), Arc::new(listed(ground, &mut maker, tenant, own)?));
+            let names = bypassed.by(id);
+            kept.insert(id.into(), Arc::new(listed(ground, &mut maker, tenant, own, names)?));
         }
         // Less than listed: an id is there twice.
         if kept.len() != config.tenants.list.len() {
             return None;
         }
+        let is_as_before = |id: &str| bypasses.gone.iter().chain(&bypasses.new).all(|of| of.tenant != id);
+        let before = |id: &str| self.strangers.get(id).filter(|_| is_as_before(id)).cloned();
+        let strangers = strangers(&mut maker, &bypassed, &kept, before);
         Some(Made {
             ground: Arc::clone(ground),
             bindings: config.bindings.clone(),
@@ -118,6 +124,8 @@ impl Made {
             config_problems: problems(config, kept.values().chain(&self.others)),
             tenants: kept,
             others: self.others.clone(),
+            bypasses: config.bypasses.clone(),
+            strangers,
         })
     }
 
@@ -129,10 +137,11 @@ impl Made {
         Some(names)
     }
 
-    /// The bindings of each tenant that one came to or left.
+    /// The bindings of each tenant that one came to or left, or a bypass did.
     fn own_after<'l>(
         &'l self,
         bindings: &Difference<'l, config::Binding>,
+        bypasses: &Difference<'l, Bypass>,
     ) -> HashMap<&'l str, Vec<Arc<config::Binding>>> {
         let mut own: HashMap<&str, Vec<Arc<config::Binding>>> = HashMap::new();
         let before = |id: &str| self.tenants.get(id).map(|listed| listed.own.clone()).unwrap_or_default();
@@ -144,6 +153,9 @@ impl Made {
             let id = new.tenant.as_deref().unwrap_or_default();
             own.entry(id).or_insert_with(|| before(id)).push(Arc::clone(new));
         }
+        for bypass in bypasses.gone.iter().chain(&bypasses.new) {
+            own.entry(&bypass.tenant).or_insert_with(|| before(&bypass.tenant));
+        }
         own
     }
 }
@@ -154,6 +166,7 @@ fn listed(
     maker: &mut Maker<'_>,
     tenant: &Arc<Tenant>,
     own: Vec<Arc<config::Binding>>,
+    bypassed: &[&str],
 ) -> Option<Listed> {
     let (known, mut problems) = (ground.known(), Vec::new());
     let compiled = own.iter().map(|written| known.compile(0, written, &mut problems));
@@ -165,5 +178,5 @@ fn listed(
     };
     let is_right = tenant.config.keys().all(|plugin| ground.has_plugin(plugin))
         && tenant.disable.iter().all(may_disable);
-    is_right.then(|| maker.make(Some(tenant), own)).flatten()
+    is_right.then(|| maker.make(Some(tenant), own, bypassed)).flatten()
 }

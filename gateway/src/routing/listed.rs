@@ -10,6 +10,7 @@ use std::{
 use super::{
     TenantPlans,
     binding::Binding,
+    bypassed::{self, Missing},
     escape,
     ground::{Ground, Prepared},
     plan::{Fixed, Plan, plans},
@@ -20,7 +21,7 @@ use crate::config::{self, Config, Problem, Tenant};
 /// A tenant in the table.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// None: it stands for those that are not listed.
+    /// None: it is not listed, or stands for those that are not.
     pub(super) tenant: Option<Arc<Tenant>>,
     /// Its own bindings, disabled ones among them.
     pub(super) own: Vec<Arc<config::Binding>>,
@@ -68,6 +69,10 @@ impl<'g> Maker<'g> {
         Maker { ground, shared: HashMap::new() }
     }
 
+    pub(super) fn ground(&self) -> &'g Ground {
+        self.ground
+    }
+
     /// Shares the plans of tenants that are there already.
     pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<Listed>>) {
         self.shared.reserve(listed.size_hint().0);
@@ -78,8 +83,14 @@ impl<'g> Maker<'g> {
         }
     }
 
-    /// `tenant` (none: those that are not listed) with its own bindings. None: two of its chain have the same priority.
-    pub(super) fn make(&mut self, tenant: Option<&Arc<Tenant>>, own: Vec<Binding>) -> Option<Listed> {
+    /// `tenant` (none: one that is not listed) with its own bindings, those that are called as in `bypassed` left out.
+    /// None: two of its chain have the same priority, bypassed or not.
+    pub(super) fn make(
+        &mut self,
+        tenant: Option<&Arc<Tenant>>,
+        own: Vec<Binding>,
+        bypassed: &[&str],
+    ) -> Option<Listed> {
         let entry = tenant.map(|tenant| &**tenant);
         let written = own.iter().map(|binding| Arc::clone(&binding.written)).collect();
         let mut listed =
@@ -93,11 +104,12 @@ impl<'g> Maker<'g> {
         if chain.windows(2).any(|pair| priority(pair[0]) == priority(pair[1])) {
             return None;
         }
-        let plans = self.plans(&chain, &mut listed);
+        let (plans, missing) = self.plans(&chain, bypassed, &mut listed);
         let limits = entry.map(|tenant| &tenant.limits);
         let defaults = self.ground.defaults;
         listed.plans = Some(TenantPlans {
             plans,
+            missing,
             detail: entry.and_then(|tenant| tenant.answer.detail).unwrap_or(defaults.detail),
             in_flight: limits.and_then(|limits| limits.in_flight).unwrap_or(defaults.in_flight),
             rate: limits.and_then(|limits| limits.rate).or(defaults.rate),
@@ -105,8 +117,13 @@ impl<'g> Maker<'g> {
         Some(listed)
     }
 
-    /// The plans of `chain`; a config that is refused is noted.
-    fn plans(&mut self, chain: &[&Prepared], listed: &mut Listed) -> Arc<[Plan; 4]> {
+    /// The plans of `chain` and what is missing from them; a config that is refused is noted, bypassed or not.
+    fn plans(
+        &mut self,
+        chain: &[&Prepared],
+        bypassed: &[&str],
+        listed: &mut Listed,
+    ) -> (Arc<[Plan; 4]>, Option<Arc<Missing>>) {
         let mut elements = Vec::with_capacity(chain.len());
         for prepared in chain {
             let binding = &prepared.binding;
@@ -119,8 +136,15 @@ impl<'g> Maker<'g> {
             }
             elements.push((binding, self.ground.manifest(binding.plugin), element));
         }
+        let missing = if bypassed.is_empty() {
+            None
+        } else {
+            let is_out = |(binding, ..): &mut (&Binding, _, _)| bypassed.contains(&&*binding.name);
+            let out: Vec<_> = elements.extract_if(.., is_out).collect();
+            bypassed::missing(out.iter().map(|(binding, manifest, _)| (*binding, *manifest)))
+        };
         if elements.iter().any(|(binding, ..)| !binding.written.is_floor()) {
-            return Arc::new(plans(&elements));
+            return (Arc::new(plans(&elements)), missing);
         }
         let key = elements
             .iter()
@@ -135,7 +159,7 @@ impl<'g> Maker<'g> {
             }
         };
         listed.key = Some(key);
-        plans
+        (plans, missing)
     }
 }
 

@@ -6,6 +6,7 @@
 //! binding leaves a plan because its plugin is down.
 
 mod binding;
+mod bypassed;
 mod change;
 mod conditions;
 mod ground;
@@ -21,7 +22,7 @@ mod tests;
 pub use conditions::{Checked, Condition, Conditions, Subject};
 pub use manifest::{Access, Manifest, Offer, SideEffects};
 pub use plan::{Fixed, Plan, Step, Written};
-pub use standing::{Absent, absent};
+pub use standing::{Absent, absent, stands};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
 /// `key` as one part of a JSON pointer.

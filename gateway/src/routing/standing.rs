@@ -1,9 +1,11 @@
 //! Whether a binding stands in a tenant's chain at a point, rule by rule (docs/protocol.md, sections 3 and 7). Plans are
 //! made by these rules, and what isn't in a plan is explained by them.
 
+use std::sync::Arc;
+
 use super::Manifest;
 use crate::{
-    config::{Binding, Config, Plugin, Tenant},
+    config::{Binding, Bypass, Config, Plugin, Tenant},
     point::Point,
 };
 
@@ -22,6 +24,8 @@ pub enum Absent {
     PointNotListed,
     /// It has no `points`, and the accepted manifest doesn't offer this one.
     PointNotOffered,
+    /// An operator has taken it out of this tenant's chains for a while.
+    Bypassed,
 }
 
 /// Whether `binding` of `plugin` stands in any plan.
@@ -57,6 +61,21 @@ pub(super) fn at(binding: &Binding, point: Point, manifest: Option<&Manifest>) -
     }
 }
 
+/// Whether the binding called `name` isn't bypassed for the tenant `id`.
+fn in_place(config: &Config, name: &str, id: &str) -> Result<(), Absent> {
+    let is_it = |bypass: &Arc<Bypass>| bypass.binding == name && bypass.tenant == id;
+    if config.bypasses.iter().any(is_it) { Err(Absent::Bypassed) } else { Ok(()) }
+}
+
+/// Whether `binding` of `plugin` stands in a chain of `tenant` (none: one that is not listed) at any point, bypasses left
+/// aside. Those of another tenant are not asked about.
+///
+/// # Errors
+/// Why not.
+pub fn stands(binding: &Binding, plugin: &Plugin, tenant: Option<&Tenant>) -> Result<(), Absent> {
+    enabled(binding, plugin).and_then(|()| of(binding, &binding.effective_name(), tenant))
+}
+
 /// The bindings of `config` that are for the tenant `id` or for several, and yet don't stand in its chain at `point`,
 /// each with the first reason. `manifest` is a plugin's by its index in the configuration.
 pub fn absent<'c, 'm>(
@@ -71,6 +90,7 @@ pub fn absent<'c, 'm>(
         enabled(binding, &config.plugins[plugin])
             .and_then(|()| of(binding, &binding.effective_name(), tenant))
             .and_then(|()| at(binding, point, manifest(plugin)))
+            .and_then(|()| in_place(config, &binding.effective_name(), id))
             .err()
     };
     let concerned = |binding: &&'c Binding| binding.is_floor() || binding.tenant.as_deref() == Some(id);

@@ -5,13 +5,14 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     Manifest, Plan,
     binding::{self, Binding},
+    bypassed::{Bypassed, Missing},
     change::Names,
     ground::Ground,
     listed::{Listed, Maker, problems},
     tenant::{self, Chains},
 };
 use crate::{
-    config::{self, Config, Detail, Problem, Rate, Tenant},
+    config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
     point::Point,
 };
 
@@ -35,6 +36,10 @@ pub(super) struct Made {
     pub(super) tenants: HashMap<Arc<str>, Arc<Listed>>,
     /// For tenants that are not listed; none: they are refused.
     pub(super) others: Option<Arc<Listed>>,
+    /// As in the configuration.
+    pub(super) bypasses: Vec<Arc<Bypass>>,
+    /// Those of the others that something is bypassed for.
+    pub(super) strangers: HashMap<Arc<str>, Arc<Listed>>,
     pub(super) config_problems: Vec<Problem>,
 }
 
@@ -53,6 +58,8 @@ pub enum TenantRoute<'t> {
 #[derive(Debug, Clone)]
 pub struct TenantPlans {
     pub(super) plans: Arc<[Plan; 4]>,
+    /// None: nothing is.
+    pub(super) missing: Option<Arc<Missing>>,
     /// What an answer tells this tenant.
     pub detail: Detail,
     /// Most calls under way in this process.
@@ -65,6 +72,11 @@ impl TenantPlans {
     /// The plan at `point`.
     pub fn plan(&self, point: Point) -> &Plan {
         &self.plans[point.index()]
+    }
+
+    /// Names of the bindings that would stand in the plan at `point` if they weren't bypassed.
+    pub fn bypassed(&self, point: Point) -> &[Arc<str>] {
+        self.missing.as_ref().map_or(&[], |missing| &missing[point.index()])
     }
 }
 
@@ -121,7 +133,8 @@ impl RouteTable {
 
     /// What the table says of the tenant `id`: one hash look-up, no allocation.
     pub fn tenant(&self, id: &str) -> TenantRoute<'_> {
-        let Some(listed) = self.made.tenants.get(id).or(self.made.others.as_ref()) else {
+        let Made { tenants, strangers, others, .. } = &*self.made;
+        let Some(listed) = tenants.get(id).or_else(|| strangers.get(id)).or(others.as_ref()) else {
             return TenantRoute::Unknown;
         };
         listed.plans.as_ref().map_or(TenantRoute::Disabled, TenantRoute::Known)
@@ -161,9 +174,10 @@ impl Made {
             own.entry(id).or_default().push(binding);
         }
         let ground = Ground::new(config, manifests, floor);
-        let mut maker = Maker::new(&ground);
+        let (mut maker, bypassed) = (Maker::new(&ground), Bypassed::of(config));
         let mut make = |tenant: Option<&Arc<Tenant>>, own| {
-            Arc::new(maker.make(tenant, own).expect("equal priorities were looked for"))
+            let names = tenant.map_or(&[] as &[&str], |tenant| bypassed.by(&tenant.id));
+            Arc::new(maker.make(tenant, own, names).expect("equal priorities were looked for"))
         };
         let others = ground.serves_others().then(|| make(None, Vec::new()));
         let mut tenants = HashMap::with_capacity(config.tenants.list.len());
@@ -171,6 +185,7 @@ impl Made {
             let own = own.remove(tenant.id.as_str()).unwrap_or_default();
             tenants.insert(tenant.id.as_str().into(), make(Some(tenant), own));
         }
+        let strangers = strangers(&mut maker, &bypassed, &tenants, |_| None);
         Made {
             config_problems: problems(config, tenants.values().chain(&others)),
             ground: Arc::new(ground),
@@ -179,6 +194,27 @@ impl Made {
             names,
             tenants,
             others,
+            bypasses: config.bypasses.clone(),
+            strangers,
         }
     }
+}
+
+/// Of those who aren't among `tenants`, and are served, whoever something is bypassed for; as `before` has them where
+/// nothing differs for them.
+pub(super) fn strangers(
+    maker: &mut Maker<'_>,
+    bypassed: &Bypassed<'_>,
+    tenants: &HashMap<Arc<str>, Arc<Listed>>,
+    before: impl Fn(&str) -> Option<Arc<Listed>>,
+) -> HashMap<Arc<str>, Arc<Listed>> {
+    if !maker.ground().serves_others() {
+        return HashMap::new();
+    }
+    let ids = bypassed.tenants().filter(|id| !tenants.contains_key(*id));
+    let of = |id: &str| {
+        let made = before(id).or_else(|| maker.make(None, Vec::new(), bypassed.by(id)).map(Arc::new));
+        made.map(|made| (id.into(), made))
+    };
+    ids.filter_map(of).collect()
 }

@@ -9,10 +9,14 @@ use sqlx::{
 /// Where it is kept which steps were done; another application's in the same database may have sqlx's usual name.
 const TABLE: &str = "hookgate_migrations";
 
-const SQLITE: [(i64, &str, &str); 1] =
-    [(1, "registry", include_str!("../../migrations/sqlite/0001_registry.sql"))];
-const POSTGRES: [(i64, &str, &str); 1] =
-    [(1, "registry", include_str!("../../migrations/postgres/0001_registry.sql"))];
+const SQLITE: [(i64, &str, &str); 2] = [
+    (1, "registry", include_str!("../../migrations/sqlite/0001_registry.sql")),
+    (2, "bypasses", include_str!("../../migrations/sqlite/0002_bypasses.sql")),
+];
+const POSTGRES: [(i64, &str, &str); 2] = [
+    (1, "registry", include_str!("../../migrations/postgres/0001_registry.sql")),
+    (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
+];
 
 pub(super) fn sqlite() -> Migrator {
     migrator(&SQLITE)

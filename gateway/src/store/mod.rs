@@ -6,6 +6,7 @@
 //! whoever writes knew the revision that they wrote upon.
 
 mod fault;
+mod known;
 mod location;
 mod migrations;
 mod postgres;
@@ -33,11 +34,15 @@ pub enum Kind {
     Tenant,
     /// A binding, by its name.
     Binding,
+    /// A binding that is taken out of a tenant's chains for a while.
+    Bypass,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+    pub const ALL: [Kind; 4] = [Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass];
+    /// Those that a file lists, and that are written as an entry of it.
+    pub const LISTED: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
 
     /// As it is stored and shown.
     pub const fn as_str(self) -> &'static str {
@@ -45,6 +50,7 @@ impl Kind {
             Kind::Plugin => "plugin",
             Kind::Tenant => "tenant",
             Kind::Binding => "binding",
+            Kind::Bypass => "bypass",
         }
     }
 }
@@ -87,7 +93,8 @@ impl fmt::Display for Owner {
 pub struct Content {
     /// Who may write it.
     pub owner: Owner,
-    /// The object as JSON, as an entry of the file would have it; references of plugins' config unresolved.
+    /// The object as JSON, as an entry of the file would have it where files have its kind; references of plugins' config
+    /// unresolved.
     pub spec: Arc<Value>,
 }
 
@@ -118,6 +125,7 @@ pub struct Snapshot {
     /// 0: nothing was ever written.
     pub revision: u64,
     /// By kind, then by name in the order of its bytes.
+    #[serde(deserialize_with = "known::objects")]
     pub objects: Vec<Object>,
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError};
+use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, known};
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
 /// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
@@ -16,25 +16,26 @@ pub(super) const OBJECTS: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
+    UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
     ORDER BY 1, 2";
 pub(super) const SINCE: &str = "
-    SELECT number, at_ms, author, reason, changes FROM hookgate_revisions
+    SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
     WHERE number > $1 ORDER BY number LIMIT $2";
 pub(super) const BEFORE: &str = "
-    SELECT number, at_ms, author, reason, changes FROM hookgate_revisions
+    SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
     WHERE number < $1 ORDER BY number DESC LIMIT $2";
 pub(super) const REVISION: &str =
-    "SELECT number, at_ms, author, reason, changes FROM hookgate_revisions WHERE number = $1";
+    "SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions WHERE number = $1";
 pub(super) const WRITTEN: &str = "SELECT number FROM hookgate_revisions WHERE id = $1";
 pub(super) const ADVANCE: &str = "UPDATE hookgate_head SET revision = revision + 1 WHERE revision = $1";
 pub(super) const RECORD: &str = "
-    INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes)
-    VALUES ($1, $2, $3, $4, $5, $6)";
+    INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes, further)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
 /// Kind as its place in [`Kind::ALL`], name, owner, version, spec.
 pub(super) type ObjectRow = (i64, String, String, i64, String);
-/// Number, milliseconds since 1970, author, reason, changes.
-pub(super) type RevisionRow = (i64, i64, String, String, String);
+/// Number, milliseconds since 1970, author, reason, changes, and those of kinds that came later.
+pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>);
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
 
@@ -76,12 +77,13 @@ fn content(kind: Kind, name: &str, owner: &str, spec: &str) -> Result<Content, S
 }
 
 pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
-    let (key, at, author, reason, changes) = row;
+    let (key, at, author, reason, changes, further) = row;
     let unusable = |what: &str| StoreError::Unusable(format!("revision {key} has {what}"));
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000)
         .map_err(|_| unusable("a time that is none"))?;
-    let changes: Vec<Change> =
-        serde_json::from_str(&changes).map_err(|_| unusable("changes that this version does not know"))?;
+    let parts = std::iter::once(changes).chain(further);
+    let parts = parts.map(|part| known::changes(&part)).collect::<Result<Vec<_>, _>>();
+    let changes = parts.map_err(|_| unusable("changes that this version does not know"))?.concat();
     Ok(Revision { number: number(key)?, at, author, reason, changes })
 }
 
@@ -91,9 +93,16 @@ pub(super) struct Write {
     pub(super) number: i64,
     pub(super) at_ms: i64,
     pub(super) changes: String,
+    /// Of kinds that came later.
+    pub(super) further: Option<String>,
 }
 
 impl Write {
+    /// How much text it carries, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.changes.len() + self.further.as_ref().map_or(0, String::len)
+    }
+
     /// Checks what the databases would choke on, or could not undo.
     pub(super) fn new(draft: &Draft) -> Result<Self, StoreError> {
         let bug = |what: String| StoreError::Unusable(format!("a revision can't be written: {what}"));
@@ -121,10 +130,17 @@ impl Write {
         let base = key(draft.base);
         // Nothing was ever written that the largest could be made upon.
         let number = base.saturating_add(1);
-        let changes = serde_json::to_string(&draft.changes).map_err(|error| bug(error.to_string()))?;
+        // They are in order, and kinds that came later stand behind the others.
+        let (changes, further) = draft
+            .changes
+            .split_at(draft.changes.partition_point(|change| Kind::LISTED.contains(&change.kind)));
+        let text =
+            |changes: &[Change]| serde_json::to_string(changes).map_err(|error| bug(error.to_string()));
+        let changes = text(changes)?;
+        let further = (!further.is_empty()).then(|| text(further)).transpose()?;
         let at_ms = i64::try_from(draft.at.unix_timestamp_nanos().div_euclid(1_000_000))
             .map_err(|_| bug("its time is out of range".to_owned()))?;
-        Ok(Self { base, number, at_ms, changes })
+        Ok(Self { base, number, at_ms, changes, further })
     }
 }
 

@@ -109,7 +109,7 @@ impl Sqlite {
             insert.execute(&mut *connection).await.map_err(fault)?;
         }
         let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
-        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes);
+        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         record.execute(connection).await.map_err(fault)?;
         Ok(Written::Now(rows::number(write.number)?))
     }
@@ -273,6 +273,7 @@ macro_rules! by_kind {
             Kind::Plugin => concat!($before, "hookgate_plugins", $after),
             Kind::Tenant => concat!($before, "hookgate_tenants", $after),
             Kind::Binding => concat!($before, "hookgate_bindings", $after),
+            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
         }
     };
 }
@@ -311,6 +312,27 @@ mod tests {
         let changes = vec![Change { kind: Kind::Tenant, name, before: None, after: Some(content) }];
         let (id, at) = (Uuid::now_v7(), OffsetDateTime::UNIX_EPOCH);
         Draft { id, base, at, author: String::new(), reason: String::new(), changes }
+    }
+
+    #[tokio::test]
+    async fn what_the_version_before_can_not_read_stands_where_it_does_not_look() {
+        let store = Sqlite::memory();
+        store.prepare().await.unwrap();
+        let mut draft = tenant(0);
+        let content = Content { owner: Owner::Api, spec: json!({ "reason": "x" }).into() };
+        let bypass = Change { kind: Kind::Bypass, name: "b@t0".into(), before: None, after: Some(content) };
+        draft.changes.push(bypass.clone());
+        assert_eq!(store.commit(&draft).await.unwrap(), 1);
+        let ended = Change { before: bypass.after.clone(), after: None, ..bypass };
+        let alone = Draft { id: Uuid::now_v7(), base: 1, changes: vec![ended], ..draft.clone() };
+        assert_eq!(store.commit(&alone).await.unwrap(), 2);
+        let sql = "SELECT changes FROM hookgate_revisions ORDER BY number";
+        let seen: Vec<String> = sqlx::query_scalar(sql).fetch_all(&store.readers).await.unwrap();
+        let seen: Vec<Vec<serde_json::Value>> =
+            seen.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        assert_eq!((seen[0].len(), &seen[0][0]["kind"], seen[1].len()), (1, &json!("tenant"), 0));
+        let revisions = store.since(0, 10).await.unwrap();
+        assert_eq!((&revisions[0].changes, &revisions[1].changes), (&draft.changes, &alone.changes));
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ pub(super) struct Instruments {
     pub(super) blocks: Counter<u64>,
     pub(super) failed_open: Counter<u64>,
     pub(super) would_block: Counter<u64>,
+    pub(super) bypassed: Counter<u64>,
     pub(super) auth_failures: Counter<u64>,
     pub(super) budget_exhausted: Counter<u64>,
 }
@@ -45,6 +46,7 @@ impl Instruments {
             blocks: counter(&names::BLOCKS),
             failed_open: counter(&names::FAILED_OPEN),
             would_block: counter(&names::WOULD_BLOCK),
+            bypassed: counter(&names::BYPASSED),
             auth_failures: counter(&names::AUTH_FAILURES),
             budget_exhausted: counter(&names::BUDGET_EXHAUSTED),
         }

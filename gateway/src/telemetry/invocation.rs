@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::{
     Inner, Telemetry, line,
     names::{
-        CODE, DECISION, ERROR_TYPE, MODE, OPERATOR, OTHER, OUTCOME, PLUGIN, POINT, REASON, REQUEST_ID, TENANT,
+        BINDING, CODE, DECISION, ERROR_TYPE, MODE, OPERATOR, OTHER, OUTCOME, PLUGIN, POINT, REASON,
+        REQUEST_ID, TENANT,
     },
     trace,
 };
@@ -22,6 +23,7 @@ use crate::{
     error::{Code, Error, grpc_name},
     invoke::{Block, Decided, Ended, ExtensionPoint, Remark, StepReport},
     point::Point,
+    routing::TenantPlans,
     step::{Mode, Reason, StepOutcome},
 };
 
@@ -43,6 +45,8 @@ pub struct Facts {
     pub call_id: Option<String>,
     /// Digest of the chain, and revision of the routing.
     pub plan: Option<(Arc<str>, u64)>,
+    /// The tenant's plans, where something is missing from them.
+    pub bypassed: Option<TenantPlans>,
     /// Steps of a chain that was broken off.
     pub broken_off: Vec<StepReport>,
 }
@@ -156,6 +160,9 @@ impl Invocation {
         let measured =
             Measured { inner: &self.inner, point: self.point, tenant: self.inner.tenant_label(tenant) };
         measured.invocation(end, chain_ran);
+        if let Some(plans) = &self.facts.bypassed {
+            measured.bypassed(plans);
+        }
         if let Some(reason) = self.facts.refused {
             let reason = KeyValue::new(REASON, reason.as_str());
             self.inner.instruments.auth_failures.add(1, &[reason]);
@@ -244,6 +251,14 @@ impl Measured<'_> {
         // What an observer makes of its call is counted when it is known.
         let own_steps = end.steps.iter().filter(|step| step.outcome != StepOutcome::Observed);
         own_steps.for_each(|step| self.step(step));
+    }
+
+    fn bypassed(&self, plans: &TenantPlans) {
+        for binding in plans.bypassed(self.point) {
+            let binding = KeyValue::new(BINDING, Arc::clone(binding));
+            let attributes = self.attributes([KeyValue::new(POINT, self.point.as_str()), binding]);
+            self.inner.instruments.bypassed.add(1, &attributes);
+        }
     }
 
     fn step(&self, step: &StepReport) {

@@ -20,6 +20,7 @@ pub const SERVER_PORT: &str = "server.port";
 pub const URL_SCHEME: &str = "url.scheme";
 
 // Ours, on metrics and spans.
+pub const BINDING: &str = "hookgate.binding.name";
 pub const CERTIFICATE: &str = "hookgate.certificate";
 pub const CODE: &str = "hookgate.code";
 pub const DECISION: &str = "hookgate.decision";
@@ -180,6 +181,14 @@ pub const FAILED_OPEN: Metric =
         "Steps that failed, or found too little time, and were skipped: a rule that was not applied.",
         "any, where the rule matters",
     );
+pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING]).by_tenant().says(
+    "Calls whose plan lacked a binding that an operator had taken out of it for a while: a rule that was not applied.",
+    "any that nobody knows of",
+);
+pub const BYPASSES: Metric = gauge("hookgate.bypasses", "{bypass}", &[]).says(
+    "Bypasses in effect: bindings that operators have taken out of a tenant's chains for a while.",
+    "any that nobody knows of: `hookgate binding list`",
+);
 pub const WOULD_BLOCK: Metric =
     counter("hookgate.would_block", "{step}", &[PLUGIN, POINT, MODE]).by_tenant().says(
         "Cancels that were not honoured, because the binding only advises or observes.",
@@ -251,6 +260,8 @@ pub const METRICS: &[&Metric] = &[
     &STEPS,
     &BLOCKS,
     &FAILED_OPEN,
+    &BYPASSED,
+    &BYPASSES,
     &WOULD_BLOCK,
     &BUDGET_EXHAUSTED,
     &AUTH_FAILURES,

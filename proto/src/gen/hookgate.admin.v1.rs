@@ -18,8 +18,8 @@ pub struct Object {
     /// sent back so, they stay what they are.
     #[prost(bytes = "bytes", tag = "5")]
     pub spec_json: ::prost::bytes::Bytes,
-    /// Of a plugin: how it is in this process, as `GET /admin/v1/plugins/NAME` says it beside the members above. Empty for
-    /// other kinds.
+    /// Of a plugin: how it is in this process, as `GET /admin/v1/plugins/NAME` says it beside the members above. Of a bypass:
+    /// whether this process leaves the binding out, {"active": true}. Empty for other kinds.
     #[prost(bytes = "bytes", tag = "6")]
     pub status_json: ::prost::bytes::Bytes,
 }
@@ -134,6 +134,9 @@ pub struct ChangeCounts {
     /// Bindings.
     #[prost(uint64, tag = "3")]
     pub bindings: u64,
+    /// Bypasses.
+    #[prost(uint64, tag = "4")]
+    pub bypasses: u64,
 }
 /// One step in the life of the registry.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -533,6 +536,8 @@ pub enum Kind {
     Tenant = 2,
     /// A binding, by its `name`, or PLUGIN or PLUGIN@TENANT where it has none.
     Binding = 3,
+    /// A binding that is taken out of a tenant's chains for a while, by BINDING@TENANT; only listed, and found in revisions.
+    Bypass = 4,
 }
 impl Kind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -545,6 +550,7 @@ impl Kind {
             Self::Plugin => "KIND_PLUGIN",
             Self::Tenant => "KIND_TENANT",
             Self::Binding => "KIND_BINDING",
+            Self::Bypass => "KIND_BYPASS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -554,6 +560,7 @@ impl Kind {
             "KIND_PLUGIN" => Some(Self::Plugin),
             "KIND_TENANT" => Some(Self::Tenant),
             "KIND_BINDING" => Some(Self::Binding),
+            "KIND_BYPASS" => Some(Self::Bypass),
             _ => None,
         }
     }

@@ -18,6 +18,7 @@ mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;
 mod bad_endpoints;
+mod bypass;
 mod chain_caller;
 mod chain_flow;
 mod chain_observers;

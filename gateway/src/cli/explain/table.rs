@@ -156,6 +156,11 @@ fn absent(absent: &Absent) -> [String; 3] {
             format!("is for tenants with {}", absent.selector.as_ref().map(labels).unwrap_or_default())
         }
         AbsentWhy::Disabled => "the tenant's `disable` switches it off".to_owned(),
+        AbsentWhy::Bypassed => {
+            let until = absent.until.map(|until| format!(" until {until}")).unwrap_or_default();
+            let reason = absent.reason.iter().map(|reason| format!(": {}", printable(reason)));
+            format!("is bypassed{until}{}", reason.collect::<String>())
+        }
         AbsentWhy::Points => {
             let points = absent.points.iter().flatten().map(|point| point.as_str());
             format!("stands at {} alone", points.collect::<Vec<_>>().join(", "))

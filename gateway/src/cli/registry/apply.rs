@@ -128,7 +128,7 @@ impl Proposal {
     async fn new(registry: &Registry, listed: Listed, prune: bool) -> Result<Self, Exit> {
         let mut body = json!({ "remove": [], "versions": {} });
         let (mut base, mut owned, mut remove) = (None, Vec::new(), Vec::new());
-        for kind in Kind::ALL {
+        for kind in Kind::LISTED {
             let Some(specs) = listed.of(kind) else { continue };
             let mut now = registry.all(kind, &[]).await?;
             base = base.or(now["revision"].as_u64());
@@ -191,7 +191,7 @@ impl Proposal {
     /// Where a pointer of the API leads to.
     fn place(&self, pointer: &str) -> Place {
         let mut parts = pointer.splitn(4, '/').skip(1);
-        let kind = parts.next().and_then(|list| Kind::ALL.into_iter().find(|kind| plural(*kind) == list));
+        let kind = parts.next().and_then(|list| Kind::LISTED.into_iter().find(|kind| plural(*kind) == list));
         let (Some(kind), Some(name)) = (kind, parts.next()) else { return Place::Nowhere };
         let rest = parts.next().map(|rest| format!("/{rest}")).unwrap_or_default();
         let listed = self.listed.of(kind).unwrap_or_default();

@@ -5,7 +5,13 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value};
 
-use super::{Asked, Meant, Remove, Show, Switch, Upon, client::Registry, ended, set, set::Named, shown};
+use super::{
+    Asked, Meant, Remove, Show, Switch, Upon,
+    client::{Registry, Write},
+    ended, set,
+    set::Named,
+    shown,
+};
 use crate::{
     cli::{Exit, payload},
     config::Span,
@@ -43,6 +49,15 @@ pub(in crate::cli) enum Command {
                             Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
                             usage, or what would come of it is wrong.")]
     Disable(Box<Switch>),
+    /// Takes a binding out of one tenant's chains for a while, whoever owns it: break glass.
+    ///
+    /// It stands there again by itself. Given again, it lasts as it is said then.
+    #[command(
+        after_help = "Example: hookgate binding bypass policy --tenant acme --for 15m --reason 'INC-2041: blocks every order'\n\n\
+                            Exit codes: 0 written, 1 there is no such binding or tenant, or refused, 2 wrong usage, or the \
+                            binding doesn't stand for the tenant anyway."
+    )]
+    Bypass(Box<Bypass>),
     /// Removes a binding.
     #[command(after_help = "Example: hookgate binding remove policy\n\n\
                             Exit codes: 0 removed, 1 there is no such binding, or it may not go, 2 wrong usage, or what \
@@ -59,6 +74,30 @@ pub(in crate::cli) struct List {
     /// Those for this tenant alone, or * for all.
     #[arg(long)]
     tenant: Option<String>,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Which binding, for whom and how long.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Bypass {
+    /// What it is called.
+    name: String,
+    /// Out of this tenant's chains.
+    #[arg(long, value_name = "ID")]
+    tenant: String,
+    /// For so long, 1s to 24h.
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
+    lasts: Option<Span>,
+    /// Puts it back before its time.
+    #[arg(long, conflicts_with = "lasts")]
+    end: bool,
+    /// Why, for whoever sees it or reads the revisions; 500 bytes at most.
+    #[arg(long, value_name = "TEXT", required_unless_present = "end")]
+    reason: Option<String>,
+    /// Shows what would be written, and writes nothing.
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     asked: Asked,
 }
@@ -120,6 +159,7 @@ pub(in crate::cli) async fn run(command: Command) -> Exit {
         Command::Set(set) => self::set(*set).await,
         Command::Enable(switch) => super::switch(Kind::Binding, *switch, true).await,
         Command::Disable(switch) => super::switch(Kind::Binding, *switch, false).await,
+        Command::Bypass(bypass) => self::bypass(*bypass).await,
         Command::Remove(remove) => super::remove(Kind::Binding, *remove, false).await,
     })
 }
@@ -128,8 +168,21 @@ async fn list(list: List) -> Result<Exit, Exit> {
     let registry = Registry::of(list.asked).await?;
     let query = [("plugin", &list.plugin), ("tenant", &list.tenant)];
     let query: Vec<_> = query.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect();
-    let bindings = registry.all(Kind::Binding, &query).await?;
+    let mut bindings = registry.all(Kind::Binding, &query).await?;
+    let mut bypasses = registry.bypasses().await?;
+    let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
+    bypasses.retain(|bypass| names.contains(&&bypass["binding"]));
+    if !bypasses.is_empty() {
+        bindings["bypasses"] = bypasses.into();
+    }
     Ok(registry.print(&bindings, || shown::bindings(&bindings)))
+}
+
+async fn bypass(bypass: Bypass) -> Result<Exit, Exit> {
+    let registry = Registry::of(bypass.asked).await?;
+    let write = Write::bypass(&bypass.name, &bypass.tenant, bypass.lasts);
+    let meant = Meant { dry_run: bypass.dry_run, reason: bypass.reason.unwrap_or_default() };
+    registry.done(&write, &meant).await
 }
 
 async fn set(set: Set) -> Result<Exit, Exit> {

@@ -39,6 +39,8 @@ pub(super) struct Write {
     expected: Option<u64>,
     /// Bindings go with their plugin.
     force: bool,
+    /// How long it is to last.
+    lasts: Option<Span>,
     /// How to look at the object, for whoever has to.
     again: Option<String>,
 }
@@ -59,8 +61,16 @@ impl Write {
             body: None,
             expected: None,
             force: false,
+            lasts: None,
             again: Some(format!("hookgate {kind} show {}", printable(name))),
         }
+    }
+
+    /// The binding out of the tenant's chains for so long; none: back into them.
+    pub(super) fn bypass(binding: &str, tenant: &str, lasts: Option<Span>) -> Self {
+        let method = if lasts.is_some() { Method::PUT } else { Method::DELETE };
+        let path = format!("{}/bypass/{}", path(Kind::Binding, binding), encoded(tenant));
+        Write { method, path, lasts, again: None, ..Write::delete(Kind::Binding, binding) }
     }
 
     pub(super) fn switch(kind: Kind, name: &str, on: bool) -> Self {
@@ -70,7 +80,7 @@ impl Write {
                 let path = format!("{}/{how}", path(kind, name));
                 Write { method: Method::POST, path, ..Write::delete(kind, name) }
             }
-            Kind::Tenant | Kind::Binding => Write::patch(kind, name, json!({ "enabled": on })),
+            Kind::Tenant | Kind::Binding | Kind::Bypass => Write::patch(kind, name, json!({ "enabled": on })),
         }
     }
 
@@ -94,7 +104,7 @@ impl Write {
     /// To a path that stands for no object.
     pub(super) fn post(path: String, body: Option<Value>) -> Self {
         let method = Method::POST;
-        Write { method, path, body, expected: None, force: false, again: None }
+        Write { method, path, body, expected: None, force: false, lasts: None, again: None }
     }
 }
 
@@ -178,6 +188,22 @@ impl Registry {
         Ok(whole)
     }
 
+    /// The bypasses in effect, where whoever asks may see them.
+    ///
+    /// # Errors
+    /// Why nobody knows.
+    pub(super) async fn bypasses(&self) -> Result<Vec<Value>, Exit> {
+        let answer = self.ask(Method::GET, "/admin/v1/bypasses?limit=1", None).await?;
+        match answer.status {
+            200 => {}
+            403 | 404 => return Ok(Vec::new()),
+            _ => return Err(self.refused(&answer, None)),
+        }
+        let mut all = self.all(Kind::Bypass, &[]).await?;
+        let all = all["bypasses"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(all.into_iter().filter(|bypass| bypass["active"] == true).collect())
+    }
+
     /// Writes, or tries it out.
     ///
     /// # Errors
@@ -197,6 +223,7 @@ impl Registry {
             path += &format!("&reason={}", encoded(reason));
         }
         path.extend(write.expected.map(|version| format!("&expected_version={version}")));
+        path.extend(write.lasts.map(|lasts| format!("&for={lasts}")));
         if write.force {
             path += "&force=true";
         }

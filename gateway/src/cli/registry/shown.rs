@@ -55,7 +55,7 @@ pub(super) fn tenants(list: &Value) -> String {
 /// A list of bindings.
 pub(super) fn bindings(list: &Value) -> String {
     let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "OWNER", "VERSION"];
-    table(list, Kind::Binding, titles, |binding| {
+    let bindings = table(list, Kind::Binding, titles, |binding| {
         let spec = &binding["spec"];
         let whom = match (spec["tenant"].as_str(), &spec["selector"]) {
             (Some("*"), _) => "every tenant".to_owned(),
@@ -77,7 +77,17 @@ pub(super) fn bindings(list: &Value) -> String {
             text(&binding["owner"]),
             text(&binding["version"]),
         ]
-    })
+    });
+    bindings + &bypasses(&list["bypasses"])
+}
+
+/// Those that are in effect; nothing where none is.
+fn bypasses(list: &Value) -> String {
+    let Some(bypasses) = list.as_array().filter(|list| !list.is_empty()) else { return String::new() };
+    let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "REASON"].map(str::to_owned)];
+    let row = |bypass: &Value| ["binding", "tenant", "until", "reason"].map(|key| text(&bypass[key]));
+    rows.extend(bypasses.iter().map(row));
+    format!("\n{}", columns(&rows))
 }
 
 /// A list of plugins.
@@ -164,7 +174,12 @@ pub(super) fn revisions(list: &Value) -> String {
             Some(1) => Some(format!("1 {one}")),
             Some(several) => Some(format!("{several} {key}")),
         };
-        let counts = [count("plugins", "plugin"), count("tenants", "tenant"), count("bindings", "binding")];
+        let counts = [
+            count("plugins", "plugin"),
+            count("tenants", "tenant"),
+            count("bindings", "binding"),
+            count("bypasses", "bypass"),
+        ];
         let counts = counts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let [number, at, author, reason] =
             ["number", "at", "author", "reason"].map(|key| text(&revision[key]));

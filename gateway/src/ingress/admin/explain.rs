@@ -33,11 +33,15 @@ pub(super) fn question(uri: &Uri, id: &str) -> Result<Question, Error> {
 }
 
 /// What a token that names the tenant may see of it: no names of other tenants, and of bindings only those that are for
-/// it, here or elsewhere.
+/// it, here or elsewhere; why an operator bypasses one is among operators.
 pub(super) fn for_tenant(mut said: Explanation) -> Explanation {
     said.tenant.hint = None;
-    let concerns = |why| matches!(why, AbsentWhy::Disabled | AbsentWhy::Points | AbsentWhy::NotOffered);
+    let concerns = |why| {
+        use AbsentWhy::{Bypassed, Disabled, NotOffered, Points};
+        matches!(why, Disabled | Points | NotOffered | Bypassed)
+    };
     said.absent.retain(|absent| concerns(absent.why));
+    said.absent.iter_mut().for_each(|absent| absent.reason = None);
     said
 }
 

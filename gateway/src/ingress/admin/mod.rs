@@ -173,7 +173,7 @@ impl Admin {
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
             Shown::Events => events::answer(&self.gateway, head, operator, reader, &self.ended),
-            Shown::Plan(tenant) => Ok(json(&plan_of(in_force, tenant, || point(&head.uri))?)),
+            Shown::Plan(tenant) => Ok(json(&plan_of(in_force, reader, tenant, || point(&head.uri))?)),
             Shown::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;
                 Ok(json(&explained(in_force, reader, &question)))
@@ -186,15 +186,19 @@ impl Admin {
     }
 }
 
-/// The plans of `tenant` at `point`, or at all of them.
+/// The plans of `tenant` at `point`, or at all of them, for `reader` (none: for whoever may see everything).
 fn plan_of<'a>(
     in_force: &'a InForce,
+    reader: Option<&str>,
     tenant: &'a str,
     point: impl FnOnce() -> Result<Option<Point>, Error>,
 ) -> Result<plan::View<'a>, Error> {
     let table = &in_force.invoker.routes().table;
     match table.tenant(tenant) {
-        TenantRoute::Known(plans) => Ok(plan::view(tenant, table.revision(), plans, point()?)),
+        TenantRoute::Known(plans) => {
+            let (bypasses, is_operator) = (&in_force.config.bypasses, reader.is_none());
+            Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
+        }
         TenantRoute::Disabled => {
             Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
         }

@@ -7,16 +7,19 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
+    config::{Bypass, Until},
     point::Point,
     routing::{self, TenantPlans},
     step::{Mode, OnError},
 };
 
-/// The plans of `tenant` at `point`, or at all of them.
+/// The plans of `tenant`, and which of `bypasses` are its, at `point`, or at all of them.
 pub(super) fn view<'a>(
     tenant: &'a str,
     revision: u64,
     plans: &'a TenantPlans,
+    bypasses: &'a [Arc<Bypass>],
+    for_operators: bool,
     point: Option<Point>,
 ) -> View<'a> {
     let points = Point::ALL.into_iter().filter(|at| point.is_none_or(|wanted| wanted == *at));
@@ -24,7 +27,12 @@ pub(super) fn view<'a>(
         let plan = plans.plan(point);
         (point, Plan { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() })
     };
-    View { tenant, revision, points: points.map(plan).collect() }
+    let bypassed = bypasses.iter().filter(|bypass| bypass.tenant == tenant).map(|bypass| Bypassed {
+        binding: &bypass.binding,
+        until: bypass.until,
+        reason: for_operators.then_some(&*bypass.reason),
+    });
+    View { tenant, revision, points: points.map(plan).collect(), bypassed: bypassed.collect() }
 }
 
 #[derive(Serialize)]
@@ -32,6 +40,16 @@ pub(super) struct View<'a> {
     tenant: &'a str,
     revision: u64,
     points: BTreeMap<Point, Plan<'a>>,
+    /// What stands in none of them for a while.
+    bypassed: Vec<Bypassed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Bypassed<'a> {
+    binding: &'a str,
+    until: Until,
+    /// Null for whoever is confined to the tenant.
+    reason: Option<&'a str>,
 }
 
 #[derive(Serialize)]

@@ -4,13 +4,13 @@
 //! [`crate::routing::Conditions`]', what a step comes to `before.rs`'s and [`super::decide`]'s, how much time it has
 //! [`super::budget`]'s. It tells names, times and patterns, and never a value of a configuration.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
 use super::budget;
 use crate::{
-    config::{self, Config},
+    config::{self, Bypass, Config},
     error::Code,
     routing::{self, Condition, Plan, RouteTable, Step, Subject, TenantRoute},
 };
@@ -215,12 +215,20 @@ fn patterns(written: &Value) -> Vec<String> {
 
 fn absent(config: &Config, table: &RouteTable, question: &Question) -> Vec<Absent> {
     let absent = routing::absent(config, |at| table.manifest(at), &question.tenant, question.point);
-    let one = |(binding, why): (&config::Binding, routing::Absent)| Absent {
-        binding: binding.effective_name().into_owned(),
-        plugin: binding.plugin.clone(),
-        why: why.into(),
-        selector: binding.selector.clone().filter(|_| why == routing::Absent::NotSelected),
-        points: binding.points.clone().filter(|_| why == routing::Absent::PointNotListed),
+    let one = |(binding, why): (&config::Binding, routing::Absent)| {
+        let name = binding.effective_name();
+        let is_it = |bypass: &&Arc<Bypass>| bypass.binding == name && bypass.tenant == question.tenant;
+        let is_bypassed = why == routing::Absent::Bypassed;
+        let bypass = config.bypasses.iter().find(is_it).filter(|_| is_bypassed);
+        Absent {
+            plugin: binding.plugin.clone(),
+            why: why.into(),
+            selector: binding.selector.clone().filter(|_| why == routing::Absent::NotSelected),
+            points: binding.points.clone().filter(|_| why == routing::Absent::PointNotListed),
+            until: bypass.map(|bypass| bypass.until),
+            reason: bypass.map(|bypass| bypass.reason.clone()),
+            binding: name.into_owned(),
+        }
     };
     absent.into_iter().map(one).collect()
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    config::{Span, UnknownTenant},
+    config::{Span, UnknownTenant, Until},
     point::Point,
     routing::{self, Checked},
     step::{Mode, OnError},
@@ -241,6 +241,10 @@ pub struct Absent {
     pub selector: Option<BTreeMap<String, String>>,
     /// The points that leave this one out.
     pub points: Option<Vec<Point>>,
+    /// When a bypass ends.
+    pub until: Option<Until>,
+    /// Why it was bypassed; none where that is not for the reader.
+    pub reason: Option<String>,
 }
 
 /// Why a binding isn't in a plan.
@@ -259,6 +263,8 @@ pub enum AbsentWhy {
     Points,
     /// It has no `points`, and its plugin doesn't offer this one.
     NotOffered,
+    /// An operator has taken it out of the tenant's chains for a while.
+    Bypassed,
 }
 
 impl std::convert::From<routing::Absent> for AbsentWhy {
@@ -270,6 +276,7 @@ impl std::convert::From<routing::Absent> for AbsentWhy {
             routing::Absent::SwitchedOff => AbsentWhy::Disabled,
             routing::Absent::PointNotListed => AbsentWhy::Points,
             routing::Absent::PointNotOffered => AbsentWhy::NotOffered,
+            routing::Absent::Bypassed => AbsentWhy::Bypassed,
         }
     }
 }

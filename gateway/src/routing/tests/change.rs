@@ -4,7 +4,7 @@ use proptest::{prelude::*, sample::Index};
 use serde_json::json;
 
 use super::*;
-use crate::config::{Binding, Detail, Plugin, Tenant, UnknownTenant};
+use crate::config::{Binding, Bypass, Detail, Plugin, Tenant, UnknownTenant};
 
 const TENANTS: [&str; 5] = ["t0", "t1", "t2", "t3", "t4"];
 
@@ -25,6 +25,9 @@ enum Change {
     Default(usize),
     Accept(bool),
     Manifests(Vec<Option<Arc<Manifest>>>),
+    /// Of a binding that may not be there, for a tenant that may not be listed.
+    PutBypass(&'static str, &'static str),
+    DropBypass(Index),
     /// What only looks like a change: another object that says the same.
     Again(Index),
 }
@@ -35,6 +38,10 @@ fn value<T: serde::de::DeserializeOwned>(value: &Value) -> Arc<T> {
 
 fn at<'l, T>(list: &'l mut [T], index: &Index) -> Option<&'l mut T> {
     (!list.is_empty()).then(|| index.get_mut(list))
+}
+
+fn bypass(binding: &str, tenant: &str) -> Arc<Bypass> {
+    value(&json!({ "binding": binding, "tenant": tenant, "until": "2026-11-22T10:00:00Z", "reason": "x" }))
 }
 
 fn name(binding: &Arc<Binding>) -> String {
@@ -101,15 +108,26 @@ impl Change {
                 config.answer.detail = if *accept { Detail::Full } else { Detail::Minimal };
             }
             Change::Manifests(now) => manifests.clone_from(now),
+            Change::PutBypass(binding, tenant) => {
+                let is_it = |of: &Arc<Bypass>| (&*of.binding, &*of.tenant) == (*binding, *tenant);
+                config.bypasses.retain(|of| !is_it(of));
+                config.bypasses.push(bypass(binding, tenant));
+            }
+            Change::DropBypass(which) if !config.bypasses.is_empty() => {
+                _ = config.bypasses.remove(which.index(config.bypasses.len()));
+            }
             Change::Again(which) => {
                 if let Some(binding) = at(bindings, which) {
                     *binding = Arc::new(Binding::clone(binding));
+                }
+                if let Some(bypass) = at(&mut config.bypasses, which) {
+                    *bypass = Arc::new(Bypass::clone(bypass));
                 }
                 if let Some(tenant) = at(tenants, which) {
                     *tenant = Arc::new(Tenant::clone(tenant));
                 }
             }
-            Change::DropTenant(_) | Change::DropBinding(_) => {}
+            Change::DropTenant(_) | Change::DropBinding(_) | Change::DropBypass(_) => {}
             Change::RepeatBinding(..) | Change::SwapBindings(..) | Change::SwapTenants(..) => {}
         }
     }
@@ -216,6 +234,10 @@ fn changes() -> impl Strategy<Value = Change> {
         1 => (index(), index()).prop_map(|(a, b)| Change::SwapTenants(a, b)),
         1 => (index(), index()).prop_map(|(from, to)| Change::RepeatBinding(from, to)),
         1 => (index(), plugin).prop_map(|(which, entry)| Change::PutPlugin(which, entry)),
+        8 => (one_of(&["floor-0", "floor-1", "off", "own-0", "own-7", "p1@t1"]),
+              one_of(&["t0", "t1", "t2", "t4", "stranger"]))
+            .prop_map(|(binding, tenant)| Change::PutBypass(binding, tenant)),
+        4 => index().prop_map(Change::DropBypass),
         1 => Just(Change::AddPlugin),
         1 => (1..3_usize).prop_map(Change::Default),
         1 => any::<bool>().prop_map(Change::Accept),
@@ -351,4 +373,48 @@ fn an_added_binding_with_a_priority_that_is_taken_is_refused_as_by_a_whole_build
     config.bindings[1] =
         value(&json!({ "name": "late", "plugin": "b", "tenant": "t1", "priority": 2, "enabled": false }));
     assert_eq!(chain(&table.after(&config, &[], 2).expect("valid"), "t1", TOOL), ["a", "own-1"]);
+}
+
+#[test]
+fn a_bypass_takes_a_binding_out_of_one_tenants_plans_and_remakes_no_others() {
+    let mut config = three();
+    config.tenants.unknown = UnknownTenant::Accept;
+    let table = RouteTable::build(&config, &[], 1).expect("valid");
+    config.bypasses = vec![bypass("a", "t1"), bypass("own-0", "t1"), bypass("a", "stranger")];
+    let after = table.after(&config, &[], 1).expect("valid");
+    assert_eq!(remade(&table, &after), ["t1"]);
+    assert_eq!(chain(&after, "t1", TOOL), ["own-1"]);
+    assert_eq!(
+        chain(&after, "t0", TOOL),
+        ["a", "own-0"],
+        "another tenant's binding is nothing that t1 lacks"
+    );
+    assert_eq!(chain(&after, "stranger", TOOL), [""; 0]);
+    assert_eq!(chain(&after, "another", TOOL), ["a"]);
+    let names = |id| known(&after, id).bypassed(TOOL).iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names("t1"), ["a"]);
+    assert_eq!(names("stranger"), ["a"]);
+    assert!(names("t0").is_empty() && names("another").is_empty());
+    assert_ne!(plan(&table, "t1", TOOL).digest, plan(&after, "t1", TOOL).digest);
+    let why = absent(&config, |_| None, "t1", TOOL);
+    let why: Vec<_> = why.iter().map(|(binding, why)| (&*binding.plugin, *why)).collect();
+    assert_eq!(why, [("a", Absent::Bypassed)]);
+    // And back, without a trace of it.
+    let ended = Config { bypasses: Vec::new(), ..config };
+    let back = after.after(&ended, &[], 1).expect("valid");
+    assert_eq!(seen(&Ok(back)), seen(&Ok(RouteTable::build(&ended, &[], 1).expect("valid"))));
+}
+
+#[test]
+fn bypasses_make_no_configuration_right_or_wrong() {
+    let mut config = three();
+    config.bindings.push(value(&json!({ "name": "late", "plugin": "b", "tenant": "t1", "priority": 2 })));
+    config.bypasses = vec![bypass("late", "t1")];
+    RouteTable::build(&config, &[], 1).expect_err("two have the priority 2, once the bypass ends");
+    config.bindings.pop();
+    let table =
+        RouteTable::build(&config, &[], 1).expect("a bypass of a binding that is gone takes nothing out");
+    assert_eq!(chain(&table, "t1", TOOL), ["a", "own-1"]);
+    config.bindings.push(value(&json!({ "name": "late", "plugin": "b", "tenant": "t1", "priority": 2 })));
+    table.after(&config, &[], 2).expect_err("the same from the table before");
 }

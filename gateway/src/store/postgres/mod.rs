@@ -113,7 +113,7 @@ impl Postgres {
             self.within(limit, insert.execute(&mut *connection)).await?;
         }
         let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
-        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes);
+        let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         self.within(limit, record.execute(&mut *connection)).await?;
         let notify =
             sqlx::query("SELECT pg_notify($1, $2)").bind(listen::CHANNEL).bind(write.number.to_string());
@@ -285,7 +285,7 @@ impl Postgres {
 
 /// How long a statement that carries the draft may take.
 fn limit(write: &Write) -> Duration {
-    let mib = u32::try_from(write.changes.len() >> 20).unwrap_or(u32::MAX);
+    let mib = u32::try_from(write.len() >> 20).unwrap_or(u32::MAX);
     PATIENCE.saturating_add(PER_MIB.saturating_mul(mib))
 }
 
@@ -295,6 +295,7 @@ macro_rules! by_kind {
             Kind::Plugin => concat!($before, "hookgate_plugins", $after),
             Kind::Tenant => concat!($before, "hookgate_tenants", $after),
             Kind::Binding => concat!($before, "hookgate_bindings", $after),
+            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
         }
     };
 }

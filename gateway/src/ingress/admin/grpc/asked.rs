@@ -31,8 +31,9 @@ pub(super) fn kind(kind: i32) -> Result<Kind, Error> {
         Ok(wire::Kind::Plugin) => Ok(Kind::Plugin),
         Ok(wire::Kind::Tenant) => Ok(Kind::Tenant),
         Ok(wire::Kind::Binding) => Ok(Kind::Binding),
+        Ok(wire::Kind::Bypass) => Ok(Kind::Bypass),
         Ok(wire::Kind::Unspecified) | Err(_) => {
-            Err(wrong("kind", "one of KIND_PLUGIN, KIND_TENANT and KIND_BINDING"))
+            Err(wrong("kind", "one of KIND_PLUGIN, KIND_TENANT, KIND_BINDING and KIND_BYPASS"))
         }
     }
 }
@@ -112,6 +113,7 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
             owner: owner(asked.owner)?,
             plugin,
             tenant,
+            binding: None,
             labels: labels.into_iter().collect(),
             enabled,
         },

@@ -86,7 +86,7 @@ impl Call<'_> {
     pub(super) fn get_plan(&self, asked: &wire::GetPlanRequest) -> Result<wire::GetPlanResponse, Error> {
         let tenant = &asked.tenant;
         self.check(Some(Found::Shown(Shown::Plan(tenant.clone()))), &Method::GET)?;
-        let plan = plan_of(self.in_force, tenant, || asked::point(asked.point))?;
+        let plan = plan_of(self.in_force, self.reader.as_deref(), tenant, || asked::point(asked.point))?;
         Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
     }
 

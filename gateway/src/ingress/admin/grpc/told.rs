@@ -16,7 +16,10 @@ use crate::{
 
 pub(super) fn page(page: PageView<'_>) -> wire::ListObjectsResponse {
     let PageView { objects, next_cursor, revision } = page;
-    let (Objects::Plugins(objects) | Objects::Tenants(objects) | Objects::Bindings(objects)) = objects;
+    let (Objects::Plugins(objects)
+    | Objects::Tenants(objects)
+    | Objects::Bindings(objects)
+    | Objects::Bypasses(objects)) = objects;
     wire::ListObjectsResponse {
         objects: objects.into_iter().map(object).collect(),
         next_page_token: next_cursor.unwrap_or_default(),
@@ -29,6 +32,16 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
         ObjectView::Plugin { name, status, held } => (wire::Kind::Plugin, name, held, bytes(&status)),
         ObjectView::Tenant { id, held } => (wire::Kind::Tenant, id, held, ::bytes::Bytes::new()),
         ObjectView::Binding { name, held } => (wire::Kind::Binding, name, held, ::bytes::Bytes::new()),
+        ObjectView::Bypass { bypass, version, active } => {
+            return wire::Object {
+                kind: wire::Kind::Bypass.into(),
+                name: bypass.name(),
+                owner: wire::Owner::Api.into(),
+                version: Some(version),
+                spec_json: bytes(bypass),
+                status_json: bytes(&serde_json::json!({ "active": active })),
+            };
+        }
     };
     let Held { owner: of_owner, version, spec } = held;
     wire::Object {
@@ -78,6 +91,7 @@ pub(super) fn revision(revision: &RevisionView<'_, Counts>) -> wire::Revision {
             plugins: changes.plugins as u64,
             tenants: changes.tenants as u64,
             bindings: changes.bindings as u64,
+            bypasses: changes.bypasses as u64,
         }),
     }
 }
@@ -117,6 +131,7 @@ const fn kind(kind: Kind) -> wire::Kind {
         Kind::Plugin => wire::Kind::Plugin,
         Kind::Tenant => wire::Kind::Tenant,
         Kind::Binding => wire::Kind::Binding,
+        Kind::Bypass => wire::Kind::Bypass,
     }
 }
 

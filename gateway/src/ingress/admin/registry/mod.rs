@@ -25,7 +25,7 @@ use super::{
     plugin::{self, Registered},
 };
 use crate::{
-    auth::Operator,
+    auth::{Operator, is_tenant_id},
     error::Error,
     ingress::call::InForce,
     registry::{
@@ -43,6 +43,7 @@ use crate::{
 pub(super) enum Route {
     List(Kind),
     One(Kind, String),
+    Bypass { binding: String, tenant: String },
     Switch { plugin: String, on: bool },
     Approve(String),
     Apply,
@@ -70,6 +71,9 @@ impl Route {
             ["revisions", number, "diff"] => Some(Route::Difference(query::number(number)?)),
             ["revisions", number, "rollback"] => Some(Route::RollBack(query::number(number)?)),
             [list] => Some(Route::List(kind(list)?)),
+            ["bindings", binding, "bypass", tenant] if edit::can_be_name(binding) && is_tenant_id(tenant) => {
+                Some(Route::Bypass { binding: binding.to_owned(), tenant: tenant.to_owned() })
+            }
             [list, name] => Route::one(kind(list)?, name),
             ["plugins", name, how @ ("enable" | "disable")] => Route::switch(name, how == "enable"),
             ["plugins", name, "approve"] if edit::can_be_name(name) => Some(Route::Approve(name.to_owned())),
@@ -79,7 +83,8 @@ impl Route {
 
     /// To the object of this name, if one can have it.
     pub(super) fn one(kind: Kind, name: &str) -> Option<Self> {
-        edit::can_be_name(name).then(|| Route::One(kind, name.to_owned()))
+        // A bypass is written and ended at its binding.
+        (kind != Kind::Bypass && edit::can_be_name(name)).then(|| Route::One(kind, name.to_owned()))
     }
 
     /// To the plugin's switch, if one can have this name.
@@ -92,6 +97,7 @@ impl Route {
         match self {
             Route::List(_) | Route::Revisions | Route::Revision(_) | Route::Difference(_) => "GET",
             Route::One(..) => "GET, PUT, PATCH, DELETE",
+            Route::Bypass { .. } => "PUT, DELETE",
             Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => "POST",
         }
     }
@@ -108,7 +114,10 @@ impl Route {
 
     /// Whether it wants the scope `hookgate:admin`: what was written by whom is not for every reader.
     pub(super) fn is_administration(&self, method: &Method) -> bool {
-        let is_object = matches!(self, Route::List(_) | Route::One(..));
+        let is_object = match self {
+            Route::List(kind) => *kind != Kind::Bypass,
+            route => matches!(route, Route::One(..)),
+        };
         !is_object || *method != Method::GET
     }
 }
@@ -150,7 +159,12 @@ impl Admin {
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..) | Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => {
+            Route::One(..)
+            | Route::Bypass { .. }
+            | Route::Switch { .. }
+            | Route::Approve(_)
+            | Route::Apply
+            | Route::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };
@@ -200,7 +214,7 @@ impl Admin {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
             Kind::Plugin => Registered::named(in_force, name),
-            Kind::Tenant | Kind::Binding => None,
+            Kind::Tenant | Kind::Binding | Kind::Bypass => None,
         };
         Ok(self.object(in_force, contents, registered.as_ref(), entry))
     }
@@ -234,12 +248,17 @@ impl Admin {
                     }
                     _ => None,
                 });
-                let required = in_force.config.requires(plugin);
+                let required = in_force.config.required().contains(&*plugin.name);
                 let status = Box::new(plugin::waiting(plugin, required, bindings.collect()));
                 ObjectView::Plugin { name, status, held }
             }
             (Typed::Tenant(_), _) => ObjectView::Tenant { id: name, held },
             (Typed::Binding(_), _) => ObjectView::Binding { name, held },
+            (Typed::Bypass(bypass), _) => ObjectView::Bypass {
+                bypass,
+                version: entry.object.version,
+                active: in_force.config.bypasses.contains(bypass),
+            },
         }
     }
 }
@@ -253,7 +272,7 @@ pub(super) fn told(undone: Undone) -> Error {
 fn is_for(entry: &Entry, own: Option<&str>) -> bool {
     let Some(own) = own else { return true };
     match &entry.typed {
-        Typed::Plugin(_) => false,
+        Typed::Plugin(_) | Typed::Bypass(_) => false,
         Typed::Tenant(tenant) => tenant.id == own,
         // What is for several tenants is the operator's; the plan shows what of it concerns this one.
         Typed::Binding(binding) => own != "*" && binding.tenant.as_deref() == Some(own),

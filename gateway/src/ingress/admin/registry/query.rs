@@ -1,14 +1,16 @@
 //! What stands beside a question about the registry, or beside a write: how much of a list, which objects, upon which
 //! version, why, and whether in earnest.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 
 use http::Uri;
 
 use crate::{
+    config::Span,
     error::{Code, Error},
-    ingress::admin::query::Query,
+    ingress::admin::query::{Query, invalid},
     registry::{
+        bypass::{LONGEST, SHORTEST},
         edit::{MOST_REASON, can_be_reason},
         listing::{self, Filter},
     },
@@ -37,6 +39,7 @@ impl Wanted {
             Kind::Plugin => &["limit", "cursor", "owner", "state"],
             Kind::Tenant => &["limit", "cursor", "owner", "enabled", "label.KEY"],
             Kind::Binding => &["limit", "cursor", "owner", "plugin", "tenant"],
+            Kind::Bypass => &["limit", "cursor", "binding", "tenant"],
         };
         let mut query = Query::read(uri, known)?;
         let most = most(&mut query)?;
@@ -49,8 +52,9 @@ impl Wanted {
         })?;
         let state = query.read_as("state", &states(), state)?;
         let enabled = query.read_as("enabled", "true or false", |text| text.parse().ok())?;
-        let (plugin, tenant) = (query.take("plugin"), query.take("tenant"));
-        let filter = Filter { owner, plugin, tenant, enabled, labels: query.rest("label").collect() };
+        let [plugin, tenant, binding] = ["plugin", "tenant", "binding"].map(|name| query.take(name));
+        let labels = query.rest("label").collect();
+        let filter = Filter { owner, plugin, tenant, binding, enabled, labels };
         Ok(Wanted { most, after, filter, state })
     }
 }
@@ -152,11 +156,34 @@ impl Meant {
                           where there is to be none";
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
-        let reason = |text: &str| can_be_reason(text).then(|| text.to_owned());
-        let reason = query.read_as("reason", &right_reason(), reason)?;
+        let reason = reason(&mut query)?.unwrap_or_default();
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
-        Ok(Meant { expected, reason: reason.unwrap_or_default(), dry_run, force })
+        Ok(Meant { expected, reason, dry_run, force })
     }
+
+    /// The same of a bypass, and how long it is to last.
+    ///
+    /// # Errors
+    /// PAYLOAD_INVALID, naming the member that is wrong or missing.
+    pub(super) fn of_bypass(uri: &Uri) -> Result<(Self, Duration), Error> {
+        let mut query = Query::read(uri, &["for", "reason", "dry_run"])?;
+        let right = "a time from 1s to 24h, such as 15m";
+        let time = |text: &str| text.parse().ok().map(|Span(time)| time);
+        let lasts = query
+            .read_as("for", right, |text| time(text).filter(|time| (SHORTEST..=LONGEST).contains(time)))?;
+        let Some(lasts) = lasts else {
+            return Err(invalid(format!("The query must have `for`, {right}")));
+        };
+        let reason = reason(&mut query)?.filter(|reason| !reason.trim().is_empty());
+        let Some(reason) = reason else {
+            return Err(invalid("The query must have `reason`: why the binding is bypassed".to_owned()));
+        };
+        Ok((Meant { expected: None, reason, dry_run: query.flag("dry_run")?, force: false }, lasts))
+    }
+}
+
+fn reason(query: &mut Query) -> Result<Option<String>, Error> {
+    query.read_as("reason", &right_reason(), |text| can_be_reason(text).then(|| text.to_owned()))
 }
 
 /// Digits alone.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
+    config::Bypass,
     ingress::admin::plugin,
     registry::{Entry, effect::Effects, operations::Outcome, shown},
     store::{Change, Content, Kind, Owner, Revision},
@@ -52,6 +53,13 @@ pub(in crate::ingress::admin) enum ObjectView<'a> {
         #[serde(flatten)]
         held: Held,
     },
+    Bypass {
+        #[serde(flatten)]
+        bypass: &'a Bypass,
+        version: u64,
+        /// Whether this gateway leaves the binding out.
+        active: bool,
+    },
 }
 
 /// A part of a list of objects.
@@ -70,6 +78,7 @@ pub(in crate::ingress::admin) enum Objects<'a> {
     Plugins(Vec<ObjectView<'a>>),
     Tenants(Vec<ObjectView<'a>>),
     Bindings(Vec<ObjectView<'a>>),
+    Bypasses(Vec<ObjectView<'a>>),
 }
 
 impl<'a> Objects<'a> {
@@ -78,6 +87,7 @@ impl<'a> Objects<'a> {
             Kind::Plugin => Objects::Plugins(objects),
             Kind::Tenant => Objects::Tenants(objects),
             Kind::Binding => Objects::Bindings(objects),
+            Kind::Bypass => Objects::Bypasses(objects),
         }
     }
 }
@@ -109,7 +119,7 @@ impl Written {
 
     /// Whether the one object that was written was not there before.
     pub(super) fn is_creation(&self) -> bool {
-        self.revision.is_some() && self.changes.iter().all(|change| change.before.is_none())
+        self.revision.is_some() && self.changes.iter().any(|change| change.before.is_none())
     }
 }
 
@@ -174,12 +184,14 @@ pub(in crate::ingress::admin) struct Counts {
     pub(in crate::ingress::admin) plugins: usize,
     pub(in crate::ingress::admin) tenants: usize,
     pub(in crate::ingress::admin) bindings: usize,
+    pub(in crate::ingress::admin) bypasses: usize,
 }
 
 impl Counts {
     pub(in crate::ingress::admin) fn of(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
-        Counts { plugins: count(Kind::Plugin), tenants: count(Kind::Tenant), bindings: count(Kind::Binding) }
+        let [plugins, tenants, bindings, bypasses] = Kind::ALL.map(count);
+        Counts { plugins, tenants, bindings, bypasses }
     }
 }
 

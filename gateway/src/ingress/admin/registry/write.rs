@@ -17,10 +17,12 @@ use super::{
 };
 use crate::{
     auth::Operator,
+    config::UnknownTenant,
     error::{Error, Violation},
     ingress::{admin::Admin, call::InForce},
     registry::{
         Writer,
+        bypass::Glass,
         document::Document,
         edit::{Edit, Wish},
         operations::{Operations, Outcome, Undone},
@@ -35,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 enum Task {
     Edits(Vec<Edit>),
     RollBack(u64),
+    Bypass { glass: Glass, serves_others: bool },
 }
 
 /// A write as it was asked for.
@@ -122,6 +125,17 @@ impl Admin {
     ) -> Result<Asked, Error> {
         let uri = &head.uri;
         match route {
+            Route::Bypass { binding, tenant } => {
+                let (meant, lasts) = if head.method == Method::DELETE {
+                    (Meant::read(uri, Upon::Nothing, false)?, None)
+                } else {
+                    let (meant, lasts) = Meant::of_bypass(uri)?;
+                    (meant, Some(lasts))
+                };
+                let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
+                let task = Task::Bypass { glass: Glass { binding, tenant, lasts }, serves_others };
+                Ok(Asked { task, meant, sent: Sent::Nothing })
+            }
             Route::RollBack(number) => Ok(Asked::roll_back(number, Meant::read(uri, Upon::Nothing, false)?)),
             Route::Switch { plugin, on } => {
                 Ok(Asked::switch(plugin, on, Meant::read(uri, Upon::AnyVersion, false)?))
@@ -170,6 +184,9 @@ async fn perform(
     match task {
         Task::Edits(edits) => operations.write(writer, edits, dry_run).await,
         Task::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
+        Task::Bypass { glass, serves_others } => {
+            operations.bypass(writer, glass, *serves_others, dry_run).await
+        }
     }
 }
 

@@ -1,0 +1,128 @@
+//! Breaking the glass: one binding out of one tenant's chains for a while, whoever owns either of them, and putting it back
+//! (docs/decisions/0035-break-glass.md).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use time::OffsetDateTime;
+
+use super::{
+    Contents, Typed, Writer,
+    edit::Refusal,
+    operations::{Invalid, Operations, Outcome, Undone},
+};
+use crate::{
+    config::{Bypass, Plugin, Tenant, Until},
+    routing::{self, Absent},
+    store::{Change, Content, Kind, Owner},
+};
+
+/// Shortest time.
+pub const SHORTEST: Duration = Duration::from_secs(1);
+/// Longest time: whoever needs more changes the binding, or says again tomorrow that it is still needed.
+pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// What is to be done with one binding and one tenant.
+#[derive(Debug, Clone)]
+pub struct Glass {
+    /// The binding's name.
+    pub binding: String,
+    /// The tenant's id.
+    pub tenant: String,
+    /// From [`SHORTEST`] to [`LONGEST`] out of its chains, counted from now; none: back into them.
+    pub lasts: Option<Duration>,
+}
+
+impl Operations {
+    /// Does what `glass` says; the writer's reason is the bypass's. `serves_others`: tenants that are not listed are
+    /// served. Bypasses that have ended by then go in the same revision.
+    ///
+    /// # Errors
+    /// There is nothing of this kind, or the binding doesn't stand for the tenant anyway; else as [`Operations::write`].
+    pub async fn bypass(
+        &self,
+        writer: &Writer,
+        glass: &Glass,
+        serves_others: bool,
+        dry_run: bool,
+    ) -> Result<Outcome, Undone> {
+        let changes = |contents: &Contents| {
+            changes(contents, glass, &writer.reason, serves_others, OffsetDateTime::now_utc())
+        };
+        self.change(writer, dry_run, changes).await
+    }
+}
+
+fn changes(
+    contents: &Contents,
+    glass: &Glass,
+    reason: &str,
+    serves_others: bool,
+    now: OffsetDateTime,
+) -> Result<Vec<Change>, Undone> {
+    let Glass { binding, tenant, lasts } = glass;
+    let name: Arc<str> = Bypass::named(binding, tenant).into();
+    let content = |name: &str| contents.get(Kind::Bypass, name).map(|entry| entry.object.content.clone());
+    let ended = contents.bypasses().filter(|(bypass, _)| bypass.until.0 <= now);
+    let ended = ended.map(|(bypass, _)| Arc::<str>::from(bypass.name()));
+    let gone = |name: Arc<str>| {
+        let before = content(&name);
+        (Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after: None })
+    };
+    let mut changes: BTreeMap<_, _> = ended.map(gone).collect();
+    let Some(lasts) = lasts else {
+        if changes.contains_key(&name) || content(&name).is_none() {
+            return Err(Refusal::Missing { kind: Kind::Bypass, name: name.to_string() }.into());
+        }
+        changes.extend([gone(name)]);
+        return Ok(changes.into_values().collect());
+    };
+    check(contents, binding, tenant, serves_others)?;
+    let until = now + *lasts;
+    // As exact as anything that is shown.
+    let until = Until(until.replace_millisecond(until.millisecond()).unwrap_or(until));
+    let bypass =
+        Bypass { binding: binding.clone(), tenant: tenant.clone(), until, reason: reason.to_owned() };
+    let spec = serde_json::to_value(&bypass).unwrap_or_default();
+    let after = Some(Content { owner: Owner::Api, spec: Arc::new(spec) });
+    let before = content(&name);
+    changes.insert(Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after });
+    Ok(changes.into_values().collect())
+}
+
+/// Whether the binding stands for the tenant.
+fn check(contents: &Contents, binding: &str, tenant: &str, serves_others: bool) -> Result<(), Undone> {
+    let missing = |kind, name: &str| Refusal::Missing { kind, name: name.to_owned() };
+    let typed = |kind, name: &str| contents.get(kind, name).map(|entry| &entry.typed);
+    let Some(Typed::Binding(of)) = typed(Kind::Binding, binding) else {
+        return Err(missing(Kind::Binding, binding).into());
+    };
+    let listed: Option<&Tenant> = match typed(Kind::Tenant, tenant) {
+        Some(Typed::Tenant(tenant)) => Some(tenant),
+        _ if serves_others => None,
+        _ => return Err(missing(Kind::Tenant, tenant).into()),
+    };
+    let plugin: Option<&Plugin> = match typed(Kind::Plugin, &of.plugin) {
+        Some(Typed::Plugin(plugin)) => Some(plugin),
+        _ => None,
+    };
+    let why = if listed.is_some_and(|tenant| !tenant.enabled) {
+        "the tenant is switched off"
+    } else if !of.is_floor() && of.tenant.as_deref() != Some(tenant) {
+        "it is another tenant's"
+    } else {
+        match plugin.map(|plugin| routing::stands(of, plugin, listed)) {
+            Some(Ok(())) => return Ok(()),
+            None | Some(Err(Absent::PluginOff)) => "its plugin is switched off",
+            Some(Err(Absent::BindingOff)) => "it is switched off",
+            Some(Err(Absent::NotSelected)) => "the tenant lacks a label of its `selector`",
+            Some(Err(_)) => "the tenant's `disable` switches it off",
+        }
+    };
+    let message = format!("binding `{binding}` doesn't stand for tenant `{tenant}` anyway: {why}");
+    let object = Some((Kind::Binding, binding.to_owned()));
+    Err(Undone::Invalid(vec![Invalid { object, pointer: String::new(), message }]))
+}
+
+#[cfg(test)]
+#[path = "bypass_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+//! What changes where the glass is broken and mended, and where it can't be.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::store::{Object, Snapshot};
+
+const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+fn contents(more: Vec<(Kind, &str, Value)>) -> Contents {
+    let mut objects = vec![
+        (Kind::Plugin, "p", json!({ "name": "p", "builtin": "content-policy" })),
+        (Kind::Plugin, "q", json!({ "name": "q", "builtin": "content-policy", "enabled": false })),
+        (Kind::Tenant, "acme", json!({ "id": "acme", "disable": ["soft"] })),
+        (Kind::Tenant, "gone", json!({ "id": "gone", "enabled": false })),
+        (Kind::Binding, "floor", json!({ "name": "floor", "plugin": "p", "tenant": "*", "priority": 1 })),
+        (Kind::Binding, "off", json!({ "plugin": "p", "tenant": "*", "priority": 2, "enabled": false })),
+        (Kind::Binding, "of-q", json!({ "plugin": "q", "tenant": "*", "priority": 3 })),
+        (Kind::Binding, "gold", json!({ "plugin": "p", "selector": { "plan": "gold" }, "priority": 4 })),
+        (
+            Kind::Binding,
+            "soft",
+            json!({ "name": "soft", "plugin": "p", "tenant": "*", "priority": 5, "overridable": true }),
+        ),
+        (Kind::Binding, "p@gone", json!({ "plugin": "p", "tenant": "gone", "priority": 6 })),
+    ];
+    objects.extend(more);
+    objects.sort_by_key(|(kind, name, _)| (*kind, name.to_string()));
+    let object = |(kind, name, spec): (Kind, &str, Value)| {
+        let owner = if kind == Kind::Bypass { Owner::Api } else { Owner::File };
+        Object { kind, name: name.into(), version: 1, content: Content { owner, spec: Arc::new(spec) } }
+    };
+    let objects = objects.into_iter().map(object).collect();
+    Contents::read(Snapshot { revision: 1, objects }).expect("right")
+}
+
+fn bypass(binding: &str, until: &str) -> Value {
+    json!({ "binding": binding, "tenant": "acme", "until": until, "reason": "x" })
+}
+
+fn glass(binding: &str, tenant: &str, seconds: Option<u64>) -> Glass {
+    Glass { binding: binding.into(), tenant: tenant.into(), lasts: seconds.map(Duration::from_secs) }
+}
+
+fn asked(contents: &Contents, glass: &Glass, serves_others: bool) -> Result<Vec<Change>, Undone> {
+    changes(contents, glass, "INC-7", serves_others, NOW)
+}
+
+#[test]
+fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended() {
+    let contents = contents(vec![
+        (Kind::Bypass, "floor@acme", bypass("floor", "1969-12-31T23:59:00Z")),
+        (Kind::Bypass, "soft@acme", bypass("soft", "1970-01-01T00:00:00Z")),
+        (Kind::Bypass, "z@acme", bypass("z", "1970-01-01T00:00:01Z")),
+    ]);
+    let changes = asked(&contents, &glass("floor", "acme", Some(900)), false).expect("granted");
+    let [again, ended] = changes.as_slice() else { panic!("two changes: {changes:?}") };
+    assert_eq!((&*again.name, again.before.is_some()), ("floor@acme", true));
+    let after = again.after.as_ref().expect("it is there");
+    assert_eq!(after.owner, Owner::Api);
+    let spec =
+        json!({ "binding": "floor", "tenant": "acme", "until": "1970-01-01T00:15:00Z", "reason": "INC-7" });
+    assert_eq!(*after.spec, spec);
+    assert_eq!((&*ended.name, ended.before.is_some(), ended.after.is_none()), ("soft@acme", true, true));
+    // Ending one needs nothing of what it is about.
+    let mended = asked(&contents, &glass("z", "acme", None), false).expect("granted");
+    assert_eq!(
+        mended.iter().map(|change| &*change.name).collect::<Vec<_>>(),
+        ["floor@acme", "soft@acme", "z@acme"]
+    );
+    assert!(mended.iter().all(|change| change.after.is_none()));
+    for none in ["floor", "off"] {
+        let undone =
+            asked(&contents, &glass(none, "acme", None), false).expect_err("it has ended, or never was");
+        assert!(matches!(undone, Undone::Refused(Refusal::Missing { kind: Kind::Bypass, .. })), "{undone:?}");
+    }
+}
+
+#[test]
+fn what_does_not_stand_anyway_is_not_bypassed() {
+    let contents = contents(Vec::new());
+    for (binding, tenant, why) in [
+        ("off", "acme", "it is switched off"),
+        ("of-q", "acme", "its plugin is switched off"),
+        ("gold", "acme", "lacks a label"),
+        ("soft", "acme", "`disable`"),
+        ("p@gone", "acme", "another tenant's"),
+        ("floor", "gone", "the tenant is switched off"),
+    ] {
+        let undone = asked(&contents, &glass(binding, tenant, Some(60)), true).expect_err(binding);
+        let Undone::Invalid(wrong) = undone else { panic!("{binding}: {undone:?}") };
+        assert!(wrong[0].message.contains(why), "{binding}: {}", wrong[0].message);
+        assert_eq!(wrong[0].object, Some((Kind::Binding, binding.to_owned())));
+    }
+    let missing = |binding, tenant| match asked(&contents, &glass(binding, tenant, Some(60)), false) {
+        Err(Undone::Refused(Refusal::Missing { kind, .. })) => kind,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(missing("nobody", "acme"), Kind::Binding);
+    assert_eq!(missing("floor", "stranger"), Kind::Tenant);
+    // Served, a tenant needn't be listed.
+    let changes = asked(&contents, &glass("floor", "stranger", Some(60)), true).expect("granted");
+    assert_eq!(&*changes[0].name, "floor@stranger");
+}

@@ -1,0 +1,47 @@
+//! Which bindings operators have taken out of whose chains. A table is right or wrong without them: they take steps out of
+//! plans, and out of nothing else.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::binding::Binding;
+use crate::{config::Config, point::Point};
+
+/// Names of a tenant's bindings that are bypassed, by [`Point::index`] of the points where they would stand.
+pub(super) type Missing = [Vec<Arc<str>>; 4];
+
+/// Names of bindings by the tenant that they are bypassed for.
+pub(super) struct Bypassed<'c>(HashMap<&'c str, Vec<&'c str>>);
+
+impl<'c> Bypassed<'c> {
+    /// Those of `config`.
+    pub(super) fn of(config: &'c Config) -> Self {
+        let mut bypassed: HashMap<&str, Vec<&str>> = HashMap::new();
+        for bypass in &config.bypasses {
+            bypassed.entry(&bypass.tenant).or_default().push(&bypass.binding);
+        }
+        Bypassed(bypassed)
+    }
+
+    /// Those of the tenant `id`.
+    pub(super) fn by(&self, id: &str) -> &[&'c str] {
+        self.0.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whom there are any for.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = &'c str> {
+        self.0.keys().copied()
+    }
+}
+
+/// What is missing from the plans where these bindings of plugins with these manifests are bypassed. None: nothing.
+pub(super) fn missing<'b>(
+    bypassed: impl Iterator<Item = (&'b Binding, Option<&'b super::Manifest>)>,
+) -> Option<Arc<Missing>> {
+    let mut missing = Missing::default();
+    for (binding, manifest) in bypassed {
+        for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, manifest)) {
+            missing[point.index()].push(Arc::clone(&binding.name));
+        }
+    }
+    missing.iter().any(|names| !names.is_empty()).then(|| Arc::new(missing))
+}
