@@ -1,4 +1,5 @@
-//! The Hookgate contract: what a plugin implements, what an agent calls, and the messages they share.
+//! The Hookgate contract: what a plugin implements, what an agent calls, what an operator calls, and the messages they
+//! share.
 //!
 //! The code under `gen/` is generated from the `.proto` files and kept in git, so that building needs no
 //! protobuf compiler. `tests/regenerate.rs` generates it again and fails on a difference; run it with
@@ -32,12 +33,22 @@ pub mod gateway {
     }
 }
 
+/// `hookgate.admin.v1`: what an operator calls.
+pub mod admin {
+    /// Major version 1.
+    #[allow(missing_docs, unused_qualifications, clippy::all, clippy::too_many_lines)] // written by the generator
+    pub mod v1 {
+        include!("gen/hookgate.admin.v1.rs");
+    }
+}
+
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
 
 /// The contract itself, for other languages: the `.proto` files and buf's settings, each with its path below `proto/`.
-pub const SOURCES: [(&str, &str); 4] = [
+pub const SOURCES: [(&str, &str); 5] = [
     ("buf.yaml", include_str!("../buf.yaml")),
+    ("hookgate/admin/v1/admin.proto", include_str!("../hookgate/admin/v1/admin.proto")),
     ("hookgate/gateway/v1/gateway.proto", include_str!("../hookgate/gateway/v1/gateway.proto")),
     ("hookgate/plugin/v1/plugin.proto", include_str!("../hookgate/plugin/v1/plugin.proto")),
     ("hookgate/types/v1/types.proto", include_str!("../hookgate/types/v1/types.proto")),

@@ -4,8 +4,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use prost::Message;
 
-const FILES: [&str; 3] =
-    ["hookgate/types/v1/types.proto", "hookgate/plugin/v1/plugin.proto", "hookgate/gateway/v1/gateway.proto"];
+const FILES: [&str; 4] = [
+    "hookgate/types/v1/types.proto",
+    "hookgate/plugin/v1/plugin.proto",
+    "hookgate/gateway/v1/gateway.proto",
+    "hookgate/admin/v1/admin.proto",
+];
 
 /// Generates everything into `out` from the `.proto` files under `root`.
 fn generate(root: &Path, out: &Path) {

@@ -210,6 +210,13 @@ pub type GrpcClient = ExtensionPointServiceClient<InterceptedService<Channel, Be
 #[derive(Debug, Clone)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
+impl Bearer {
+    /// This token, or none.
+    pub fn new(token: Option<&str>) -> Self {
+        Bearer(token.map(|token| format!("Bearer {token}").parse().expect("tokens are ASCII")))
+    }
+}
+
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {
@@ -261,8 +268,7 @@ impl GrpcAgent {
     }
 
     fn with(channel: Channel, token: Option<&str>) -> Self {
-        let token = token.map(|token| format!("Bearer {token}").parse().expect("tokens are ASCII"));
-        let client = ExtensionPointServiceClient::with_interceptor(channel.clone(), Bearer(token));
+        let client = ExtensionPointServiceClient::with_interceptor(channel.clone(), Bearer::new(token));
         GrpcAgent { client: client.max_decoding_message_size(17 << 20), channel }
     }
 }

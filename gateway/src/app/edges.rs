@@ -9,7 +9,12 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::ServiceExt;
 
 use crate::ingress::{
-    admin::Admin, call::Gateway, grpc::GrpcEdge, http as http_edge, ops, overview::Overview, server::Edge,
+    admin::{Admin, grpc::AdminGrpc},
+    call::Gateway,
+    grpc::GrpcEdge,
+    http as http_edge, ops,
+    overview::Overview,
+    server::Edge,
 };
 use crate::telemetry::Telemetry;
 
@@ -25,7 +30,7 @@ impl DataEdge {
     pub(super) fn new(gateway: Arc<Gateway>, health: HealthServer<impl Health>) -> Self {
         let mut services = tonic::service::RoutesBuilder::default();
         services.add_service(health);
-        add_reflection(&mut services);
+        add_reflection(&mut services, "hookgate.gateway.v1.ExtensionPointService");
         DataEdge {
             telemetry: gateway.telemetry.clone(),
             http: http_edge::router(Arc::clone(&gateway)),
@@ -34,10 +39,11 @@ impl DataEdge {
     }
 }
 
-fn add_reflection(services: &mut tonic::service::RoutesBuilder) {
+/// Reflection on a port that serves `own` beside health.
+fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
     // The contract's other services are in the descriptors too, but this port does not serve them.
     let served = [
-        "hookgate.gateway.v1.ExtensionPointService",
+        own,
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
@@ -91,13 +97,29 @@ impl Edge for OpsEdge {
     }
 }
 
-/// The admin port and the admin socket: status.
+/// The admin port and the admin socket: status and the registry over HTTP and gRPC, health and reflection.
 #[derive(Clone)]
-pub(super) struct AdminEdge(pub(super) Arc<Admin>);
+pub(super) struct AdminEdge {
+    http: Arc<Admin>,
+    grpc: AdminGrpc,
+}
+
+impl AdminEdge {
+    pub(super) fn new(admin: Admin, health: HealthServer<impl Health>) -> Self {
+        let mut services = tonic::service::RoutesBuilder::default();
+        services.add_service(health);
+        add_reflection(&mut services, "hookgate.admin.v1.AdminService");
+        let http = Arc::new(admin);
+        AdminEdge { grpc: AdminGrpc::new(Arc::clone(&http), services.routes()), http }
+    }
+}
 
 impl Edge for AdminEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        self.0.answer(request).await
+        if is_grpc(request.headers()) {
+            return self.grpc.answer(request).await;
+        }
+        self.http.answer(request).await
     }
 }
 

@@ -207,9 +207,10 @@ impl App {
         let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
         let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
         let overview = Arc::new(overview);
-        let edge = OpsEdge::new(Arc::clone(&overview), health_service);
+        let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone());
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
-        let edge = AdminEdge(Arc::new(Admin::new(overview, self.operations(), lifecycle.ended.clone())));
+        let operators = Admin::new(overview, self.operations(), lifecycle.ended.clone());
+        let edge = AdminEdge::new(operators, health_service);
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
             tokio::spawn(server::serve_local(listener, edge, drain, lifecycle.operators.clone()));

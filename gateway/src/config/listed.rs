@@ -63,7 +63,11 @@ impl Listed {
             .retain(|problem| LISTS.iter().any(|(_, list)| problem.pointer.starts_with(first(list))));
         problems.append(&mut misfits.problems);
         misfits.pointers.extend(known);
-        problems.extend(check_objects(&Draft::new(&value, &misfits.pointers, schema)));
+        let mut found = check_objects(&Draft::new(&value, &misfits.pointers, schema));
+        // What is said of a whole list is said of a whole configuration.
+        found
+            .retain(|problem| LISTS.iter().any(|(_, list)| problem.pointer.starts_with(&format!("{list}/"))));
+        problems.append(&mut found);
         let list = |(_, pointer): (store::Kind, &str)| value.pointer(pointer)?.as_array().cloned();
         let objects = LISTS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {

@@ -237,21 +237,45 @@ pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Respons
     answer
 }
 
+/// The gRPC answer to whatever somebody with a token asked for, as [`framed`] made it. Here NOT_FOUND is what the table
+/// says: the method is there, and what isn't is what it was to be about.
+pub fn grpc_asked(arrival: &Arrival, asked: Result<Bytes, Error>) -> Response<Body> {
+    let mut answer = match asked {
+        Ok(frame) => grpc_frame(frame),
+        Err(error) => grpc_status_of(&error, error.code.grpc(), Detail::Full),
+    };
+    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
+    answer
+}
+
 fn grpc_message(message: &impl Message) -> Response<Body> {
+    grpc_frame(framed(message))
+}
+
+/// A message as gRPC sends it.
+pub fn framed(message: &impl Message) -> Bytes {
     let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
     frame.put_u8(0); // not compressed
     frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
     message.encode(&mut frame).expect("a BytesMut grows as it needs to");
+    frame.freeze()
+}
+
+fn grpc_frame(frame: Bytes) -> Response<Body> {
     let trailers =
         HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
     // Frames rather than a body of known size: gRPC answers carry no content-length.
-    let frames = [Frame::data(frame.freeze()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
     let mut answer = Response::new(Body::new(StreamBody::new(stream::iter(frames))));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     answer
 }
 
 fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
+    grpc_status_of(error, grpc_status(error.code), detail)
+}
+
+fn grpc_status_of(error: &Error, status: tonic::Code, detail: Detail) -> Response<Body> {
     let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, HashMap::new());
     if error.retry_after.is_some() {
         details.set_retry_info(error.retry_after);
@@ -265,7 +289,7 @@ fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
     }
     let sentence = sentence(error, detail);
     let sentence = &sentence[..sentence.floor_char_boundary(GRPC_SENTENCE_BYTES)];
-    Status::with_error_details(grpc_status(error.code), sentence, details).into_http::<Body>()
+    Status::with_error_details(status, sentence, details).into_http::<Body>()
 }
 
 /// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown

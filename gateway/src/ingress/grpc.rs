@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::{Buf, Bytes};
-use http::{Method, Request, Response, header};
+use http::{Method, Request, Response, header, request::Parts};
 use prost::Message;
 use tonic::service::Routes;
 use tower::ServiceExt;
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Length of a message's prefix: a flag and four bytes of length (gRPC over HTTP/2, "Length-Prefixed-Message").
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// Everything that speaks gRPC on the data port.
 #[derive(Clone)]
@@ -62,20 +62,15 @@ impl GrpcEdge {
         P::Payload: wire::Changes,
     {
         let (head, body) = request.into_parts();
-        let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
-        if head.method != Method::POST {
-            return self.refuse(&Error::new(Code::MethodNotAllowed, "This path takes POST"));
-        }
-        if !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto")) {
-            return self.refuse(&Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
+        if let Err(error) = check(&head) {
+            return self.refuse(&error);
         }
         let codec = Codec { framing: PREFIX, decode: decode::<P> };
         answer::grpc(self.gateway.serve::<P, Body>(&head.headers, body, codec).await)
     }
 
     async fn service(&self, request: Request<Body>) -> Response<Body> {
-        let path = request.uri().path();
-        if !path.starts_with("/grpc.health.v1.Health/") && !path.starts_with("/grpc.reflection.") {
+        if !is_common(request.uri().path()) {
             return self.refuse(&Error::new(Code::NotFound, "No such service"));
         }
         match self.services.clone().oneshot(request).await {
@@ -89,8 +84,37 @@ impl GrpcEdge {
     }
 }
 
-/// Takes the one message out of a unary request's body.
-fn decode<P: ExtensionPoint>(mut body: Bytes, limit: usize) -> Result<P::Request, Error> {
+/// Whether `path` is of a service that is not Hookgate's own: health or reflection.
+pub(super) fn is_common(path: &str) -> bool {
+    path.starts_with("/grpc.health.v1.Health/") || path.starts_with("/grpc.reflection.")
+}
+
+/// Whether a request is made as a unary one of ours has to be.
+///
+/// # Errors
+/// METHOD_NOT_ALLOWED, CONTENT_TYPE.
+pub(super) fn check(head: &Parts) -> Result<(), Error> {
+    let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    if head.method != Method::POST {
+        return Err(Error::new(Code::MethodNotAllowed, "This path takes POST"));
+    }
+    if !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto")) {
+        return Err(Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
+    }
+    Ok(())
+}
+
+fn decode<P: ExtensionPoint>(body: Bytes, limit: usize) -> Result<P::Request, Error> {
+    let request: P::Request = message(body, limit)?;
+    let violations = request.violations("");
+    if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
+}
+
+/// Takes the one message, of at most `limit` bytes, out of a unary request's body.
+///
+/// # Errors
+/// PAYLOAD_INVALID, PAYLOAD_TOO_LARGE, and CONTENT_TYPE for one that is compressed.
+pub(super) fn message<M: Message + Default>(mut body: Bytes, limit: usize) -> Result<M, Error> {
     let invalid = |detail: &str| Error::new(Code::PayloadInvalid, detail);
     if body.len() < PREFIX {
         return Err(invalid("The request holds no message"));
@@ -106,8 +130,5 @@ fn decode<P: ExtensionPoint>(mut body: Bytes, limit: usize) -> Result<P::Request
     if body.len() != length {
         return Err(invalid("The request holds no single whole message"));
     }
-    let undecodable = |error| invalid(&format!("The message cannot be decoded: {error}"));
-    let request = P::Request::decode(body).map_err(undecodable)?;
-    let violations = request.violations("");
-    if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
+    M::decode(body).map_err(|error| invalid(&format!("The message cannot be decoded: {error}")))
 }

@@ -21,6 +21,11 @@ pub fn can_be_name(text: &str) -> bool {
     (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
+/// Whether a write may have this reason.
+pub fn can_be_reason(text: &str) -> bool {
+    text.len() <= MOST_REASON && !text.chars().any(char::is_control)
+}
+
 /// One wish.
 #[derive(Debug, Clone)]
 pub struct Edit {

@@ -76,7 +76,7 @@ impl RouteTable {
     /// # Errors
     /// Everything that is wrong with the configuration, at once. A tenant-level config that a plugin's schema
     /// refuses is not among it: it concerns one tenant and is known only once the plugin has been reached, so
-    /// it marks its steps ([`super::Step::config_refused`]) and stands in [`RouteTable::config_problems`].
+    /// it marks its steps ([`super::Fixed::config_refused`]) and stands in [`RouteTable::config_problems`].
     pub fn build(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],

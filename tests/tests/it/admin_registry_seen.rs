@@ -37,25 +37,10 @@ async fn a_token_without_admin_reads_objects_and_neither_writes_nor_sees_who_wro
     assert_eq!(head(&it.operator).await, 1);
 }
 
-#[tokio::test]
-async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_nothing_else() {
-    let it = stored().await;
-    let canary = "canary-of-globex";
-    let document = json!({
-        "tenants": [{ "id": "globex", "labels": { "secret": canary } }, { "id": "*x" }],
-        "bindings": [
-            { "name": "of-globex", "plugin": "content-policy", "tenant": "globex", "priority": 20 },
-            { "name": "of-acme", "plugin": "content-policy", "tenant": "acme", "priority": 20 },
-        ],
-    });
-    written(&apply(&it.operator, "", document).await);
-    let acme = it.gateway.admin(&confined("acme"));
-    assert_eq!(get(&acme, "tenants/acme").await.body["id"], "acme");
-    assert_eq!(names(&get(&acme, "bindings").await, "bindings"), ["of-acme"]);
-    assert_eq!(names(&get(&acme, "bindings?tenant=globex").await, "bindings"), [""; 0]);
-    assert_eq!(get(&acme, "bindings/of-acme").await.status, 200);
+/// What a token of `acme` must not see, and names that nobody has.
+fn hidden() -> [String; 26] {
     let long = "a".repeat(4096);
-    let hidden = [
+    [
         "tenants",
         "tenants/globex",
         "tenants/nobody",
@@ -83,7 +68,27 @@ async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_no
         &format!("tenants/{long}"),
         &format!("bindings/{long}"),
     ]
-    .map(str::to_owned);
+    .map(str::to_owned)
+}
+
+#[tokio::test]
+async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_nothing_else() {
+    let it = stored().await;
+    let canary = "canary-of-globex";
+    let document = json!({
+        "tenants": [{ "id": "globex", "labels": { "secret": canary } }, { "id": "*x" }],
+        "bindings": [
+            { "name": "of-globex", "plugin": "content-policy", "tenant": "globex", "priority": 20 },
+            { "name": "of-acme", "plugin": "content-policy", "tenant": "acme", "priority": 20 },
+        ],
+    });
+    written(&apply(&it.operator, "", document).await);
+    let acme = it.gateway.admin(&confined("acme"));
+    assert_eq!(get(&acme, "tenants/acme").await.body["id"], "acme");
+    assert_eq!(names(&get(&acme, "bindings").await, "bindings"), ["of-acme"]);
+    assert_eq!(names(&get(&acme, "bindings?tenant=globex").await, "bindings"), [""; 0]);
+    assert_eq!(get(&acme, "bindings/of-acme").await.status, 200);
+    let hidden = hidden();
     let mut seen = Vec::new();
     for path in &hidden {
         let mut answer = get(&acme, path).await;
@@ -108,7 +113,7 @@ async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_no
     }
     assert!(seen.iter().all(|body| *body == seen[0]), "they can't be told apart: {seen:?}");
     // To whoever sees everything the same names lead to nothing as well.
-    for path in hidden.iter().filter(|path| path.contains('%') || path.contains(&long)) {
+    for path in hidden.iter().filter(|path| path.contains('%') || path.len() > 1000) {
         assert_http_error(&get(&it.operator, path).await, Code::NotFound);
     }
     assert_eq!(head(&it.operator).await, 2);

@@ -6,8 +6,9 @@ use hookgate_tests::repository;
 
 use super::cli_support::Folder;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "buf.yaml",
+    "hookgate/admin/v1/admin.proto",
     "hookgate/gateway/v1/gateway.proto",
     "hookgate/plugin/v1/plugin.proto",
     "hookgate/types/v1/types.proto",

@@ -337,7 +337,8 @@ fn masked(text: &str) -> String {
 /// Whether this is a point in time as RFC 3339 writes it.
 fn is_moment(word: &str) -> bool {
     let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    shape == "0000-00-00T00:00:00Z"
+    let rest = shape.strip_prefix("0000-00-00T00:00:00").and_then(|rest| rest.strip_suffix('Z'));
+    rest.is_some_and(|fraction| fraction.trim_end_matches('0').trim_end_matches('.').is_empty())
 }
 
 #[test]
@@ -345,7 +346,7 @@ fn what_is_said_is_compared_but_for_times_ids_and_white_space() {
     assert!(is_like(r#"{"duration_us":12,"a": 1}"#, "{\"duration_us\":7,\n \"a\":1}"));
     assert!(is_like("Compiling\nrunning 2 tests\nok", "...\nrunning 2 tests\n...\nok"));
     assert!(is_like(
-        "1  plugin  12.5 ms\nexpires 2026-11-22T06:20:41Z",
+        "1  plugin  12.5 ms\nexpires 2026-11-22T06:20:41.52Z",
         "1 plugin 3.0 ms\nexpires 2026-01-02T00:00:00Z"
     ));
     assert!(!is_like("1 plugin 12.5 kg", "1 plugin 3.0 kg"));

@@ -3,6 +3,10 @@
 
 mod admin_auth;
 mod admin_events;
+mod admin_grpc;
+mod admin_grpc_same;
+mod admin_grpc_support;
+mod admin_grpc_who;
 mod admin_plan;
 mod admin_registry;
 mod admin_registry_seen;

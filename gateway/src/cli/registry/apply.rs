@@ -110,7 +110,7 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
 /// What the file lists; says what else is in it.
 fn listed(file: &Path) -> Result<Listed, Exit> {
     let (name, text) = read(file, config::MAX_FILE)?;
-    let env: BTreeMap<_, _> = app::environment().into_iter().collect();
+    let env: BTreeMap<_, _> = app::environment().collect();
     let listed = Listed::read(name, &text, &env).map_err(|problems| Exit::problems(&problems))?;
     if !listed.others.is_empty() {
         let others: Vec<_> = listed.others.iter().map(|key| format!("`{}`", printable(key))).collect();

@@ -118,6 +118,7 @@ fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mu
             after.keys().chain(before.keys().filter(|key| !after.contains_key(*key))).collect()
         }
         (None, Some(after)) if before.is_null() => after.keys().collect(),
+        (Some(before), None) if after.is_null() => before.keys().collect(),
         _ => Vec::new(),
     };
     if keys.is_empty() {

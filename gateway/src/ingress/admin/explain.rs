@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// How long a caller may say that it waits, in milliseconds, as on the data port.
-const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=60_000;
+pub(super) const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
 /// `?point=NAME` and what the call carries, of the tenant `id`.
 ///

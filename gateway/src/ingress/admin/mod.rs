@@ -1,6 +1,6 @@
 //! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
-//! which they write (docs/registry.md). HTTP, a token for everything, but for whom the admin socket let in. Nothing here
-//! passes a chain, asks a plugin, or counts as a call under way: it shows what is known.
+//! which they write (docs/registry.md). HTTP here, the same over gRPC in `grpc`; a token for everything, but for whom the
+//! admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows what is known.
 //!
 //! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
 //! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
@@ -8,6 +8,7 @@
 
 mod events;
 mod explain;
+pub mod grpc;
 mod plan;
 mod plugin;
 mod query;
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     events::Told,
     plugin::Registered,
-    registry::{Asking, Held, Route},
+    registry::{Asking, Route},
 };
 use super::{
     answer,
@@ -38,7 +39,10 @@ use crate::{
     auth::{Operator, Port, Refusal, is_tenant_id},
     config::Detail,
     error::{Code, Error},
-    invoke,
+    invoke::{
+        self,
+        explain::{Explanation, Question},
+    },
     point::Point,
     registry::operations::Operations,
     routing::TenantRoute,
@@ -99,17 +103,9 @@ impl Admin {
         body: Body,
         allow: &mut &'static str,
     ) -> Result<(StatusCode, Told), Error> {
-        let turned_away = |refusal: Refusal| {
-            self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
-            Error::from(refusal)
-        };
         let in_force = self.gateway.in_force();
-        let local = head.extensions.get::<LocalUser>().copied();
-        let operator = operator(&in_force, local, &head.headers).await.map_err(turned_away)?;
-        let reader = operator.reader().map_err(turned_away)?;
-        let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
-        tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
-        let reader = reader.map(|tenant| &**tenant);
+        let (operator, reader) = self.let_in(arrival, &in_force, head).await?;
+        let (method, path, reader) = (&head.method, head.uri.path(), reader.as_deref());
         let found = find(path, method, reader).ok_or_else(nothing)?;
         if let Found::Registry(route) = &found {
             *allow = route.allow();
@@ -124,12 +120,45 @@ impl Admin {
                 return Ok((StatusCode::OK, told));
             }
         };
-        if route.is_administration(method) {
-            operator.administers().map_err(turned_away)?;
-        }
+        self.check_scope(arrival, &route, method, &operator)?;
         let asking = Asking { operator: &operator, tenant: reader };
         let (status, json) = self.registry(&in_force, route, asking, head, body).await?;
         Ok((status, Told::Kept(json)))
+    }
+
+    /// Who asks, and whom he is confined to, if he may see anything at all.
+    async fn let_in(
+        &self,
+        arrival: &Arrival,
+        in_force: &InForce,
+        head: &Parts,
+    ) -> Result<(Operator, Option<Arc<str>>), Error> {
+        let turned_away = |refusal| self.turned_away(arrival, refusal);
+        let local = head.extensions.get::<LocalUser>().copied();
+        let operator = operator(in_force, local, &head.headers).await.map_err(turned_away)?;
+        let reader = operator.reader().map_err(turned_away)?.cloned();
+        let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
+        tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
+        Ok((operator, reader))
+    }
+
+    fn turned_away(&self, arrival: &Arrival, refusal: Refusal) -> Error {
+        self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
+        Error::from(refusal)
+    }
+
+    /// Whether `operator` may do with `route` what `method` stands for.
+    fn check_scope(
+        &self,
+        arrival: &Arrival,
+        route: &Route,
+        method: &Method,
+        operator: &Operator,
+    ) -> Result<(), Error> {
+        if !route.is_administration(method) {
+            return Ok(());
+        }
+        operator.administers().map_err(|refusal| self.turned_away(arrival, refusal))
     }
 
     /// How things are.
@@ -144,31 +173,40 @@ impl Admin {
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
             Shown::Events => events::answer(&self.gateway, head, operator, reader, &self.ended),
-            Shown::Plan(tenant) => {
-                let table = &in_force.invoker.routes().table;
-                match table.tenant(tenant) {
-                    TenantRoute::Known(plans) => {
-                        Ok(json(&plan::view(tenant, table.revision(), plans, point(&head.uri)?)))
-                    }
-                    TenantRoute::Disabled => {
-                        Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
-                    }
-                    TenantRoute::Unknown => Err(nothing()),
-                }
-            }
+            Shown::Plan(tenant) => Ok(json(&plan_of(in_force, tenant, || point(&head.uri))?)),
             Shown::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;
-                let InForce { config, invoker, .. } = in_force;
-                let said = invoke::explain::explain(config, &invoker.routes().table, true, &question);
-                Ok(json(&if reader.is_some() { explain::for_tenant(said) } else { said }))
+                Ok(json(&explained(in_force, reader, &question)))
             }
         }
     }
 
-    fn plugin(&self, plugin: &Registered, held: Held) -> plugin::View {
-        let totals = |point| self.gateway.telemetry.totals(plugin.name(), point);
-        plugin.view(totals, held)
+    fn plugin(&self, plugin: &Registered) -> plugin::View {
+        plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
     }
+}
+
+/// The plans of `tenant` at `point`, or at all of them.
+fn plan_of<'a>(
+    in_force: &'a InForce,
+    tenant: &'a str,
+    point: impl FnOnce() -> Result<Option<Point>, Error>,
+) -> Result<plan::View<'a>, Error> {
+    let table = &in_force.invoker.routes().table;
+    match table.tenant(tenant) {
+        TenantRoute::Known(plans) => Ok(plan::view(tenant, table.revision(), plans, point()?)),
+        TenantRoute::Disabled => {
+            Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
+        }
+        TenantRoute::Unknown => Err(nothing()),
+    }
+}
+
+/// The answer to `question` for `reader` (none: for whoever may see everything).
+fn explained(in_force: &InForce, reader: Option<&str>, question: &Question) -> Explanation {
+    let InForce { config, invoker, .. } = in_force;
+    let said = invoke::explain::explain(config, &invoker.routes().table, true, question);
+    if reader.is_some() { explain::for_tenant(said) } else { said }
 }
 
 /// Who asks: whom the admin socket let in, else whoever the token says.
@@ -188,15 +226,26 @@ fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<Found> {
     let parts = path.strip_prefix(PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
     let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
     let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
-    let own = |id: &str| is_tenant_id(id) && reader.is_none_or(|own| id == own);
-    match *parts.as_slice() {
-        ["events"] => Some(Found::Shown(Shown::Events)),
-        ["status"] if reader.is_none() => Some(Found::Shown(Shown::Status)),
-        ["tenants", id, "plan"] if own(id) => Some(Found::Shown(Shown::Plan(id.to_owned()))),
-        ["tenants", id, "explain"] if own(id) => Some(Found::Shown(Shown::Explain(id.to_owned()))),
-        ref parts => {
-            let route = Route::find(parts)?;
-            reader.is_none_or(|own| route.is_for(own, method)).then_some(Found::Registry(route))
+    let found = match *parts.as_slice() {
+        ["events"] => Found::Shown(Shown::Events),
+        ["status"] => Found::Shown(Shown::Status),
+        ["tenants", id, "plan"] => Found::Shown(Shown::Plan(id.to_owned())),
+        ["tenants", id, "explain"] => Found::Shown(Shown::Explain(id.to_owned())),
+        ref parts => Found::Registry(Route::find(parts)?),
+    };
+    found.is_for(reader, method).then_some(found)
+}
+
+impl Found {
+    /// Whether `reader` (none: everybody's) may learn that there is such a thing, and do with it what `method` stands for.
+    fn is_for(&self, reader: Option<&str>, method: &Method) -> bool {
+        match self {
+            Found::Shown(Shown::Events) => true,
+            Found::Shown(Shown::Status) => reader.is_none(),
+            Found::Shown(Shown::Plan(id) | Shown::Explain(id)) => {
+                is_tenant_id(id) && reader.is_none_or(|own| id == own)
+            }
+            Found::Registry(route) => reader.is_none_or(|own| route.is_for(own, method)),
         }
     }
 }

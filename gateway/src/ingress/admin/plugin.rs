@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{super::call::InForce, registry::Held};
+use super::super::call::InForce;
 use crate::{
     config::{self, Consent, Difference},
     point::Point,
@@ -70,10 +70,9 @@ impl Registered {
     }
 
     /// `totals` says what its steps at a point came to.
-    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals, held: Held) -> View {
+    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
         let status = self.client.status();
         View {
-            name: self.name().to_owned(),
             state: status.state.as_str(),
             reason: status.why.as_str(),
             detail: status.detail.clone(),
@@ -86,16 +85,14 @@ impl Registered {
             wants: self.wants(),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
-            held,
         }
     }
 }
 
 /// A plugin that the registry has and that is not in force yet.
-pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>, held: Held) -> View {
+pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>) -> View {
     let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
     View {
-        name: plugin.name.clone(),
         state: WAITING.state().as_str(),
         reason: WAITING.as_str(),
         detail: "the revision that brings it is not in force here yet".to_owned(),
@@ -108,7 +105,6 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         wants: Vec::new(),
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
-        held,
     }
 }
 
@@ -121,9 +117,9 @@ pub(super) fn state(registered: Option<&Registered>, entry: &Entry) -> Option<St
     }
 }
 
+/// How it is in this process.
 #[derive(Serialize)]
 pub(super) struct View {
-    name: String,
     state: &'static str,
     reason: &'static str,
     /// One sentence; empty where there is nothing to say.
@@ -139,8 +135,6 @@ pub(super) struct View {
     wants: Vec<Wanted>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
-    #[serde(flatten)]
-    held: Held,
 }
 
 #[derive(Serialize)]

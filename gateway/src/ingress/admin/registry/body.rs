@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -29,14 +30,20 @@ pub(super) struct Taken {
 
 impl Taken {
     /// An object.
-    pub(super) const OBJECT: Taken = Taken { media_type: "application/json", is_usual: true, most: 1 << 20 };
+    pub(super) const OBJECT: Taken =
+        Taken { media_type: "application/json", is_usual: true, most: MOST_OF_OBJECT };
     /// What replaces members of an object (RFC 7396).
     pub(super) const PATCH: Taken =
-        Taken { media_type: "application/merge-patch+json", is_usual: false, most: 1 << 20 };
+        Taken { media_type: "application/merge-patch+json", is_usual: false, most: MOST_OF_OBJECT };
     /// Many objects.
     pub(super) const DOCUMENT: Taken =
-        Taken { media_type: "application/json", is_usual: true, most: 16 << 20 };
+        Taken { media_type: "application/json", is_usual: true, most: MOST_OF_DOCUMENT };
 }
+
+/// Largest object, in bytes.
+pub(in crate::ingress::admin) const MOST_OF_OBJECT: usize = 1 << 20;
+/// Largest document of many objects, in bytes.
+pub(in crate::ingress::admin) const MOST_OF_DOCUMENT: usize = 16 << 20;
 
 /// Receives the object that `body` is.
 ///
@@ -49,32 +56,52 @@ pub(super) async fn receive(
     room: &mut Room,
 ) -> Result<Value, Error> {
     check_content(headers, taken)?;
-    let received = timeout(PATIENCE, body::receive(body, taken.most, 0, room)).await;
-    let bytes = match received {
+    let bytes = receive_bytes(body, taken.most, 0, room).await?;
+    read("The body", &bytes)
+}
+
+/// Receives `body`, of which `most` bytes count and `framing` don't, within the time that it may take.
+///
+/// # Errors
+/// PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID.
+pub(in crate::ingress::admin) async fn receive_bytes(
+    body: Body,
+    most: usize,
+    framing: usize,
+    room: &mut Room,
+) -> Result<Bytes, Error> {
+    match timeout(PATIENCE, body::receive(body, most, framing, room)).await {
         Ok(received) => received.map_err(|error| match error.code {
             Code::PayloadTooLarge => {
-                Error { detail: format!("The body is larger than {} bytes", taken.most), ..error }
+                Error { detail: format!("The body is larger than {most} bytes"), ..error }
             }
             _ => error,
-        })?,
+        }),
         Err(_) => {
             let detail = format!("The body was not received within {} s", PATIENCE.as_secs());
-            return Err(Error::new(Code::PayloadInvalid, detail));
+            Err(Error::new(Code::PayloadInvalid, detail))
         }
-    };
-    let kind = json::scan_all(&bytes, json::MAX_DEPTH).map_err(|flaws| {
+    }
+}
+
+/// The object that `text`, which is called `name`, holds.
+///
+/// # Errors
+/// PAYLOAD_INVALID with the places of what is wrong.
+pub(in crate::ingress::admin) fn read(name: &str, text: &[u8]) -> Result<Value, Error> {
+    let kind = json::scan_all(text, json::MAX_DEPTH).map_err(|flaws| {
         let violation = |flaw: json::Flaw| {
-            let (line, column) = flaw.position(&bytes);
+            let (line, column) = flaw.position(text);
             Violation::new(flaw.pointer, format!("Line {line}, column {column}: {}", flaw.message))
         };
         Error::invalid(flaws.into_iter().map(violation).collect())
     })?;
     if kind != Kind::Object {
-        return Err(Error::invalid(vec![Violation::new("", format!("The body is {kind}, not an object"))]));
+        return Err(Error::invalid(vec![Violation::new("", format!("{name} is {kind}, not an object"))]));
     }
-    serde_json::from_slice(&bytes).map_err(|error| {
+    serde_json::from_slice(text).map_err(|error| {
         // The scanner takes nothing that this doesn't.
-        Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}"))
+        Error::new(Code::PayloadInvalid, format!("{name} can't be read: {error}"))
     })
 }
 

@@ -5,21 +5,20 @@
 //! what isn't there.
 
 mod approve;
-mod body;
-mod query;
+pub(super) mod body;
+pub(super) mod query;
 mod refused;
-mod view;
-mod write;
+pub(super) mod view;
+pub(super) mod write;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Method, StatusCode, request::Parts};
 
-pub(super) use self::view::Held;
 use self::{
     query::Wanted,
     refused::Sent,
-    view::{Counts, Difference, ObjectView, Objects, PageView, RevisionView, Revisions},
+    view::{Counts, Difference, Held, ObjectView, Objects, PageView, RevisionView, Revisions},
 };
 use super::{
     Admin, bytes as encode, nothing,
@@ -34,6 +33,7 @@ use crate::{
         document::plural,
         edit,
         listing::{self, Page},
+        operations::Undone,
     },
     store::Kind,
 };
@@ -70,13 +70,21 @@ impl Route {
             ["revisions", number, "diff"] => Some(Route::Difference(query::number(number)?)),
             ["revisions", number, "rollback"] => Some(Route::RollBack(query::number(number)?)),
             [list] => Some(Route::List(kind(list)?)),
-            [list, name] if edit::can_be_name(name) => Some(Route::One(kind(list)?, name.to_owned())),
-            ["plugins", name, how @ ("enable" | "disable")] if edit::can_be_name(name) => {
-                Some(Route::Switch { plugin: name.to_owned(), on: how == "enable" })
-            }
+            [list, name] => Route::one(kind(list)?, name),
+            ["plugins", name, how @ ("enable" | "disable")] => Route::switch(name, how == "enable"),
             ["plugins", name, "approve"] if edit::can_be_name(name) => Some(Route::Approve(name.to_owned())),
             _ => None,
         }
+    }
+
+    /// To the object of this name, if one can have it.
+    pub(super) fn one(kind: Kind, name: &str) -> Option<Self> {
+        edit::can_be_name(name).then(|| Route::One(kind, name.to_owned()))
+    }
+
+    /// To the plugin's switch, if one can have this name.
+    pub(super) fn switch(plugin: &str, on: bool) -> Option<Self> {
+        edit::can_be_name(plugin).then(|| Route::Switch { plugin: plugin.to_owned(), on })
     }
 
     /// The methods that it takes, as `Allow` names them.
@@ -116,12 +124,14 @@ impl Admin {
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
         let uri = &head.uri;
-        let told = |undone| refused::error(undone, &Sent::Nothing);
         let shown = match route {
-            Route::List(kind) => self.list(in_force, kind, asking.tenant, Wanted::read(kind, uri)?).await?,
+            Route::List(kind) => {
+                let wanted = Wanted::read(kind, uri)?;
+                encode(&self.list(in_force, &*self.contents().await?, kind, asking.tenant, &wanted))
+            }
             Route::One(kind, name) if head.method == Method::GET => {
                 query::none(uri)?;
-                self.one(in_force, kind, &name, asking.tenant).await?
+                encode(&self.one(in_force, &*self.contents().await?, kind, &name, asking.tenant)?)
             }
             Route::Revisions => {
                 let (most, before) = query::revisions(uri)?;
@@ -147,14 +157,15 @@ impl Admin {
         Ok((StatusCode::OK, shown))
     }
 
-    async fn list(
+    /// The objects of `kind` among `contents` that are `wanted`, of those that whoever is confined to `own` may see.
+    pub(super) fn list<'c>(
         &self,
         in_force: &InForce,
+        contents: &'c Contents,
         kind: Kind,
         own: Option<&str>,
-        wanted: Wanted,
-    ) -> Result<Bytes, Error> {
-        let contents = self.contents().await?;
+        wanted: &Wanted,
+    ) -> PageView<'c> {
         let registered = if kind == Kind::Plugin { Registered::all(in_force) } else { Vec::new() };
         let find = |name: &str| registered.iter().find(|plugin| plugin.name() == name);
         let state = |entry: &Entry| plugin::state(find(&entry.object.name), entry);
@@ -164,34 +175,42 @@ impl Admin {
                 && wanted.state.is_none_or(|wanted| state(entry) == Some(wanted))
         };
         let Page { entries, next } =
-            listing::page(&contents, kind, wanted.after.as_deref(), wanted.most, is_wanted);
+            listing::page(contents, kind, wanted.after.as_deref(), wanted.most, is_wanted);
         let views = entries
             .into_iter()
-            .map(|entry| self.object(in_force, &contents, find(&entry.object.name), entry))
+            .map(|entry| self.object(in_force, contents, find(&entry.object.name), entry))
             .collect();
         let of_file = || in_force.invoker.routes().table.revision();
         let revision = if self.operations.has_registry() { contents.revision() } else { of_file() };
-        Ok(encode(&PageView { objects: Objects::new(kind, views), next_cursor: next, revision }))
+        PageView { objects: Objects::new(kind, views), next_cursor: next, revision }
     }
 
-    async fn one(
+    /// One object of `contents`.
+    ///
+    /// # Errors
+    /// NOT_FOUND, also where it is not for whoever is confined to `own`.
+    pub(super) fn one<'c>(
         &self,
         in_force: &InForce,
+        contents: &'c Contents,
         kind: Kind,
         name: &str,
         own: Option<&str>,
-    ) -> Result<Bytes, Error> {
-        let contents = self.contents().await?;
+    ) -> Result<ObjectView<'c>, Error> {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
             Kind::Plugin => Registered::named(in_force, name),
             Kind::Tenant | Kind::Binding => None,
         };
-        Ok(encode(&self.object(in_force, &contents, registered.as_ref(), entry)))
+        Ok(self.object(in_force, contents, registered.as_ref(), entry))
     }
 
-    async fn contents(&self) -> Result<std::sync::Arc<Contents>, Error> {
-        self.operations.contents().await.map_err(|undone| refused::error(undone, &Sent::Nothing))
+    /// What there is.
+    ///
+    /// # Errors
+    /// STORE_UNAVAILABLE: nobody knows.
+    pub(super) async fn contents(&self) -> Result<std::sync::Arc<Contents>, Error> {
+        self.operations.contents().await.map_err(told)
     }
 
     /// One object as operators see it. `registered`: the plugin as it is in force.
@@ -206,7 +225,7 @@ impl Admin {
         let name = &*entry.object.name;
         match (&entry.typed, registered) {
             (Typed::Plugin(_), Some(registered)) => {
-                ObjectView::Plugin(Box::new(self.plugin(registered, held)))
+                ObjectView::Plugin { name, status: Box::new(self.plugin(registered)), held }
             }
             (Typed::Plugin(plugin), None) => {
                 let bindings = contents.entries().iter().filter_map(|entry| match &entry.typed {
@@ -215,13 +234,19 @@ impl Admin {
                     }
                     _ => None,
                 });
-                let required = in_force.config.required().contains(&*plugin.name);
-                ObjectView::Plugin(Box::new(plugin::waiting(plugin, required, bindings.collect(), held)))
+                let required = in_force.config.requires(plugin);
+                let status = Box::new(plugin::waiting(plugin, required, bindings.collect()));
+                ObjectView::Plugin { name, status, held }
             }
             (Typed::Tenant(_), _) => ObjectView::Tenant { id: name, held },
             (Typed::Binding(_), _) => ObjectView::Binding { name, held },
         }
     }
+}
+
+/// Why nothing is shown.
+pub(super) fn told(undone: Undone) -> Error {
+    refused::error(undone, &Sent::Nothing)
 }
 
 /// Whether whoever is confined to the tenant `own` may see `entry`.

@@ -1,13 +1,15 @@
 //! What stands beside a question about the registry, or beside a write: how much of a list, which objects, upon which
 //! version, why, and whether in earnest.
 
+use std::ops::RangeInclusive;
+
 use http::Uri;
 
 use crate::{
     error::{Code, Error},
     ingress::admin::query::Query,
     registry::{
-        edit::MOST_REASON,
+        edit::{MOST_REASON, can_be_reason},
         listing::{self, Filter},
     },
     store::{Kind, Owner},
@@ -16,13 +18,13 @@ use crate::{
 
 /// A part of a list of objects.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) most: usize,
+pub(in crate::ingress::admin) struct Wanted {
+    pub(in crate::ingress::admin) most: usize,
     /// Behind the object of this name.
-    pub(super) after: Option<String>,
-    pub(super) filter: Filter,
+    pub(in crate::ingress::admin) after: Option<String>,
+    pub(in crate::ingress::admin) filter: Filter,
     /// Plugins in this state.
-    pub(super) state: Option<State>,
+    pub(in crate::ingress::admin) state: Option<State>,
 }
 
 impl Wanted {
@@ -45,10 +47,7 @@ impl Wanted {
             "api" => Some(Owner::Api),
             _ => None,
         })?;
-        let names = State::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", ");
-        let state = query.read_as("state", &format!("one of {names}"), |text| {
-            State::ALL.iter().copied().find(|state| state.as_str() == text)
-        })?;
+        let state = query.read_as("state", &states(), state)?;
         let enabled = query.read_as("enabled", "true or false", |text| text.parse().ok())?;
         let (plugin, tenant) = (query.take("plugin"), query.take("tenant"));
         let filter = Filter { owner, plugin, tenant, enabled, labels: query.rest("label").collect() };
@@ -84,9 +83,31 @@ pub(super) fn none(uri: &Uri) -> Result<(), Error> {
 }
 
 fn most(query: &mut Query) -> Result<usize, Error> {
-    let right = format!("1 to {}", listing::MOST);
-    let most = |text: &str| text.parse().ok().filter(|most| (1..=listing::MOST).contains(most));
-    Ok(query.read_as("limit", &right, most)?.unwrap_or(listing::USUAL))
+    let most = |text: &str| text.parse().ok().filter(|most| SIZES.contains(most));
+    Ok(query.read_as("limit", &right_size(), most)?.unwrap_or(listing::USUAL))
+}
+
+/// How many entries a part of a list may be asked to have at most.
+pub(in crate::ingress::admin) const SIZES: RangeInclusive<usize> = 1..=listing::MOST;
+
+/// The same in words.
+pub(in crate::ingress::admin) fn right_size() -> String {
+    format!("{} to {}", SIZES.start(), SIZES.end())
+}
+
+/// What a reason is, in words.
+pub(in crate::ingress::admin) fn right_reason() -> String {
+    format!("{MOST_REASON} bytes at most, without control characters")
+}
+
+/// The state of this name.
+pub(in crate::ingress::admin) fn state(name: &str) -> Option<State> {
+    State::ALL.iter().copied().find(|state| state.as_str() == name)
+}
+
+/// Their names, in words.
+pub(in crate::ingress::admin) fn states() -> String {
+    format!("one of {}", State::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", "))
 }
 
 /// Which members a write takes.
@@ -102,13 +123,13 @@ pub(super) enum Upon {
 
 /// How a write is meant.
 #[derive(Debug)]
-pub(super) struct Meant {
+pub(in crate::ingress::admin) struct Meant {
     /// See [`crate::registry::edit::Edit::expected`].
-    pub(super) expected: Option<u64>,
-    pub(super) reason: String,
-    pub(super) dry_run: bool,
+    pub(in crate::ingress::admin) expected: Option<u64>,
+    pub(in crate::ingress::admin) reason: String,
+    pub(in crate::ingress::admin) dry_run: bool,
     /// Plugins go with their bindings.
-    pub(super) force: bool,
+    pub(in crate::ingress::admin) force: bool,
 }
 
 impl Meant {
@@ -131,9 +152,8 @@ impl Meant {
                           where there is to be none";
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
-        let right = format!("{MOST_REASON} bytes at most, without control characters");
-        let fits = |text: &str| text.len() <= MOST_REASON && !text.chars().any(char::is_control);
-        let reason = query.read_as("reason", &right, |text| fits(text).then(|| text.to_owned()))?;
+        let reason = |text: &str| can_be_reason(text).then(|| text.to_owned());
+        let reason = query.read_as("reason", &right_reason(), reason)?;
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
         Ok(Meant { expected, reason: reason.unwrap_or_default(), dry_run, force })
     }

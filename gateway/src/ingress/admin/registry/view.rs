@@ -13,15 +13,15 @@ use crate::{
 /// What the registry knows of an object beside its name.
 #[derive(Serialize)]
 pub(in crate::ingress::admin) struct Held {
-    owner: Owner,
+    pub(in crate::ingress::admin) owner: Owner,
     /// Null where there is no registry.
-    version: Option<u64>,
-    spec: Value,
+    pub(in crate::ingress::admin) version: Option<u64>,
+    pub(in crate::ingress::admin) spec: Value,
 }
 
 impl Held {
     /// Of `entry`; `has_versions`: it is in a registry.
-    pub(in crate::ingress::admin) fn new(entry: &Entry, has_versions: bool) -> Self {
+    pub(super) fn new(entry: &Entry, has_versions: bool) -> Self {
         let object = &entry.object;
         Held {
             owner: object.content.owner,
@@ -34,8 +34,14 @@ impl Held {
 /// One object.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum ObjectView<'a> {
-    Plugin(Box<plugin::View>),
+pub(in crate::ingress::admin) enum ObjectView<'a> {
+    Plugin {
+        name: &'a str,
+        #[serde(flatten)]
+        status: Box<plugin::View>,
+        #[serde(flatten)]
+        held: Held,
+    },
     Tenant {
         id: &'a str,
         #[serde(flatten)]
@@ -50,17 +56,17 @@ pub(super) enum ObjectView<'a> {
 
 /// A part of a list of objects.
 #[derive(Serialize)]
-pub(super) struct PageView<'a> {
+pub(in crate::ingress::admin) struct PageView<'a> {
     #[serde(flatten)]
-    pub(super) objects: Objects<'a>,
-    pub(super) next_cursor: Option<String>,
-    pub(super) revision: u64,
+    pub(in crate::ingress::admin) objects: Objects<'a>,
+    pub(in crate::ingress::admin) next_cursor: Option<String>,
+    pub(in crate::ingress::admin) revision: u64,
 }
 
 /// Objects by what they are.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Objects<'a> {
+pub(in crate::ingress::admin) enum Objects<'a> {
     Plugins(Vec<ObjectView<'a>>),
     Tenants(Vec<ObjectView<'a>>),
     Bindings(Vec<ObjectView<'a>>),
@@ -78,15 +84,15 @@ impl<'a> Objects<'a> {
 
 /// What came of a write.
 #[derive(Serialize)]
-pub(super) struct Written {
+pub(in crate::ingress::admin) struct Written {
     /// Null: nothing had to be changed, or it was only tried out.
-    revision: Option<u64>,
-    dry_run: bool,
-    changes: Vec<ChangeView>,
+    pub(in crate::ingress::admin) revision: Option<u64>,
+    pub(in crate::ingress::admin) dry_run: bool,
+    pub(in crate::ingress::admin) changes: Vec<ChangeView>,
     /// Null: what is there now isn't right here, so that nothing compares with it.
-    effects: Option<Effects>,
-    unvalidated: Vec<String>,
-    in_force: bool,
+    pub(in crate::ingress::admin) effects: Option<Effects>,
+    pub(in crate::ingress::admin) unvalidated: Vec<String>,
+    pub(in crate::ingress::admin) in_force: bool,
 }
 
 impl Written {
@@ -100,26 +106,31 @@ impl Written {
             in_force,
         }
     }
+
+    /// Whether the one object that was written was not there before.
+    pub(super) fn is_creation(&self) -> bool {
+        self.revision.is_some() && self.changes.iter().all(|change| change.before.is_none())
+    }
 }
 
 /// What changed of one object.
 #[derive(Serialize)]
-pub(super) struct ChangeView {
-    kind: Kind,
-    name: String,
+pub(in crate::ingress::admin) struct ChangeView {
+    pub(in crate::ingress::admin) kind: Kind,
+    pub(in crate::ingress::admin) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<ContentView>,
+    pub(in crate::ingress::admin) before: Option<ContentView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<ContentView>,
+    pub(in crate::ingress::admin) after: Option<ContentView>,
 }
 
 #[derive(Serialize)]
-struct ContentView {
-    owner: Owner,
-    spec: Value,
+pub(in crate::ingress::admin) struct ContentView {
+    pub(in crate::ingress::admin) owner: Owner,
+    pub(in crate::ingress::admin) spec: Value,
 }
 
-pub(super) fn changes(changes: &[Change]) -> Vec<ChangeView> {
+pub(in crate::ingress::admin) fn changes(changes: &[Change]) -> Vec<ChangeView> {
     let one = |change: &Change| {
         let content =
             |content: &Content| ContentView { owner: content.owner, spec: shown(change.kind, &content.spec) };
@@ -135,23 +146,23 @@ pub(super) fn changes(changes: &[Change]) -> Vec<ChangeView> {
 
 /// A part of the list of revisions.
 #[derive(Serialize)]
-pub(super) struct Revisions<'a> {
+pub(in crate::ingress::admin) struct Revisions<'a> {
     pub(super) revisions: Vec<RevisionView<'a, Counts>>,
     pub(super) next_cursor: Option<String>,
 }
 
 /// A revision, with `changes` as they are asked for.
 #[derive(Serialize)]
-pub(super) struct RevisionView<'a, C> {
-    number: u64,
-    at: String,
-    author: &'a str,
-    reason: &'a str,
-    changes: C,
+pub(in crate::ingress::admin) struct RevisionView<'a, C> {
+    pub(in crate::ingress::admin) number: u64,
+    pub(in crate::ingress::admin) at: String,
+    pub(in crate::ingress::admin) author: &'a str,
+    pub(in crate::ingress::admin) reason: &'a str,
+    pub(in crate::ingress::admin) changes: C,
 }
 
 impl<'a, C> RevisionView<'a, C> {
-    pub(super) fn new(revision: &'a Revision, changes: C) -> Self {
+    pub(in crate::ingress::admin) fn new(revision: &'a Revision, changes: C) -> Self {
         let Revision { number, at, author, reason, .. } = revision;
         RevisionView { number: *number, at: rfc3339(*at), author, reason, changes }
     }
@@ -159,14 +170,14 @@ impl<'a, C> RevisionView<'a, C> {
 
 /// Changes by kind.
 #[derive(Serialize)]
-pub(super) struct Counts {
-    plugins: usize,
-    tenants: usize,
-    bindings: usize,
+pub(in crate::ingress::admin) struct Counts {
+    pub(in crate::ingress::admin) plugins: usize,
+    pub(in crate::ingress::admin) tenants: usize,
+    pub(in crate::ingress::admin) bindings: usize,
 }
 
 impl Counts {
-    pub(super) fn of(changes: &[Change]) -> Self {
+    pub(in crate::ingress::admin) fn of(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
         Counts { plugins: count(Kind::Plugin), tenants: count(Kind::Tenant), bindings: count(Kind::Binding) }
     }
@@ -174,10 +185,10 @@ impl Counts {
 
 /// What differs between two revisions.
 #[derive(Serialize)]
-pub(super) struct Difference {
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) changes: Vec<ChangeView>,
+pub(in crate::ingress::admin) struct Difference {
+    pub(in crate::ingress::admin) from: u64,
+    pub(in crate::ingress::admin) to: u64,
+    pub(in crate::ingress::admin) changes: Vec<ChangeView>,
 }
 
 fn rfc3339(at: OffsetDateTime) -> String {

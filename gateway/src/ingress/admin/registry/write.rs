@@ -38,10 +38,37 @@ enum Task {
 }
 
 /// A write as it was asked for.
-struct Asked {
+pub(in crate::ingress::admin) struct Asked {
     task: Task,
     meant: Meant,
     sent: Sent,
+}
+
+impl Asked {
+    /// One object is to be as `wish` says.
+    pub(in crate::ingress::admin) fn object(kind: Kind, name: String, wish: Wish, meant: Meant) -> Self {
+        let (expected, sent) = (meant.expected, Sent::Object(kind, name.clone()));
+        Asked { task: Task::Edits(vec![Edit { kind, name, expected, wish }]), meant, sent }
+    }
+
+    /// A plugin is to be switched on, or off.
+    pub(in crate::ingress::admin) fn switch(plugin: String, on: bool, meant: Meant) -> Self {
+        Asked::object(Kind::Plugin, plugin, Wish::Merge(json!({ "enabled": on })), meant)
+    }
+
+    /// Objects are to be as `document` says.
+    ///
+    /// # Errors
+    /// PAYLOAD_INVALID: it is none, with the places of what is wrong.
+    pub(in crate::ingress::admin) fn document(document: Value, meant: Meant) -> Result<Self, Error> {
+        let (edits, places) = document_of(document)?.edits(meant.force).map_err(Error::invalid)?;
+        Ok(Asked { task: Task::Edits(edits), meant, sent: Sent::Document(places) })
+    }
+
+    /// Everything is to be as it was at the revision `number`.
+    pub(in crate::ingress::admin) fn roll_back(number: u64, meant: Meant) -> Self {
+        Asked { task: Task::RollBack(number), meant, sent: Sent::Nothing }
+    }
 }
 
 impl Admin {
@@ -54,8 +81,19 @@ impl Admin {
         head: &Parts,
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let may_create = head.method == Method::PUT;
-        let Asked { task, meant, sent } = self.asked(in_force, route, head, body).await?;
+        let asked = self.asked(in_force, route, head, body).await?;
+        let written = self.perform(operator, asked).await?;
+        let is_created = head.method == Method::PUT && written.is_creation();
+        let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
+        Ok((status, encode(&written)))
+    }
+
+    /// Does what `operator` asked for.
+    pub(in crate::ingress::admin) async fn perform(
+        &self,
+        operator: &Operator,
+        Asked { task, meant, sent }: Asked,
+    ) -> Result<Written, Error> {
         let Meant { reason, dry_run, .. } = meant;
         let writer = Writer { author: operator.author(), reason };
         let operations = Arc::clone(&self.operations);
@@ -63,10 +101,8 @@ impl Admin {
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
         let done = doing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         let outcome = done.map_err(|undone| refused::error(undone, &sent))?;
-        let is_created = may_create && outcome.revision.is_some() && outcome.changes[0].before.is_none();
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
-        let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok((status, encode(&Written::new(&outcome, dry_run, in_force))))
+        Ok(Written::new(&outcome, dry_run, in_force))
     }
 
     /// Whether this process serves by what the registry holds after `outcome`.
@@ -85,47 +121,32 @@ impl Admin {
         body: Body,
     ) -> Result<Asked, Error> {
         let uri = &head.uri;
-        let (kind, name, meant, wish) = match route {
-            Route::RollBack(number) => {
-                let meant = Meant::read(uri, Upon::Nothing, false)?;
-                return Ok(Asked { task: Task::RollBack(number), meant, sent: Sent::Nothing });
-            }
+        match route {
+            Route::RollBack(number) => Ok(Asked::roll_back(number, Meant::read(uri, Upon::Nothing, false)?)),
             Route::Switch { plugin, on } => {
-                let meant = Meant::read(uri, Upon::AnyVersion, false)?;
-                (Kind::Plugin, plugin, meant, Wish::Merge(json!({ "enabled": on })))
+                Ok(Asked::switch(plugin, on, Meant::read(uri, Upon::AnyVersion, false)?))
+            }
+            Route::One(kind, name) => {
+                let may_force = head.method == Method::DELETE && kind == Kind::Plugin;
+                let meant = Meant::read(uri, Upon::Version, may_force)?;
+                let wish = match head.method {
+                    Method::DELETE => Wish::Gone { with_bindings: meant.force },
+                    Method::PATCH => Wish::Merge(self.receive(in_force, head, body, Taken::PATCH).await?),
+                    _ => Wish::Be(self.receive(in_force, head, body, Taken::OBJECT).await?),
+                };
+                Ok(Asked::object(kind, name, wish, meant))
             }
             Route::Approve(plugin) => {
                 let meant = Meant::read(uri, Upon::AnyVersion, false)?;
                 let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
                 let accepted = self.approved(in_force, &plugin, body).await?;
-                (Kind::Plugin, plugin, meant, Wish::Accept(accepted))
+                Ok(Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant))
             }
-            Route::One(kind, name) => match head.method {
-                Method::DELETE => {
-                    let meant = Meant::read(uri, Upon::Version, kind == Kind::Plugin)?;
-                    let wish = Wish::Gone { with_bindings: meant.force };
-                    (kind, name, meant, wish)
-                }
-                Method::PATCH => {
-                    let meant = Meant::read(uri, Upon::Version, false)?;
-                    let patch = self.receive(in_force, head, body, Taken::PATCH).await?;
-                    (kind, name, meant, Wish::Merge(patch))
-                }
-                _ => {
-                    let meant = Meant::read(uri, Upon::Version, false)?;
-                    let spec = self.receive(in_force, head, body, Taken::OBJECT).await?;
-                    (kind, name, meant, Wish::Be(spec))
-                }
-            },
             _ => {
                 let meant = Meant::read(uri, Upon::Nothing, true)?;
-                let document = self.receive(in_force, head, body, Taken::DOCUMENT).await?;
-                let (edits, places) = document_of(document)?.edits(meant.force).map_err(Error::invalid)?;
-                return Ok(Asked { task: Task::Edits(edits), meant, sent: Sent::Document(places) });
+                Asked::document(self.receive(in_force, head, body, Taken::DOCUMENT).await?, meant)
             }
-        };
-        let (expected, sent) = (meant.expected, Sent::Object(kind, name.clone()));
-        Ok(Asked { task: Task::Edits(vec![Edit { kind, name, expected, wish }]), meant, sent })
+        }
     }
 
     async fn receive(

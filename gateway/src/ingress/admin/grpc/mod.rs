@@ -1,0 +1,148 @@
+//! The admin API over gRPC: `hookgate.admin.v1.AdminService`, health and reflection. Thin: each rpc is what its message says, as
+//! a question or a write that HTTP has too, and its answer is what HTTP would show, as a message. Who may do what is
+//! decided where HTTP asks for it.
+
+mod asked;
+mod reads;
+mod told;
+mod writes;
+
+use std::{future::ready, sync::Arc};
+
+use axum::body::Body;
+use http::{Method, Request, Response, request::Parts};
+use prost::Message;
+use tonic::service::Routes;
+use tower::ServiceExt;
+
+use super::{
+    Admin, Found, nothing,
+    registry::{
+        Route,
+        body::{MOST_OF_DOCUMENT, MOST_OF_OBJECT, receive_bytes},
+    },
+};
+use crate::{
+    auth::Operator,
+    config::Detail,
+    error::{Code, Error},
+    ingress::{answer, arrival::Arrival, call::InForce, grpc},
+};
+
+/// What the path of every rpc begins with.
+const SERVICE: &str = "/hookgate.admin.v1.AdminService/";
+
+/// Everything that speaks gRPC on the admin port.
+#[derive(Clone)]
+pub struct AdminGrpc {
+    admin: Arc<Admin>,
+    /// Health and reflection, for whoever is let in.
+    services: axum::Router,
+}
+
+/// One request of whoever was let in.
+struct Call<'a> {
+    admin: &'a Admin,
+    in_force: &'a InForce,
+    arrival: &'a Arrival,
+    head: &'a Parts,
+    operator: Operator,
+    /// Whom he is confined to.
+    reader: Option<Arc<str>>,
+}
+
+impl AdminGrpc {
+    /// Puts `admin` beside `services`.
+    pub fn new(admin: Arc<Admin>, services: Routes) -> Self {
+        AdminGrpc { admin, services: services.prepare().into_axum_router() }
+    }
+
+    /// Answers one request. The token comes first, for the services too.
+    pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let arrival = Arrival::now();
+        let (head, body) = request.into_parts();
+        let in_force = self.admin.gateway.in_force();
+        let (operator, reader) = match self.admin.let_in(&arrival, &in_force, &head).await {
+            Ok(let_in) => let_in,
+            Err(error) => return answer::grpc_asked(&arrival, Err(error)),
+        };
+        if grpc::is_common(head.uri.path()) {
+            return match self.services.clone().oneshot(Request::from_parts(head, body)).await {
+                Ok(answer) => answer,
+                Err(impossible) => match impossible {},
+            };
+        }
+        let call = Call {
+            admin: &self.admin,
+            in_force: &in_force,
+            arrival: &arrival,
+            head: &head,
+            operator,
+            reader,
+        };
+        let rpc = head.uri.path().strip_prefix(SERVICE);
+        match call.answer(rpc.unwrap_or_default(), body).await {
+            Some(asked) => answer::grpc_asked(&arrival, asked),
+            None => {
+                let what = if rpc.is_some() { "method" } else { "service" };
+                let error = Error::new(Code::NotFound, format!("No such {what}"));
+                answer::grpc_refusal(&arrival, &error, Detail::Full)
+            }
+        }
+    }
+}
+
+/// The answer as a frame.
+type Answered = Result<bytes::Bytes, Error>;
+
+impl Call<'_> {
+    /// None: there is no such method.
+    async fn answer(&self, rpc: &str, body: Body) -> Option<Answered> {
+        let most = if rpc == "Apply" { MOST_OF_DOCUMENT } else { MOST_OF_OBJECT };
+        Some(match rpc {
+            "GetStatus" => self.unary(body, most, |asked| ready(self.get_status(asked))).await,
+            "ListObjects" => self.unary(body, most, |asked| self.list_objects(asked)).await,
+            "GetObject" => self.unary(body, most, |asked| self.get_object(asked)).await,
+            "PutObject" => self.unary(body, most, |asked| self.put_object(asked)).await,
+            "PatchObject" => self.unary(body, most, |asked| self.patch_object(asked)).await,
+            "DeleteObject" => self.unary(body, most, |asked| self.delete_object(asked)).await,
+            "EnablePlugin" => self.unary(body, most, |asked| self.enable_plugin(asked)).await,
+            "DisablePlugin" => self.unary(body, most, |asked| self.disable_plugin(asked)).await,
+            "Apply" => self.unary(body, most, |asked| self.apply(asked)).await,
+            "ListRevisions" => self.unary(body, most, |asked| self.list_revisions(asked)).await,
+            "GetRevision" => self.unary(body, most, |asked| self.get_revision(asked)).await,
+            "DiffRevisions" => self.unary(body, most, |asked| self.diff_revisions(asked)).await,
+            "RollBack" => self.unary(body, most, |asked| self.roll_back(asked)).await,
+            "GetPlan" => self.unary(body, most, |asked| ready(self.get_plan(&asked))).await,
+            "Explain" => self.unary(body, most, |asked| ready(self.explain(asked))).await,
+            _ => return None,
+        })
+    }
+
+    /// Takes the one message, of at most `most` bytes, and gives back the one that `run` makes of it.
+    async fn unary<Q, A, F>(&self, body: Body, most: usize, run: impl FnOnce(Q) -> F) -> Answered
+    where
+        Q: Message + Default,
+        A: Message,
+        F: Future<Output = Result<A, Error>>,
+    {
+        grpc::check(self.head)?;
+        let mut room = self.admin.gateway.admission.room(self.in_force.limits.bytes_in_flight);
+        let body = receive_bytes(body, most, grpc::PREFIX, &mut room).await?;
+        let answer = run(grpc::message(body, most)?).await?;
+        Ok(answer::framed(&answer))
+    }
+
+    /// Whether whoever asks may do what `method` stands for with what is `found` (none: it can't be there).
+    fn check(&self, found: Option<Found>, method: &Method) -> Result<(), Error> {
+        let found = found.filter(|found| found.is_for(self.reader.as_deref(), method)).ok_or_else(nothing)?;
+        match found {
+            Found::Registry(route) => self.admin.check_scope(self.arrival, &route, method, &self.operator),
+            Found::Shown(_) => Ok(()),
+        }
+    }
+
+    fn check_route(&self, route: Option<Route>, method: &Method) -> Result<(), Error> {
+        self.check(route.map(Found::Registry), method)
+    }
+}

@@ -1,0 +1,99 @@
+//! The rpcs that only look.
+
+use hookgate_proto::admin::v1 as wire;
+use http::Method;
+
+use super::{Call, asked, told};
+use crate::{
+    error::Error,
+    ingress::admin::{
+        Found, Shown, bytes, explained, plan_of,
+        registry::{
+            Route, told as refused,
+            view::{self, Counts, RevisionView},
+        },
+    },
+    registry::listing,
+};
+
+impl Call<'_> {
+    pub(super) fn get_status(&self, _: wire::GetStatusRequest) -> Result<wire::GetStatusResponse, Error> {
+        self.check(Some(Found::Shown(Shown::Status)), &Method::GET)?;
+        Ok(wire::GetStatusResponse { status_json: bytes(&self.admin.overview.status()) })
+    }
+
+    pub(super) async fn list_objects(
+        &self,
+        asked: wire::ListObjectsRequest,
+    ) -> Result<wire::ListObjectsResponse, Error> {
+        let kind = asked::kind(asked.kind)?;
+        self.check_route(Some(Route::List(kind)), &Method::GET)?;
+        let wanted = asked::wanted(kind, asked)?;
+        let contents = self.admin.contents().await?;
+        let page = self.admin.list(self.in_force, &contents, kind, self.reader.as_deref(), &wanted);
+        Ok(told::page(page))
+    }
+
+    pub(super) async fn get_object(
+        &self,
+        asked: wire::GetObjectRequest,
+    ) -> Result<wire::GetObjectResponse, Error> {
+        let (kind, name) = (asked::kind(asked.kind)?, asked.name);
+        self.check_route(Route::one(kind, &name), &Method::GET)?;
+        let contents = self.admin.contents().await?;
+        let object = self.admin.one(self.in_force, &contents, kind, &name, self.reader.as_deref())?;
+        Ok(wire::GetObjectResponse { object: Some(told::object(object)) })
+    }
+
+    pub(super) async fn list_revisions(
+        &self,
+        asked: wire::ListRevisionsRequest,
+    ) -> Result<wire::ListRevisionsResponse, Error> {
+        self.check_route(Some(Route::Revisions), &Method::GET)?;
+        let most = asked::size(asked.page_size)?;
+        let before = asked::place(&asked.page_token, listing::read_revision_cursor)?;
+        let (revisions, next) = self.admin.operations.revisions(before, most).await.map_err(refused)?;
+        let revision = |revision| told::revision(&RevisionView::new(revision, Counts::of(&revision.changes)));
+        Ok(wire::ListRevisionsResponse {
+            revisions: revisions.iter().map(revision).collect(),
+            next_page_token: next.unwrap_or_default(),
+        })
+    }
+
+    pub(super) async fn get_revision(
+        &self,
+        wire::GetRevisionRequest { number }: wire::GetRevisionRequest,
+    ) -> Result<wire::GetRevisionResponse, Error> {
+        self.check_route(Some(Route::Revision(number)), &Method::GET)?;
+        let revision = self.admin.operations.revision(number).await.map_err(refused)?;
+        let counted = RevisionView::new(&revision, Counts::of(&revision.changes));
+        Ok(wire::GetRevisionResponse {
+            revision: Some(told::revision(&counted)),
+            changes: told::changes(view::changes(&revision.changes)),
+        })
+    }
+
+    pub(super) async fn diff_revisions(
+        &self,
+        wire::DiffRevisionsRequest { from, to }: wire::DiffRevisionsRequest,
+    ) -> Result<wire::DiffRevisionsResponse, Error> {
+        self.check_route(Some(Route::Difference(from)), &Method::GET)?;
+        let (to, changes) = self.admin.operations.difference(from, to).await.map_err(refused)?;
+        let changes = told::changes(view::changes(&changes));
+        Ok(wire::DiffRevisionsResponse { from, to, changes })
+    }
+
+    pub(super) fn get_plan(&self, asked: &wire::GetPlanRequest) -> Result<wire::GetPlanResponse, Error> {
+        let tenant = &asked.tenant;
+        self.check(Some(Found::Shown(Shown::Plan(tenant.clone()))), &Method::GET)?;
+        let plan = plan_of(self.in_force, tenant, || asked::point(asked.point))?;
+        Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
+    }
+
+    pub(super) fn explain(&self, asked: wire::ExplainRequest) -> Result<wire::ExplainResponse, Error> {
+        self.check(Some(Found::Shown(Shown::Explain(asked.tenant.clone()))), &Method::GET)?;
+        let question = asked::question(asked)?;
+        let said = explained(self.in_force, self.reader.as_deref(), &question);
+        Ok(wire::ExplainResponse { explanation_json: bytes(&said) })
+    }
+}

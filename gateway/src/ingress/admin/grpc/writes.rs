@@ -1,0 +1,103 @@
+//! The rpcs that write.
+
+use hookgate_proto::admin::v1 as wire;
+use http::Method;
+
+use super::{Call, asked, told};
+use crate::{
+    error::Error,
+    ingress::admin::registry::{Route, body::read, query::Meant, write::Asked},
+    registry::edit::Wish,
+    store::Kind,
+};
+
+impl Call<'_> {
+    pub(super) async fn put_object(
+        &self,
+        asked: wire::PutObjectRequest,
+    ) -> Result<wire::PutObjectResponse, Error> {
+        let wire::PutObjectRequest { name, spec_json, expected_version, reason, dry_run, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::PUT)?;
+        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let wish = Wish::Be(read("`spec_json`", &spec_json)?);
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::PutObjectResponse { written })
+    }
+
+    pub(super) async fn patch_object(
+        &self,
+        asked: wire::PatchObjectRequest,
+    ) -> Result<wire::PatchObjectResponse, Error> {
+        let wire::PatchObjectRequest { name, patch_json, expected_version, reason, dry_run, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::PATCH)?;
+        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let wish = Wish::Merge(read("`patch_json`", &patch_json)?);
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::PatchObjectResponse { written })
+    }
+
+    pub(super) async fn delete_object(
+        &self,
+        asked: wire::DeleteObjectRequest,
+    ) -> Result<wire::DeleteObjectResponse, Error> {
+        let wire::DeleteObjectRequest { name, expected_version, reason, dry_run, force, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::DELETE)?;
+        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let meant = asked::forced(kind, force, meant)?;
+        let wish = Wish::Gone { with_bindings: force };
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::DeleteObjectResponse { written })
+    }
+
+    pub(super) async fn enable_plugin(
+        &self,
+        asked: wire::EnablePluginRequest,
+    ) -> Result<wire::EnablePluginResponse, Error> {
+        let wire::EnablePluginRequest { name, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::switch(&name, true), &Method::POST)?;
+        let meant = asked::meant(expected_version, reason, dry_run)?;
+        let written = self.written(Asked::switch(name, true, meant)).await?;
+        Ok(wire::EnablePluginResponse { written })
+    }
+
+    pub(super) async fn disable_plugin(
+        &self,
+        asked: wire::DisablePluginRequest,
+    ) -> Result<wire::DisablePluginResponse, Error> {
+        let wire::DisablePluginRequest { name, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::switch(&name, false), &Method::POST)?;
+        let meant = asked::meant(expected_version, reason, dry_run)?;
+        let written = self.written(Asked::switch(name, false, meant)).await?;
+        Ok(wire::DisablePluginResponse { written })
+    }
+
+    pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
+        let wire::ApplyRequest { document_json, reason, dry_run, force } = asked;
+        self.check_route(Some(Route::Apply), &Method::POST)?;
+        let meant = Meant { force, ..asked::meant(None, reason, dry_run)? };
+        let asked = Asked::document(read("`document_json`", &document_json)?, meant)?;
+        Ok(wire::ApplyResponse { written: self.written(asked).await? })
+    }
+
+    pub(super) async fn roll_back(
+        &self,
+        asked: wire::RollBackRequest,
+    ) -> Result<wire::RollBackResponse, Error> {
+        let wire::RollBackRequest { number, reason, dry_run } = asked;
+        self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
+        let meant = asked::meant(None, reason, dry_run)?;
+        Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
+    }
+
+    /// The kind of the object that `method` is to be done with, if whoever asks may do that.
+    fn object(&self, kind: i32, name: &str, method: &Method) -> Result<Kind, Error> {
+        let kind = asked::kind(kind)?;
+        self.check_route(Route::one(kind, name), method)?;
+        Ok(kind)
+    }
+
+    async fn written(&self, asked: Asked) -> Result<Option<wire::Written>, Error> {
+        let written = self.admin.perform(&self.operator, asked).await?;
+        Ok(Some(told::written(written)))
+    }
+}
