@@ -248,7 +248,7 @@ impl Admin {
                     }
                     _ => None,
                 });
-                let required = in_force.config.required().contains(&*plugin.name);
+                let required = in_force.config.requires(plugin);
                 let status = Box::new(plugin::waiting(plugin, required, bindings.collect()));
                 ObjectView::Plugin { name, status, held }
             }
