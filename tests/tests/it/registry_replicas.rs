@@ -55,11 +55,23 @@ async fn traffic(gateway: Arc<Gateway>, stop: Arc<AtomicBool>) -> Answers {
 }
 
 /// One write that was tried.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Attempt {
+    label: String,
+    /// Through which.
+    replica: usize,
+    tenant: usize,
     began: Instant,
     ended: Instant,
     answered: Answered,
+}
+
+impl Attempt {
+    /// As a line, for whoever looks for what went wrong.
+    fn told(&self) -> String {
+        let Attempt { label, replica, tenant, began, ended, answered } = self;
+        format!("{label} of t-{tenant} through {replica}: {answered:?} after {:?}\n", *ended - *began)
+    }
 }
 
 /// What all writers know.
@@ -68,25 +80,27 @@ struct Notes {
     said: Arc<Mutex<Said>>,
     /// Writes that were acknowledged, and those that the database was not there for.
     counts: watch::Sender<(usize, usize)>,
+    attempts: Arc<Mutex<Vec<Attempt>>>,
 }
 
 /// Writes to whichever replica until all is acknowledged, reading again where others were faster.
-async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) -> Vec<Attempt> {
-    let mut attempts = Vec::new();
+async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) {
     // Another replica and tenant each time, by no pattern that the writers share.
     let mut dice = number as u64 + 1;
     let mut roll = |sides: usize| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (dice >> 33) as usize % sides
     };
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut tried) = (0, 0);
     while acknowledged < WRITES {
-        let label = format!("w{number}-{}", attempts.len());
+        let label = format!("w{number}-{tried}");
+        tried += 1;
         notes.said.lock().expect("no panic").attempted.insert(label.clone());
-        let (replica, tenant, began) = (&replicas[roll(REPLICAS)], roll(TENANTS), Instant::now());
-        let answered = write(replica, tenant, &label).await;
+        let (replica, tenant, began) = (roll(REPLICAS), roll(TENANTS), Instant::now());
+        let answered = write(&replicas[replica], tenant, &label).await;
         notes.said.lock().expect("no panic").note(&label, answered);
-        attempts.push(Attempt { began, ended: Instant::now(), answered });
+        let attempt = Attempt { label, replica, tenant, began, ended: Instant::now(), answered };
+        notes.attempts.lock().expect("no panic").push(attempt);
         match answered {
             Answered::Written(_) => {
                 acknowledged += 1;
@@ -98,7 +112,6 @@ async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) -> Vec<At
         }
         sleep(Duration::from_millis(roll(20) as u64)).await;
     }
-    attempts
 }
 
 /// Waits until all replicas serve by `revision`; how long that took.
@@ -177,7 +190,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
     let starting = folders.iter().map(|folder| file_with("acme").store(&url, folder.path()).start());
     let replicas: Vec<_> = futures::future::join_all(starting).await.into_iter().map(Arc::new).collect();
     let operators: Vec<_> = replicas.iter().map(|replica| replica.admin(&administrator())).collect();
-    let notes = Notes { said: Arc::default(), counts: watch::Sender::new((0, 0)) };
+    let notes = Notes { said: Arc::default(), counts: watch::Sender::new((0, 0)), attempts: Arc::default() };
     for tenant in 0..TENANTS {
         let label = format!("first-{tenant}");
         notes.said.lock().expect("no panic").attempted.insert(label.clone());
@@ -195,7 +208,10 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
         writers.spawn(writer(number, operators.clone(), notes.clone()));
     }
     let away = outage(cluster, &notes.counts).await;
-    let written = timeout(PATIENCE, writers.join_all()).await.expect("they go on once it is back");
+    let ended = timeout(PATIENCE, writers.join_all()).await;
+    let written = notes.attempts.lock().expect("no panic").clone();
+    let told: String = written.iter().map(Attempt::told).collect();
+    assert!(ended.is_ok(), "they don't go on once it is back:\n{told}");
     let store = store::open(&url).expect("the URL is one");
     let now = store.snapshot().await.expect("it runs");
     let took = converged(&replicas, now.revision).await;
@@ -203,7 +219,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
 
     let answers = calls.join_all().await;
     assert_in_order(&answers);
-    let refused: usize = written.iter().map(|attempts| assert_refused(attempts, away)).sum();
+    let refused = assert_refused(&written, away);
     assert!(refused >= REFUSALS / 2, "{refused} writes met no database");
     let revisions = store.since(0, usize::MAX).await.expect("it runs");
     assert_history(&revisions, &now, &notes.said.lock().expect("no panic"));
@@ -213,7 +229,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
         assert_eq!(plans(replica).await, first);
     }
     let calls: usize = answers.iter().map(Vec::len).sum();
-    let conflicts = written.iter().flatten().filter(|attempt| attempt.answered == Answered::Conflict).count();
+    let conflicts = written.iter().filter(|attempt| attempt.answered == Answered::Conflict).count();
     let revision = now.revision;
     println!(
         "converged {took:?} after revision {revision}; {refused} refused, {conflicts} conflicts, {calls} calls"
