@@ -207,7 +207,7 @@ async fn replicas_converge_and_none_answers_by_an_older_revision_while_the_datab
     for number in 0..WRITERS {
         writers.spawn(writer(number, operators.clone(), notes.clone()));
     }
-    let away = outage(cluster, &notes.counts).await;
+    let away = outage(Arc::clone(&cluster), &notes.counts).await;
     let ended = timeout(PATIENCE, writers.join_all()).await;
     let written = notes.attempts.lock().expect("no panic").clone();
     let told: String = written.iter().map(Attempt::told).collect();
