@@ -333,3 +333,7 @@ async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
+
+#[cfg(test)]
+#[path = "foretold_tests.rs"]
+mod foretold;

@@ -1,7 +1,7 @@
 //! The file and the registry: what the file owns, what the API owns, and which revision holds (protocol.md, section 7).
 
 use hookgate::store::Kind;
-use hookgate_tests::gateway::Setup;
+use hookgate_tests::{gateway::Setup, metrics::Scrape};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -112,6 +112,9 @@ async fn what_a_newer_version_wrote_leaves_the_table_in_force_and_shows() {
     let status = status_is(&gateway, |status| !status["configuration"]["refused"].is_null()).await;
     assert!(status["configuration"]["refused"]["problems"].to_string().contains("`newer`"), "{status:#}");
     assert_eq!((&status["revision"], &status["store"]["revision"]), (&json!(1), &json!(written)));
+    let scrape = Scrape::of(&gateway).await;
+    let gauges = ["hookgate_table_revision", "hookgate_store_revision"].map(|name| scrape.sum(name, &[]));
+    assert_eq!(gauges, [1.0, written as f64], "{}", scrape.text);
     assert_eq!(call(&gateway, "acme").await.body["revision"], 1);
     // Once it is gone, everything goes on.
     let gone = writer.write(&[(Kind::Tenant, "newer", None)]).await.expect("it runs");

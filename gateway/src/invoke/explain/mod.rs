@@ -17,7 +17,7 @@ use crate::{
 
 mod said;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod walk;
 mod warnings;
 

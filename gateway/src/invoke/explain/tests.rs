@@ -36,11 +36,11 @@ const LIMITS: ReplyLimits =
 
 /// A configuration, what plugins said so far, and a call.
 #[derive(Debug, Clone)]
-struct Case {
-    members: Value,
+pub(crate) struct Case {
+    pub(crate) members: Value,
     /// By plugin: none, or the points offered.
     offers: Vec<Option<[bool; 4]>>,
-    question: Question,
+    pub(crate) question: Question,
 }
 
 impl Case {
@@ -48,7 +48,7 @@ impl Case {
         serde_json::from_value(self.members.clone()).expect("the generator writes configurations")
     }
 
-    fn manifests(&self) -> Vec<Option<Arc<Manifest>>> {
+    pub(crate) fn manifests(&self) -> Vec<Option<Arc<Manifest>>> {
         let schema = jsonschema::validator_for(&json!({ "properties": { "bad": false } })).expect("a schema");
         let schema = Arc::new(schema);
         let offer = |offered: bool| {
@@ -330,26 +330,28 @@ fn question() -> impl Strategy<Value = Question> {
     )
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+pub(crate) fn cases() -> impl Strategy<Value = Case> {
     let offers = prop::option::weighted(0.85, prop::array::uniform4(prop::bool::weighted(0.85)));
     let offers = prop::collection::vec(offers, PLUGINS);
     (members(), offers, question()).prop_map(|(members, offers, question)| Case { members, offers, question })
 }
 
-/// Compares the explanation of `case` with real chains; gives back what became of its steps at once and in the worst case.
-fn compare(case: &Case) -> Result<Vec<[Fate; 2]>, TestCaseError> {
-    let config = case.config();
-    let table = RouteTable::build(&config, &case.manifests(), 1).expect("the configuration is valid");
-    let said = explain(&config, &table, true, &case.question);
-    let TenantRoute::Known(plans) = table.tenant(&case.question.tenant) else {
+/// Compares the explanation of `question` with real chains; gives back what became of its steps at once and in the worst case.
+pub(crate) fn compare(
+    config: &Config,
+    table: &RouteTable,
+    question: &Question,
+) -> Result<Vec<[Fate; 2]>, TestCaseError> {
+    let said = explain(config, table, true, question);
+    let TenantRoute::Known(plans) = table.tenant(&question.tenant) else {
         prop_assert!(said.tenant.code.is_some() && said.plan_digest.is_none() && said.steps.is_empty());
         return Ok(Vec::new());
     };
-    let plan = plans.plan(case.question.point);
+    let plan = plans.plan(question.point);
     prop_assert_eq!(said.plan_digest.as_deref(), Some(&*plan.digest));
     prop_assert_eq!(said.tenant.code, None);
 
-    let (steps, given) = real(&config, plan, Takes::Nothing, &case.question);
+    let (steps, given) = real(config, plan, Takes::Nothing, question);
     let continued = (StepOutcome::Continued, None);
     let at_once = said.steps.iter().filter_map(|step| predicted(step, &step.comes, continued));
     prop_assert_eq!(at_once.collect::<Vec<_>>(), reported(&steps));
@@ -360,7 +362,7 @@ fn compare(case: &Case) -> Result<Vec<[Fate; 2]>, TestCaseError> {
         prop_assert_eq!(step.comes.outcome == Fate::SkippedCondition, unmet && reached);
     }
 
-    let (steps, given) = real(&config, plan, Takes::AllItGets, &case.question);
+    let (steps, given) = real(config, plan, Takes::AllItGets, question);
     let worst = said.steps.iter().filter_map(|step| {
         let ran_out = if step.worst.cut { Reason::Budget } else { Reason::Timeout };
         let asked = match step.on_error {
@@ -383,7 +385,9 @@ fn what_is_explained_is_what_a_real_chain_does() {
         TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) });
     let seen = Mutex::new([BTreeSet::new(), BTreeSet::new()]);
     let compared = runner.run(&cases(), |case| {
-        let fates = compare(&case)?;
+        let config = case.config();
+        let table = RouteTable::build(&config, &case.manifests(), 1).expect("the configuration is valid");
+        let fates = compare(&config, &table, &case.question)?;
         let mut seen = seen.lock().expect("no panic");
         for [at_once, worst] in fates {
             seen[0].insert(at_once.as_str());

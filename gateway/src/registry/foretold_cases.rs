@@ -1,0 +1,154 @@
+//! Random registries, and what is written to them.
+
+use std::collections::BTreeSet;
+
+use proptest::{prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use crate::{
+    invoke::explain::tests::{Case, cases},
+    point::Point,
+    registry::edit::Wish,
+    store::Kind,
+};
+
+/// What is written, once it is known what is there.
+#[derive(Debug, Clone)]
+pub(super) enum Write {
+    Edits(Vec<(Kind, String, Version, Wish)>),
+    /// To the revision that is this far down from the last; it may be none.
+    Back(u64),
+}
+
+/// The version that a writer expects.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Version {
+    Any,
+    Right,
+    /// It must not be there.
+    None,
+    Other,
+}
+
+/// The objects of `case`; its plugins are one that is built in and others that nobody can reach.
+pub(super) fn objects(case: &Case) -> Vec<(Kind, String, Value)> {
+    let members = &case.members;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let named = |kind, member: &'static str| {
+        move |mut spec: Value| {
+            // As people leave out what they don't mean to say.
+            if let Some(Value::Object(conditions)) = spec.get_mut("match") {
+                conditions.retain(|_, condition| !condition.is_null());
+            }
+            (kind, spec[member].as_str().unwrap_or_default().to_owned(), spec)
+        }
+    };
+    let plugin = |(at, mut plugin): (usize, Value)| {
+        if at == 0 {
+            plugin["builtin"] = json!("content-policy");
+        } else {
+            plugin.as_object_mut().expect("an object").remove("builtin");
+            plugin["endpoint"] = json!(format!("http://127.0.0.1:{at}"));
+        }
+        plugin
+    };
+    let plugins = list(&members["plugins"]).into_iter().enumerate().map(plugin);
+    let plugins = plugins.map(named(Kind::Plugin, "name"));
+    let tenants = list(&members["tenants"]["list"]).into_iter().map(named(Kind::Tenant, "id"));
+    let bindings = list(&members["bindings"]).into_iter().map(named(Kind::Binding, "name"));
+    let mut objects: Vec<_> = plugins.chain(tenants).chain(bindings).collect();
+    objects.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    objects
+}
+
+/// What operators write as it stands in a file.
+const WRITTEN: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+
+/// Members to be merged into an object: most of them fit one somewhere, some none.
+fn patches(kind: Kind) -> Vec<Value> {
+    match kind {
+        Kind::Plugin => vec![
+            json!({ "enabled": false }),
+            json!({ "enabled": true }),
+            json!({ "limits": { "timeout": "2s" } }),
+            json!({ "config": { "good": 1 } }),
+            json!({ "config": { "bad": 1 } }),
+            json!({ "colour": "blue" }),
+            json!({ "builtin": "nobody" }),
+            json!({ "endpoint": "http://10.0.0.1:1" }),
+            json!({ "name": "else" }),
+        ],
+        Kind::Tenant => vec![
+            json!({ "enabled": false }),
+            json!({ "enabled": true }),
+            json!({ "labels": { "plan": "x" } }),
+            json!({ "labels": null }),
+            json!({ "config": { "p1": { "good": 2 } } }),
+            json!({ "config": { "p1": { "bad": 2 } } }),
+            json!({ "config": { "nobody": {} } }),
+            json!({ "disable": null }),
+            json!({ "disable": ["nobody"] }),
+            json!({ "limits": { "in_flight": 3 } }),
+            json!({ "limits": { "rate": "0/s" } }),
+        ],
+        Kind::Binding => vec![
+            json!({ "priority": 101 }),
+            json!({ "priority": 102 }),
+            json!({ "priority": 200 }),
+            json!({ "enabled": false }),
+            json!({ "enabled": true }),
+            json!({ "tenant": "t1", "selector": null }),
+            json!({ "tenant": null, "selector": { "plan": "y" } }),
+            json!({ "plugin": "p2" }),
+            json!({ "plugin": "nobody" }),
+            json!({ "match": { "agents": ["c*"] } }),
+            json!({ "points": [Point::BeforeToolCall] }),
+            json!({ "timeout": "2s" }),
+            json!({ "timeout": "soon" }),
+            json!({ "config": { "good": 3 } }),
+            json!({ "overridable": false }),
+        ],
+        // They are written in a way of their own, by the clock.
+        Kind::Bypass => Vec::new(),
+    }
+}
+
+fn wishes(other: &Case) -> impl Strategy<Value = (Kind, String, Version, Wish)> + use<> {
+    // As others there are some more of each kind than any registry has.
+    let name = |kind: Kind, at: usize| match kind {
+        Kind::Plugin => format!("p{}", at % 4),
+        Kind::Tenant => format!("t{}", at % 4),
+        Kind::Binding | Kind::Bypass => format!("b{at}"),
+    };
+    let be = select(objects(other)).prop_map(|(kind, name, spec)| (kind, name, Wish::Be(spec)));
+    let merge = (select(&WRITTEN[..]), 0..8_usize, 0..64_usize).prop_map(move |(kind, at, patch)| {
+        let patches = patches(kind);
+        (kind, name(kind, at), Wish::Merge(patches[patch % patches.len()].clone()))
+    });
+    let gone = (select(&WRITTEN[..]), 0..8_usize, any::<bool>())
+        .prop_map(move |(kind, at, with_bindings)| (kind, name(kind, at), Wish::Gone { with_bindings }));
+    let version = prop_oneof![
+        6 => Just(Version::Any), 6 => Just(Version::Right), 1 => Just(Version::None), 1 => Just(Version::Other)
+    ];
+    (prop_oneof![3 => be, 5 => merge, 1 => gone], version)
+        .prop_map(|((kind, name, wish), version)| (kind, name, version, wish))
+}
+
+fn writes(other: &Case) -> impl Strategy<Value = Vec<Write>> + use<> {
+    let one = prop::collection::vec(wishes(other), 1..2).prop_map(Write::Edits);
+    let several = prop::collection::vec(wishes(other), 2..5).prop_map(|mut edits| {
+        // A document has each object once.
+        let mut seen = BTreeSet::new();
+        edits.retain(|(kind, name, ..)| seen.insert((*kind, name.clone())));
+        Write::Edits(edits)
+    });
+    let write = prop_oneof![5 => one, 3 => several, 1 => (0..4_u64).prop_map(Write::Back)];
+    prop::collection::vec(write, 1..4)
+}
+
+/// What is there, whose it is, what is written then, and what is asked at the end.
+pub(super) fn registries() -> impl Strategy<Value = (Case, u64, Vec<Write>)> {
+    let owners = prop_oneof![Just(0), any::<u64>().prop_map(|bits| bits & bits.rotate_left(9))];
+    (cases(), cases(), owners)
+        .prop_flat_map(|(case, other, owners)| (Just(case), Just(owners), writes(&other)))
+}

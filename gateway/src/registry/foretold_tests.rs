@@ -1,0 +1,367 @@
+//! A thousand random registries and writes to them: a dry run answers what the write then does, neither it nor a refused
+//! write leaves a trace, what is said to change for whom is what tables built from scratch say, and explanations of what
+//! is there afterwards are what real chains do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config as Cases, TestRunner},
+};
+use serde_json::json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{
+    Contents, Registry, Writer,
+    edit::{Edit, Refusal, Wish},
+    effect::{Effect, Effects, PlanEffect, Standing},
+    operations::{self, Foresee, Foreseen, Operations, Outcome, Undone},
+};
+use crate::{
+    config::{self, Config, Loaded, Problems, UnknownTenant, from_text},
+    invoke::explain::{
+        Question,
+        tests::{Case, compare},
+    },
+    point::Point,
+    routing::{Fixed, Manifest, RouteTable, Step, TenantRoute, Written},
+    store::{Change, Content, Draft, Kind, Owner, Snapshot},
+};
+
+#[path = "foretold_cases.rs"]
+mod random;
+
+use random::{Version, Write, objects, registries};
+
+/// A tenant that no registry has.
+const STRANGER: &str = "stranger";
+
+/// Whatever happens is seen.
+type Seen = BTreeSet<&'static str>;
+
+/// A process with its file, the manifests that it has accepted, and the table that is in force.
+struct Process {
+    file: Loaded,
+    manifests: BTreeMap<String, Arc<Manifest>>,
+    /// None: there is something wrong with what is there.
+    in_force: Mutex<Option<Arc<Built>>>,
+}
+
+/// What is made of objects.
+struct Built {
+    config: Config,
+    table: RouteTable,
+}
+
+impl Process {
+    fn new(file: &Loaded, case: &Case) -> Self {
+        let manifests = case.manifests().into_iter().enumerate().filter_map(|(at, manifest)| {
+            let manifest = manifest?;
+            let config_schema = (at == 0).then(|| manifest.tenant_config_schema.clone()).flatten();
+            Some((format!("p{at}"), Arc::new(Manifest { config_schema, ..Manifest::clone(&manifest) })))
+        });
+        Process { file: file.clone(), manifests: manifests.collect(), in_force: Mutex::default() }
+    }
+
+    fn in_order(&self, config: &Config) -> Vec<Option<Arc<Manifest>>> {
+        config.plugins.iter().map(|plugin| self.manifests.get(&plugin.name).cloned()).collect()
+    }
+
+    /// From scratch; none: there is something wrong with `contents`.
+    fn built(&self, contents: &Contents) -> Option<Arc<Built>> {
+        let config = self.file.with(contents.objects()).config;
+        let table = RouteTable::build(&config, &self.in_order(&config), contents.revision()).ok()?;
+        Some(Arc::new(Built { config, table }))
+    }
+
+    fn in_force(&self) -> Option<Arc<Built>> {
+        self.in_force.lock().expect("no panic").clone()
+    }
+}
+
+impl Foresee for Process {
+    /// Upon the table in force, as a gateway does.
+    fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems> {
+        let whole = self.file.with(contents.objects());
+        let manifests = self.in_order(&whole.config);
+        let table = match self.in_force() {
+            Some(built) => built.table.after(&whole.config, &manifests, contents.revision()),
+            None => RouteTable::build(&whole.config, &manifests, contents.revision()),
+        };
+        let table = table.map_err(|problems| whole.render(&problems))?;
+        let refused = match table.config_problems() {
+            [] => Vec::new(),
+            problems => operations::invalid(&whole.render(problems)),
+        };
+        let manifests = self.manifests.clone();
+        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, refused })
+    }
+}
+
+/// A registry, and who looks after it.
+struct World {
+    registry: Arc<Registry>,
+    process: Arc<Process>,
+    operations: Operations,
+}
+
+impl World {
+    /// With the objects of `case`, some of them the file's by the bits of `owners`.
+    async fn make(file: &Loaded, case: &Case, owners: u64) -> Self {
+        let url = config::StoreUrl("sqlite::memory:".into());
+        let settings = config::Store { url, ..config::Store::default() };
+        let registry = Registry::open(&settings).expect("a store");
+        registry.store.prepare().await.expect("it is in memory");
+        let changes = objects(case).into_iter().enumerate().map(|(at, (kind, name, spec))| {
+            let owner = if owners >> (at % 64) & 1 == 1 { Owner::File } else { Owner::Api };
+            let after = Some(Content { owner, spec: Arc::new(spec) });
+            Change { kind, name: name.into(), before: None, after }
+        });
+        let draft = Draft {
+            id: Uuid::now_v7(),
+            base: 0,
+            at: OffsetDateTime::UNIX_EPOCH,
+            author: "somebody".into(),
+            reason: String::new(),
+            changes: changes.collect(),
+        };
+        registry.store.commit(&draft).await.expect("nothing is there yet");
+        let process = Arc::new(Process::new(file, case));
+        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Foresee>);
+        let contents = registry.catch_up().await.expect("this version wrote it");
+        *process.in_force.lock().expect("no panic") = process.built(&contents);
+        World { registry, process, operations }
+    }
+
+    async fn stored(&self) -> Snapshot {
+        self.registry.store.snapshot().await.expect("it is in memory")
+    }
+
+    async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, Undone> {
+        let writer = Writer { author: "olga".into(), reason: "because".into() };
+        let edit = |(kind, name, version, wish): &(Kind, String, Version, Wish)| {
+            let is_it = |object: &&crate::store::Object| object.kind == *kind && *object.name == **name;
+            let current = now.objects.iter().find(is_it).map_or(0, |object| object.version);
+            let expected = match version {
+                Version::Any => None,
+                Version::Right => Some(current),
+                Version::None => Some(0),
+                Version::Other => Some(current + 7),
+            };
+            Edit { kind: *kind, name: name.clone(), expected, wish: wish.clone() }
+        };
+        match write {
+            Write::Edits(edits) => {
+                let edits: Vec<_> = edits.iter().map(edit).collect();
+                self.operations.write(&writer, &edits, dry_run).await
+            }
+            Write::Back(far) => {
+                let number = now.revision.checked_sub(*far).unwrap_or(now.revision + far);
+                self.operations.roll_back(&writer, number, dry_run).await
+            }
+        }
+    }
+
+    /// Tries `write` out, then does it.
+    async fn check(&self, write: &Write, seen: &mut Seen) -> Result<(), TestCaseError> {
+        let before = self.stored().await;
+        let tried = self.perform(write, &before, true).await;
+        prop_assert_eq!(&self.stored().await, &before, "a dry run wrote");
+        let done = self.perform(write, &before, false).await;
+        let after = self.stored().await;
+        let (tried, done) = match (tried, done) {
+            (Ok(tried), Ok(done)) => (tried, done),
+            (Err(tried), Err(done)) => {
+                prop_assert_eq!(format!("{tried:?}"), format!("{done:?}"));
+                prop_assert_eq!(after, before, "a refused write wrote");
+                seen.insert(why(&done));
+                return Ok(());
+            }
+            (tried, done) => return Err(TestCaseError::fail(format!("{tried:?}, and then {done:?}"))),
+        };
+        prop_assert_eq!(tried.revision, None);
+        prop_assert_eq!(&tried.changes, &done.changes);
+        prop_assert_eq!(&tried.effects, &done.effects);
+        prop_assert_eq!(&tried.unvalidated, &done.unvalidated);
+        if done.changes.is_empty() {
+            prop_assert_eq!(done.revision, None);
+            prop_assert_eq!(after, before);
+            seen.insert("nothing to change");
+            return Ok(());
+        }
+        prop_assert_eq!(done.revision, Some(before.revision + 1));
+        let revision = self.registry.store.revision(after.revision).await.expect("it is in memory");
+        prop_assert_eq!(&revision.expect("it was written").changes, &done.changes);
+        prop_assert_eq!(self.registry.contents().snapshot(), after);
+        self.check_effects(&done, seen)
+    }
+
+    /// What was said of `done`, which comes in force then.
+    fn check_effects(&self, done: &Outcome, seen: &mut Seen) -> Result<(), TestCaseError> {
+        let told = |change: &&Change| change.kind == Kind::Plugin && change.after.is_some();
+        let unknown = |change: &&Change| !self.process.manifests.contains_key(&*change.name);
+        let unvalidated: Vec<_> = done.changes.iter().filter(told).filter(unknown).collect();
+        let unvalidated: Vec<_> = unvalidated.iter().map(|change| change.name.to_string()).collect();
+        prop_assert_eq!(&done.unvalidated, &unvalidated);
+        let after = self.process.built(&self.registry.contents()).expect("what was written is right");
+        let before = self.process.in_force.lock().expect("no panic").replace(Arc::clone(&after));
+        let expected = before.map(|before| compared(&before, &after));
+        prop_assert_eq!(&done.effects, &expected);
+        seen.insert(match &expected {
+            None => "nothing compares",
+            Some(effects) if effects.tenants == 0 => "changes nothing for anybody",
+            Some(effects) if effects.named.iter().any(|effect| effect.tenant == "*") => "changes for all",
+            Some(_) => "changes for some",
+        });
+        Ok(())
+    }
+
+    /// What is explained is what real chains do, by what is there now.
+    fn check_explained(&self, question: &Question, seen: &mut Seen) -> Result<(), TestCaseError> {
+        let Some(built) = self.process.in_force() else { return Ok(()) };
+        for fates in compare(&built.config, &built.table, question)? {
+            seen.extend(fates.map(|fate| fate.as_str()));
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing was written, in a word.
+fn why(undone: &Undone) -> &'static str {
+    match undone {
+        Undone::Refused(Refusal::Missing { .. }) => "missing",
+        Undone::Refused(Refusal::Version { .. }) => "version",
+        Undone::Refused(Refusal::OfFile { .. }) => "of the file",
+        Undone::Refused(Refusal::InUse { .. }) => "in use",
+        Undone::Refused(Refusal::Wrong { .. }) => "wrong by itself",
+        Undone::Invalid(_) => "wrong as a whole",
+        Undone::NoRevision(_) => "no revision",
+        Undone::NoRegistry | Undone::Registry(_) => "a fault",
+    }
+}
+
+/// What changes for whom, from the tables alone and said as [`Effects`].
+fn compared(before: &Built, after: &Built) -> Effects {
+    let ids = |of: &Built| -> BTreeSet<String> {
+        of.config.tenants.list.iter().map(|tenant| tenant.id.clone()).collect()
+    };
+    let listed = ids(before).into_iter().chain(ids(after)).collect::<BTreeSet<_>>();
+    let all = [("*".to_owned(), STRANGER.to_owned())];
+    let all = all.into_iter().chain(listed.into_iter().map(|id| (id.clone(), id)));
+    let one = |(tenant, id): (String, String)| {
+        let points = Point::ALL.into_iter().filter_map(|point| {
+            let (was, _) = facts(before, &id, point);
+            let (is, plan_digest) = facts(after, &id, point);
+            if was == is {
+                return None;
+            }
+            let names = |of: &[(String, String)], keep: &dyn Fn(&(String, String)) -> bool| -> Vec<String> {
+                of.iter().filter(|one| keep(one)).map(|(name, _)| name.clone()).collect()
+            };
+            let (then, now): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                (was.iter().cloned().collect(), is.iter().cloned().collect());
+            let effect = PlanEffect {
+                plan_digest,
+                added: names(&is, &|(name, _)| !then.contains_key(name)),
+                removed: names(&was, &|(name, _)| !now.contains_key(name)),
+                changed: names(&is, &|(name, fact)| then.get(name).is_some_and(|was| was != fact)),
+                order: names(&is, &|_| true),
+            };
+            Some((point, effect))
+        });
+        let points: BTreeMap<_, _> = points.collect();
+        let (was, is) = (standing(&before.config, &id), standing(&after.config, &id));
+        let both = was == Standing::Served && is == Standing::Served;
+        let settings = both && settings(&before.table, &id) != settings(&after.table, &id);
+        let changes = was != is || settings || !points.is_empty();
+        changes.then_some(Effect { tenant, before: was, after: is, settings, points })
+    };
+    let named: Vec<_> = all.filter_map(one).collect();
+    Effects { tenants: named.len(), named }
+}
+
+fn standing(config: &Config, id: &str) -> Standing {
+    let tenants = &config.tenants;
+    match tenants.list.iter().find(|tenant| tenant.id == id) {
+        Some(tenant) if tenant.enabled => Standing::Served,
+        Some(_) => Standing::SwitchedOff,
+        None if tenants.unknown == UnknownTenant::Accept => Standing::Served,
+        None => Standing::Unknown,
+    }
+}
+
+fn settings(table: &RouteTable, id: &str) -> String {
+    match table.tenant(id) {
+        TenantRoute::Known(plans) => format!("{:?} {} {:?}", plans.detail, plans.in_flight, plans.rate),
+        _ => String::new(),
+    }
+}
+
+/// Each step by its name with everything about it, but for what other steps make of it and where its plugin stands in the
+/// configuration; and the plan's digest.
+fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, String)>, Option<String>) {
+    let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
+    let plan = plans.plan(point);
+    let fact = |step: &Step| {
+        let Written { priority, conditions, version, config_digest, is_floor: _ } = &*step.written;
+        let written = format!("{priority} {conditions} {version:?} {config_digest}");
+        let fixed = Fixed { plugin: 0, written: Arc::default(), ..Fixed::clone(&step.fixed) };
+        (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))
+    };
+    (plan.steps.iter().map(fact).collect(), Some(plan.digest.to_string()))
+}
+
+/// A file whose objects are never looked at.
+fn file(unknown: &str) -> Loaded {
+    let text = json!({
+        "auth": { "issuers": [{ "issuer": "i", "audience": "a", "jwks_url": "https://id/keys", "tenants": "*" }] },
+        "egress": { "cidrs": ["127.0.0.1/32"] },
+        "tenants": { "unknown": unknown, "list": [{ "id": "of-the-file-alone" }] },
+    });
+    from_text("f.yaml".into(), &text.to_string(), []).expect("it is one")
+}
+
+#[test]
+fn what_a_dry_run_foretells_is_what_the_write_does_and_what_is_explained_then_is_what_chains_do() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let files = ["accept", "refuse"].map(file);
+    let seen = Mutex::new(Seen::new());
+    let settings = Cases { failure_persistence: None, max_shrink_iters: 2_000, ..Cases::with_cases(1_000) };
+    let told = TestRunner::new(settings).run(&registries(), |(case, owners, writes)| {
+        let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let accepts = case.members["tenants"]["unknown"] == "accept";
+        let world = runtime.block_on(World::make(&files[usize::from(!accepts)], &case, owners));
+        for write in &writes {
+            runtime.block_on(world.check(write, &mut seen))?;
+        }
+        world.check_explained(&case.question, &mut seen)?;
+        Ok(())
+    });
+    told.unwrap_or_else(|wrong| panic!("{wrong}"));
+    let all = [
+        "nothing to change",
+        "changes nothing for anybody",
+        "changes for some",
+        "changes for all",
+        "missing",
+        "version",
+        "of the file",
+        "in use",
+        "wrong by itself",
+        "wrong as a whole",
+        "no revision",
+        "asked",
+        "observed",
+        "skipped_condition",
+        "skipped_budget",
+        "failed",
+        "failed_open",
+        "not_reached",
+    ];
+    assert_eq!(*seen.lock().expect("no panic"), Seen::from(all), "the cases reach everything");
+}
