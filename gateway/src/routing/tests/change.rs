@@ -44,6 +44,11 @@ fn bypass(binding: &str, tenant: &str) -> Arc<Bypass> {
     value(&json!({ "binding": binding, "tenant": tenant, "until": "2026-11-22T10:00:00Z", "reason": "x" }))
 }
 
+fn put_bypass(bypasses: &mut Vec<Arc<Bypass>>, new: Arc<Bypass>) {
+    bypasses.retain(|of| (&of.binding, &of.tenant) != (&new.binding, &new.tenant));
+    bypasses.push(new);
+}
+
 fn name(binding: &Arc<Binding>) -> String {
     binding.effective_name().into_owned()
 }
@@ -109,9 +114,7 @@ impl Change {
             }
             Change::Manifests(now) => manifests.clone_from(now),
             Change::PutBypass(binding, tenant) => {
-                let is_it = |of: &Arc<Bypass>| (&*of.binding, &*of.tenant) == (*binding, *tenant);
-                config.bypasses.retain(|of| !is_it(of));
-                config.bypasses.push(bypass(binding, tenant));
+                put_bypass(&mut config.bypasses, bypass(binding, tenant));
             }
             Change::DropBypass(which) if !config.bypasses.is_empty() => {
                 _ = config.bypasses.remove(which.index(config.bypasses.len()));
