@@ -44,9 +44,9 @@ fn bypass(binding: &str, tenant: &str) -> Arc<Bypass> {
     value(&json!({ "binding": binding, "tenant": tenant, "until": "2026-11-22T10:00:00Z", "reason": "x" }))
 }
 
-fn put_bypass(bypasses: &mut Vec<Arc<Bypass>>, new: Arc<Bypass>) {
-    bypasses.retain(|of| (&of.binding, &of.tenant) != (&new.binding, &new.tenant));
-    bypasses.push(new);
+fn put_bypass(bypasses: &mut Vec<Arc<Bypass>>, binding: &str, tenant: &str) {
+    bypasses.retain(|of| (&*of.binding, &*of.tenant) != (binding, tenant));
+    bypasses.push(bypass(binding, tenant));
 }
 
 fn name(binding: &Arc<Binding>) -> String {
@@ -113,9 +113,7 @@ impl Change {
                 config.answer.detail = if *accept { Detail::Full } else { Detail::Minimal };
             }
             Change::Manifests(now) => manifests.clone_from(now),
-            Change::PutBypass(binding, tenant) => {
-                put_bypass(&mut config.bypasses, bypass(binding, tenant));
-            }
+            Change::PutBypass(binding, tenant) => put_bypass(&mut config.bypasses, binding, tenant),
             Change::DropBypass(which) if !config.bypasses.is_empty() => {
                 _ = config.bypasses.remove(which.index(config.bypasses.len()));
             }
