@@ -44,6 +44,11 @@ fn bypass(binding: &str, tenant: &str) -> Arc<Bypass> {
     value(&json!({ "binding": binding, "tenant": tenant, "until": "2026-11-22T10:00:00Z", "reason": "x" }))
 }
 
+fn put_bypass(bypasses: &mut Vec<Arc<Bypass>>, binding: &str, tenant: &str) {
+    bypasses.retain(|of| (&*of.binding, &*of.tenant) != (binding, tenant));
+    bypasses.push(bypass(binding, tenant));
+}
+
 fn name(binding: &Arc<Binding>) -> String {
     binding.effective_name().into_owned()
 }
@@ -108,11 +113,7 @@ impl Change {
                 config.answer.detail = if *accept { Detail::Full } else { Detail::Minimal };
             }
             Change::Manifests(now) => manifests.clone_from(now),
-            Change::PutBypass(binding, tenant) => {
-                let is_it = |of: &Arc<Bypass>| (&*of.binding, &*of.tenant) == (*binding, *tenant);
-                config.bypasses.retain(|of| !is_it(of));
-                config.bypasses.push(bypass(binding, tenant));
-            }
+            Change::PutBypass(binding, tenant) => put_bypass(&mut config.bypasses, binding, tenant),
             Change::DropBypass(which) if !config.bypasses.is_empty() => {
                 _ = config.bypasses.remove(which.index(config.bypasses.len()));
             }
