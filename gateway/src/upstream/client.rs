@@ -8,6 +8,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    again::Described,
     breaker::Judgement,
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
@@ -293,6 +294,21 @@ impl PluginClient {
         self.pool.shut_down(limit, |endpoint| !kept.contains(endpoint)).await;
     }
 
+    /// Returns when it was let go of, in either way: nothing of this process is under way there, and who is told was
+    /// told.
+    pub async fn released(&self) {
+        self.pool.released().await;
+    }
+
+    /// Has the plugin describe itself again, and hands it its configuration again: over a new connection to each
+    /// endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
+    /// they are. `tell` hears what came of each endpoint; one of a plugin that is switched off is left alone.
+    pub async fn describe_again(&self, tell: impl Fn(Described)) {
+        if self.pool.registration.plugin.enabled {
+            self.pool.describe_again(tell).await;
+        }
+    }
+
     /// Whether breakers alone are in the way of a call.
     pub(super) fn is_held_back(&self) -> bool {
         self.pool.is_held_back()
@@ -311,6 +327,10 @@ impl PluginClient {
         let mut call = self.calls.start(request.point, &request.parent);
         let mut headers = http::HeaderMap::new();
         headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
+        if request.meta.trial {
+            headers.insert("hookgate-test", HeaderValue::from_static("true"));
+            call.is_trial();
+        }
         call.inject(&mut headers);
         let result = self.exchange(request, headers, deadline, &mut call).await;
         call.ended(result.as_ref().map(drop).map_err(|failure| (failure.reason, failure.status)));

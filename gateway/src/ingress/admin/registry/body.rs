@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -18,36 +19,65 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a path takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(in crate::ingress::admin) struct Taken {
     /// The media type.
     media_type: &'static str,
     /// Whether it goes without saying: `curl -T` says none.
     is_usual: bool,
     /// Largest body, in bytes.
     most: usize,
+    /// How deep its values may lie.
+    depth: usize,
 }
 
 impl Taken {
     /// An object.
-    pub(super) const OBJECT: Taken = Taken { media_type: "application/json", is_usual: true, most: 1 << 20 };
+    pub(super) const OBJECT: Taken =
+        Taken { media_type: "application/json", is_usual: true, most: 1 << 20, depth: json::MAX_DEPTH };
     /// What replaces members of an object (RFC 7396).
-    pub(super) const PATCH: Taken =
-        Taken { media_type: "application/merge-patch+json", is_usual: false, most: 1 << 20 };
+    pub(super) const PATCH: Taken = Taken {
+        media_type: "application/merge-patch+json",
+        is_usual: false,
+        most: 1 << 20,
+        depth: json::MAX_DEPTH,
+    };
     /// Many objects.
     pub(super) const DOCUMENT: Taken =
-        Taken { media_type: "application/json", is_usual: true, most: 16 << 20 };
+        Taken { media_type: "application/json", is_usual: true, most: 16 << 20, depth: json::MAX_DEPTH };
+
+    /// A call for a plugin, of at most `most` bytes: in its members lie a payload's values.
+    pub(in crate::ingress::admin) const fn call(most: usize) -> Self {
+        Taken { media_type: "application/json", is_usual: true, most, depth: json::MAX_DEPTH + 2 }
+    }
 }
 
 /// Receives the object that `body` is.
 ///
 /// # Errors
-/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+/// As [`text`].
 pub(super) async fn receive(
     headers: &HeaderMap,
     body: Body,
     taken: Taken,
     room: &mut Room,
 ) -> Result<Value, Error> {
+    let bytes = text(headers, body, taken, room).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        // The scanner takes nothing that this doesn't.
+        Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}"))
+    })
+}
+
+/// Receives the object that `body` is, to the byte.
+///
+/// # Errors
+/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+pub(in crate::ingress::admin) async fn text(
+    headers: &HeaderMap,
+    body: Body,
+    taken: Taken,
+    room: &mut Room,
+) -> Result<Bytes, Error> {
     check_content(headers, taken)?;
     let received = timeout(PATIENCE, body::receive(body, taken.most, 0, room)).await;
     let bytes = match received {
@@ -62,7 +92,7 @@ pub(super) async fn receive(
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
     };
-    let kind = json::scan_all(&bytes, json::MAX_DEPTH).map_err(|flaws| {
+    let kind = json::scan_all(&bytes, taken.depth).map_err(|flaws| {
         let violation = |flaw: json::Flaw| {
             let (line, column) = flaw.position(&bytes);
             Violation::new(flaw.pointer, format!("Line {line}, column {column}: {}", flaw.message))
@@ -72,10 +102,7 @@ pub(super) async fn receive(
     if kind != Kind::Object {
         return Err(Error::invalid(vec![Violation::new("", format!("The body is {kind}, not an object"))]));
     }
-    serde_json::from_slice(&bytes).map_err(|error| {
-        // The scanner takes nothing that this doesn't.
-        Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}"))
-    })
+    Ok(bytes)
 }
 
 fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {

@@ -4,9 +4,9 @@
 //! Whoever is confined to a tenant sees that tenant and the bindings for it alone, and can't tell anything else from
 //! what isn't there.
 
-mod body;
-mod query;
-mod refused;
+pub(super) mod body;
+pub(super) mod query;
+pub(super) mod refused;
 mod view;
 mod write;
 
@@ -171,7 +171,7 @@ impl Admin {
         Ok(encode(&PageView { objects: Objects::new(kind, views), next_cursor: next, revision }))
     }
 
-    async fn one(
+    pub(super) async fn one(
         &self,
         in_force: &InForce,
         kind: Kind,

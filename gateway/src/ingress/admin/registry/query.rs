@@ -131,15 +131,24 @@ impl Meant {
                           where there is to be none";
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
-        let right = format!("{MOST_REASON} bytes at most, without control characters");
-        let fits = |text: &str| text.len() <= MOST_REASON && !text.chars().any(char::is_control);
-        let reason = query.read_as("reason", &right, |text| fits(text).then(|| text.to_owned()))?;
+        let reason = reason(&mut query)?;
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
-        Ok(Meant { expected, reason: reason.unwrap_or_default(), dry_run, force })
+        Ok(Meant { expected, reason, dry_run, force })
     }
 }
 
+/// Why, in the operator's own words; absent: nothing.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it is too long, or no line of text.
+pub(in crate::ingress::admin) fn reason(query: &mut Query) -> Result<String, Error> {
+    let right = format!("{MOST_REASON} bytes at most, without control characters");
+    let fits = |text: &str| text.len() <= MOST_REASON && !text.chars().any(char::is_control);
+    let reason = query.read_as("reason", &right, |text| fits(text).then(|| text.to_owned()))?;
+    Ok(reason.unwrap_or_default())
+}
+
 /// Digits alone.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(in crate::ingress::admin) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
