@@ -10,6 +10,8 @@ mod admin_registry_support;
 mod admin_socket;
 mod admin_status;
 mod admin_tally;
+mod admin_trial;
+mod admin_upkeep;
 mod auth_jwks;
 mod auth_keys;
 mod auth_tokens;

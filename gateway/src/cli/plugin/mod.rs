@@ -1,14 +1,15 @@
-//! `hookgate plugin`: runs the reference plugins, each as a process of its own, and tries plugins out.
+//! `hookgate plugin`: runs the reference plugins, each as a process of its own, and tries plugins out; those of a running
+//! gateway too.
 
 use clap::{Subcommand, ValueEnum};
 
 use hookgate_sdk::ServeError;
 
-use super::Exit;
+use super::{Exit, upkeep};
 use crate::{config::Log, telemetry};
 
 mod shown;
-mod test;
+pub(super) mod test;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -40,6 +41,8 @@ pub(super) enum Command {
                             it cancels."
     )]
     Test(Box<test::Test>),
+    #[command(flatten)]
+    Registered(upkeep::Command),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -54,6 +57,7 @@ pub(super) async fn run(command: Command) -> Exit {
     let (name, listen) = match command {
         Command::Run { name, listen } => (name, listen),
         Command::Test(test) => return test::run(&test).await,
+        Command::Registered(command) => return upkeep::run(command).await,
     };
     telemetry::start_log(&Log::default());
     let served = match name {

@@ -93,7 +93,7 @@ struct Tls {
 
 /// Reads an object of JSON, or a file of JSON or YAML; none: an empty one. By hand and not by clap, which shows what it
 /// refuses: a value may be a secret.
-fn document(flag: &str, text: Option<&String>) -> Result<Object, String> {
+pub(in crate::cli) fn document(flag: &str, text: Option<&String>) -> Result<Object, String> {
     let Some(text) = text else { return Ok(Object::new()) };
     if text.trim_start().starts_with('{') {
         return object(flag, text);

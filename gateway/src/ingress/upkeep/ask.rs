@@ -64,7 +64,7 @@ impl Ask {
 /// # Errors
 /// DRAINING: nobody looks at it any more.
 pub(super) async fn ask(asks: &mpsc::Sender<Ask>, wish: Wish, by: Instant) -> Result<Came, Error> {
-    let draining = || Error::new(Code::Draining, "The gateway is shutting down");
+    let draining = || Error::new(Code::Draining, "The gateway is shutting down").retry_after(GRACE);
     let (answer, told) = oneshot::channel();
     let asked = async {
         asks.send(Ask { wish, by, answer }).await.map_err(|_| draining())?;
