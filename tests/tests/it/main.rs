@@ -37,6 +37,7 @@ mod cli_proto;
 mod cli_session;
 mod cli_support;
 mod cli_token;
+mod cli_upkeep;
 mod cli_whoami;
 mod demo;
 mod docs;
