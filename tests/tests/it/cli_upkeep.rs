@@ -50,7 +50,11 @@ async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
     assert!(passed.code == Some(0) && passed.stdout.starts_with("CONTINUE"), "{passed:?}");
     plugin.set(POINT, Act::cancel("NO_WAY", "not this one"));
     let cancelled = ask(&gateway, &[&call[..], &["--tenant", "acme", "--output", "json"]].concat()).await;
-    assert_eq!((cancelled.code, &cancelled.json()["cancel"]["code"]), (Some(3), &json!("NO_WAY")), "{cancelled:?}");
+    assert_eq!(
+        (cancelled.code, &cancelled.json()["cancel"]["code"]),
+        (Some(3), &json!("NO_WAY")),
+        "{cancelled:?}"
+    );
     plugin.set(POINT, Act::no_verdict());
     let failed = ask(&gateway, &call).await;
     assert!(failed.code == Some(1) && failed.stderr.contains("bad_reply"), "{failed:?}");
