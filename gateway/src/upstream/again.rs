@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{
+    client::PluginClient,
     endpoint::Endpoint,
     live::{Down, Live},
     state::Why,
@@ -16,6 +17,23 @@ pub struct Described {
     pub address: String,
     /// Why it was not described, accepted and initialised anew, in one sentence; none: it was.
     pub trouble: Option<String>,
+}
+
+impl PluginClient {
+    /// Returns when it was let go of, in either way: nothing of this process is under way there, and who is told was
+    /// told.
+    pub async fn released(&self) {
+        self.pool.released().await;
+    }
+
+    /// Has the plugin describe itself again, and hands it its configuration again: over a new connection to each
+    /// endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
+    /// they are. `tell` hears what came of each endpoint; one of a plugin that is switched off is left alone.
+    pub async fn describe_again(&self, tell: impl Fn(Described)) {
+        if self.pool.registration.plugin.enabled {
+            self.pool.describe_again(tell).await;
+        }
+    }
 }
 
 /// Makes the connections to `endpoint` anew, and says what is wrong where that can't be done.

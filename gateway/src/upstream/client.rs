@@ -8,7 +8,6 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    again::Described,
     breaker::Judgement,
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
@@ -126,7 +125,7 @@ pub struct PluginClient {
     limits: config::PluginLimits,
     max_call: usize,
     max_reply: usize,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     bulkhead: Bulkhead,
     pub(super) observers: Observers,
     calls: PluginCalls,
@@ -292,21 +291,6 @@ impl PluginClient {
     pub async fn retire(&self, kept: &BTreeSet<String>) {
         let limit = self.limits.shutdown.0;
         self.pool.shut_down(limit, |endpoint| !kept.contains(endpoint)).await;
-    }
-
-    /// Returns when it was let go of, in either way: nothing of this process is under way there, and who is told was
-    /// told.
-    pub async fn released(&self) {
-        self.pool.released().await;
-    }
-
-    /// Has the plugin describe itself again, and hands it its configuration again: over a new connection to each
-    /// endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
-    /// they are. `tell` hears what came of each endpoint; one of a plugin that is switched off is left alone.
-    pub async fn describe_again(&self, tell: impl Fn(Described)) {
-        if self.pool.registration.plugin.enabled {
-            self.pool.describe_again(tell).await;
-        }
     }
 
     /// Whether breakers alone are in the way of a call.
