@@ -353,6 +353,11 @@ impl Made {
 }
 
 impl From {
+    /// Of the plugin.
+    pub(super) fn name(&self) -> &str {
+        &self.plugin.name
+    }
+
     fn of(plugin: &config::Plugin, config: &Config) -> Self {
         let limits = &config.limits;
         let reach = config.reach();

@@ -64,6 +64,14 @@ impl Refusals {
         known.len() > before
     }
 
+    /// Forgets what the plugin `name` refuses: the next time it is asked again. Says whether anything was known of it.
+    pub(super) fn forget(&self, name: &str) -> bool {
+        let mut known = self.locked();
+        let before = known.len();
+        known.retain(|held| held.from.name() != name);
+        known.len() < before
+    }
+
     /// Whether nothing is known to be refused.
     pub(super) fn is_empty(&self) -> bool {
         self.locked().is_empty()

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::{
     net::{TcpListener, UnixListener},
     signal::unix::Signal,
+    sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -20,12 +21,14 @@ use crate::{
         ops::Readiness,
         overview::Overview,
         server,
+        upkeep::Ask,
     },
     registry::operations::Operations,
     telemetry::Telemetry,
     tls,
 };
 
+mod asked;
 mod burial;
 mod bypassed;
 mod connect;
@@ -41,6 +44,7 @@ mod retiring;
 mod source;
 mod start;
 
+use asked::Asked;
 pub use connect::{Connected, Found, Place};
 pub use drain::TELEMETRY;
 use edges::{AdminEdge, DataEdge, OpsEdge};
@@ -64,7 +68,12 @@ pub struct App {
     tls: Option<tls::Server>,
     /// Where the configuration is read again; none: it isn't.
     origin: Option<Arc<Origin>>,
+    /// What operators ask for, once it runs.
+    asks: (mpsc::Sender<Ask>, mpsc::Receiver<Ask>),
 }
+
+/// Most operators that wait until it is looked at what they ask for.
+const ASKS: usize = 16;
 
 /// Why a gateway ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +155,7 @@ impl App {
         gauges::register(&gateway, &workshop.certificates, registry);
         let first = Arc::new(first);
         let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
-        Ok(App { workshop, first, seen, gateway, tls, origin })
+        Ok(App { workshop, first, seen, gateway, tls, origin, asks: mpsc::channel(ASKS) })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
@@ -210,7 +219,7 @@ impl App {
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone());
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
-        let operators = Admin::new(overview, self.operations(), lifecycle.ended.clone());
+        let operators = Admin::new(overview, self.operations(), self.asks.0.clone(), lifecycle.ended.clone());
         let edge = AdminEdge::new(operators, health_service);
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
@@ -279,7 +288,7 @@ impl Bound {
     pub async fn start(self) -> Result<Running, RunError> {
         start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let Bound { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
-        let App { workshop, first, seen, gateway, origin, .. } = app;
+        let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
@@ -288,7 +297,8 @@ impl Bound {
         health.set_service_status("", ServingStatus::Serving).await;
         tracing::info!("started");
         let ended = lifecycle.ended.clone();
-        let reload = Reload::new(Arc::clone(&workshop), Arc::clone(&gateway), publisher, origin, ended);
+        let (asked, shared, of_all) = (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway));
+        let reload = Reload::new(shared, of_all, publisher, origin, asked, ended);
         Ok(Running {
             workshop,
             gateway,

@@ -13,11 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Generation, Missing, Publisher, Workshop,
+    asked::Asked,
     origin::{Occasion, Origin, Unread},
 };
 use crate::{
     config::{Config, Problems},
-    ingress::{applied::Applied, call::Gateway},
+    ingress::{
+        applied::Applied,
+        call::Gateway,
+        upkeep::{Ask, Came, Wish},
+    },
+    registry::operations::invalid,
     upstream::{Cause, PluginClient, State, Why},
 };
 
@@ -40,6 +46,8 @@ pub(super) struct Reload {
     again: Arc<Notify>,
     /// The registry is.
     moved: Arc<Notify>,
+    /// Operators want it, and wait for what comes of it.
+    asked: Asked,
     /// The file could not be written to the registry, and is to be read with it.
     is_behind: bool,
     /// What the process was started with: some of it holds until its end.
@@ -84,6 +92,7 @@ impl Reload {
         gateway: Arc<Gateway>,
         publisher: Publisher,
         origin: Option<Arc<Origin>>,
+        asked: Asked,
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
@@ -97,6 +106,7 @@ impl Reload {
             origin,
             again: Arc::default(),
             moved: Arc::default(),
+            asked,
             is_behind: false,
             started,
             candidate: None,
@@ -138,6 +148,7 @@ impl Reload {
             tokio::select! {
                 () = self.again.notified(), if self.reading.is_none() => self.read(Occasion::File),
                 () = self.moved.notified(), if self.reading.is_none() => self.read(Occasion::Registry),
+                ask = self.asked.next(), if self.reading.is_none() => self.begin(ask),
                 // A file system may hang: what is in force goes on following its plugins.
                 Some(read) = ended(&mut self.reading) => self.take(read),
                 changed = changes.changed() => {
@@ -164,7 +175,23 @@ impl Reload {
 
     /// Gives up what waits, at the end.
     pub(super) fn give_up(&mut self) {
+        self.asked.close();
         self.replace_candidate(None);
+    }
+
+    /// Begins to do what an operator asks for.
+    fn begin(&mut self, ask: Ask) {
+        let occasion = match &ask.wish {
+            Wish::Reload => Some(Occasion::File),
+            Wish::Retry(name) => self.workshop.refusals.forget(name).then_some(Occasion::Registry),
+        };
+        match occasion.filter(|_| self.origin.is_some()) {
+            Some(occasion) => {
+                self.asked.keep(ask);
+                self.read(occasion);
+            }
+            None => ask.tell(Came::Settled { changed: false, held_back: Vec::new() }),
+        }
     }
 
     /// Begins to read.
@@ -191,7 +218,9 @@ impl Reload {
             Err(error) => {
                 tracing::error!(event = "table.refused", %error, "reading the configuration failed");
                 self.replace_candidate(None);
-                return self.refused(vec![format!("reading the configuration failed: {error}")]);
+                let why = format!("reading the configuration failed: {error}");
+                self.asked.tell(&Came::Failed(why.clone()));
+                return self.refused(vec![why]);
             }
         };
         if !before.iter().zip(&self.before()).all(|(then, now)| Arc::ptr_eq(then, now)) {
@@ -208,6 +237,7 @@ impl Reload {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_candidate(None);
                 self.gateway.set_applied(self.gateway.applied().whole());
+                self.settled(&same, false);
                 if occasion == Occasion::File {
                     tracing::info!("the configuration was read again and is as it was");
                 }
@@ -221,6 +251,7 @@ impl Reload {
                 self.look();
             }
             Err(Unread::Later(why)) if occasion == Occasion::File => {
+                self.asked.tell(&Came::Later(why.clone()));
                 tracing::error!(
                     event = "table.refused",
                     "{why}; the file is read again when that has passed"
@@ -228,9 +259,10 @@ impl Reload {
                 self.refused(vec![why]);
             }
             // What is in force is what was read last.
-            Err(Unread::Later(_)) => {}
+            Err(Unread::Later(why)) => self.asked.tell(&Came::Later(why)),
             Err(Unread::Refused(problems)) => {
                 self.replace_candidate(None);
+                self.asked.tell(&Came::Refused(invalid(&problems)));
                 self.refused(
                     problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
                 );
@@ -254,12 +286,14 @@ impl Reload {
         let Some(candidate) = &mut self.candidate else { return };
         match candidate.standing(self.publisher.current()) {
             Standing::Waiting(what) => {
+                self.asked.tell_late(&what);
                 let is_noticed = candidate.since.elapsed() >= NOTICED;
                 if is_noticed && !std::mem::replace(&mut candidate.noted, true) {
                     tracing::info!("a changed configuration waits for {what}");
                 }
             }
             Standing::Held(why) => {
+                self.asked.tell(&Came::Waiting(why.clone()));
                 if !std::mem::replace(&mut candidate.told, true) {
                     self.refused(vec![why.clone()]);
                     tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
@@ -283,7 +317,9 @@ impl Reload {
         let at_restart = self.started.waits_for_restart(&generation.config);
         if let Err(problems) = self.publisher.adopt(Arc::clone(&generation)) {
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
-            self.refused(problems.iter().map(said).collect());
+            let problems: Vec<_> = problems.iter().map(said).collect();
+            self.asked.tell(&Came::Failed(problems.join("; ")));
+            self.refused(problems);
             return self.publisher.abandon(&generation, None);
         }
         if let Some(origin) = &self.origin {
@@ -291,12 +327,19 @@ impl Reload {
         }
         let keys = at_restart.join(", ");
         self.gateway.set_applied(Applied::now(at_restart));
-        if !generation.held_back.is_empty() {
-            self.refused(generation.held_back.iter().map(|held| held.why.clone()).collect());
-        }
+        self.settled(&generation, true);
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
+    }
+
+    /// `generation` is in force, but for the entries that plugins refuse; `changed`: since now.
+    fn settled(&mut self, generation: &Generation, changed: bool) {
+        let held_back: Vec<_> = generation.held_back.iter().map(|held| held.why.clone()).collect();
+        if !held_back.is_empty() {
+            self.refused(held_back.clone());
+        }
+        self.asked.tell(&Came::Settled { changed, held_back });
     }
 
     /// Before it is logged, so that whoever reads of it there finds it in the status.

@@ -51,6 +51,7 @@ impl Retiring {
     pub(super) fn add(&self, client: Arc<PluginClient>, past: Vec<Weak<InForce>>) {
         let (gateway, in_use, at_once) =
             (Arc::clone(&self.gateway), Arc::clone(&self.in_use), self.at_once.clone());
+        self.gateway.add_leaving(&client);
         // Whoever takes its place goes on with this count.
         let dropped = client.observers_dropped();
         self.tasks.spawn(async move {

@@ -29,6 +29,7 @@ mod secret;
 mod serve;
 mod shell;
 mod token;
+mod upkeep;
 mod whoami;
 
 use crate::config::{Problems, Span};
@@ -148,6 +149,15 @@ enum Command {
     #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
                             Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
     Events(Box<events::Asked>),
+    /// Has a running gateway read its configuration again, and waits for what comes of it.
+    ///
+    /// What SIGHUP does, with an answer. Of one process: with several replicas it is the one that answers.
+    #[command(
+        after_help = "Example: hookgate reload --addr unix:///run/hookgate/admin.sock --reason 'new key'\n\n\
+                            Exit codes: 0 it is in force, 1 it waits for something, is refused, or no gateway answers, 2 \
+                            wrong usage."
+    )]
+    Reload(upkeep::Reload),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
     Token(token::Command),
@@ -232,6 +242,7 @@ impl Cli {
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Events(asked) => events::run(&asked).await,
+            Command::Reload(how) => upkeep::reload(&how).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,
             Command::Profile(command) => profile::run(command),

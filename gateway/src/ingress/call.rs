@@ -1,7 +1,11 @@
 //! The way of one call, the same over HTTP and gRPC: who calls, may it come in, what does it say, what do the
 //! plugins say. How it is decoded and how the answer is written differ; those are `http`, `grpc` and `answer`.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -30,6 +34,7 @@ use crate::{
     invoke::{Ended, ExtensionPoint, Invoker},
     routing::{RouteTable, TenantPlans, TenantRoute},
     telemetry::{Facts, Telemetry},
+    upstream::PluginClient,
 };
 
 /// What every call needs; one per process.
@@ -38,6 +43,8 @@ pub struct Gateway {
     /// Of the table in force.
     revision: watch::Sender<u64>,
     applied: ArcSwap<Applied>,
+    /// Plugins' clients that no call is given any more, as long as anybody holds them.
+    leaving: Mutex<Vec<Weak<PluginClient>>>,
     /// Counts the calls under way.
     pub admission: Admission,
     /// Records what became of them.
@@ -125,7 +132,8 @@ impl Gateway {
         let revision = watch::Sender::new(in_force.invoker.routes().table.revision());
         let (in_force, applied) =
             (ArcSwap::from_pointee(in_force), ArcSwap::from_pointee(Applied::now(Vec::new())));
-        Gateway { in_force, revision, applied, admission: Admission::default(), telemetry, abort }
+        let (leaving, admission) = (Mutex::default(), Admission::default());
+        Gateway { in_force, revision, applied, leaving, admission, telemetry, abort }
     }
 
     /// What holds at this moment.
@@ -146,6 +154,19 @@ impl Gateway {
         let mut revisions = self.revision.subscribe();
         let reached = timeout(patience, revisions.wait_for(|now| *now >= revision)).await;
         reached.is_ok_and(|reached| reached.is_ok())
+    }
+
+    /// Says that `client` is given no more calls.
+    pub fn add_leaving(&self, client: &Arc<PluginClient>) {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|client| client.strong_count() > 0);
+        leaving.push(Arc::downgrade(client));
+    }
+
+    /// Those of the plugin `name` that are given no more calls.
+    pub fn leaving(&self, name: &str) -> Vec<Arc<PluginClient>> {
+        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.iter().filter_map(Weak::upgrade).filter(|client| client.name() == name).collect()
     }
 
     /// How the configuration file stands to what holds.

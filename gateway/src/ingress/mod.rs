@@ -2,7 +2,8 @@
 //!
 //! [`server`] accepts connections, [`http`] and [`grpc`] know the two protocols, [`call`] is the way of one call
 //! through both, [`answer`] the one place where its outcome or error becomes an answer. Knows nothing of plugins,
-//! but for [`admin`], which shows how they are, and [`overview`], which counts them. What HTTP answers is described in
+//! but for [`admin`], which shows how they are, [`overview`], which counts them, and [`upkeep`], which has them described
+//! again, let go of and tried out. What HTTP answers is described in
 //! docs/openapi.json.
 
 pub mod admin;
@@ -22,5 +23,6 @@ mod page;
 mod rewound;
 mod sending;
 pub mod server;
+pub mod upkeep;
 pub mod whoami;
 pub mod wire;

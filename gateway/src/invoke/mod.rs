@@ -113,7 +113,7 @@ impl Plugins for Routes {
         depth: u32,
         limit: Duration,
     ) -> Result<Replied, Failure> {
-        let meta = CallMeta { depth, whole: limit >= step.timeout };
+        let meta = CallMeta { depth, whole: limit >= step.timeout, trial: false };
         self.clients[step.plugin].call(P::POINT, call, payload, meta, limit).await
     }
 

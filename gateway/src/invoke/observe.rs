@@ -80,7 +80,7 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     if let Err(failure) = before::grant(step) {
         return done(Err(failure));
     }
-    let meta = CallMeta { depth, whole: true };
+    let meta = CallMeta { depth, whole: true, trial: false };
     routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
 }
 

@@ -37,6 +37,7 @@ pub const TENANT: &str = "hookgate.tenant.id";
 // Ours, on spans alone.
 pub const OPERATOR: &str = "hookgate.operator.id";
 pub const REQUEST_ID: &str = "hookgate.request.id";
+pub const TEST: &str = "hookgate.test";
 
 /// Value of an attribute whose set is closed, for everything outside it.
 pub const OTHER: &str = "other";

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::{
     Inner, Telemetry,
-    names::{ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT},
+    names::{
+        ERROR_TYPE, PLUGIN, POINT, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SERVER_ADDRESS, SERVER_PORT, TEST,
+    },
     trace,
 };
 use crate::{error::grpc_name, point::Point, step::Reason};
@@ -99,6 +101,11 @@ impl PluginCall<'_> {
     /// Puts `traceparent` and `tracestate` into the call's headers.
     pub fn inject(&self, headers: &mut HeaderMap) {
         trace::inject(&self.context, headers);
+    }
+
+    /// An operator tries the plugin out.
+    pub fn is_trial(&self) {
+        self.context.span().set_attribute(KeyValue::new(TEST, true));
     }
 
     /// It is sent to `server` now.

@@ -124,7 +124,7 @@ pub struct PluginClient {
     limits: config::PluginLimits,
     max_call: usize,
     max_reply: usize,
-    pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool>,
     bulkhead: Bulkhead,
     pub(super) observers: Observers,
     calls: PluginCalls,
@@ -315,6 +315,10 @@ impl PluginClient {
         let mut call = self.calls.start(request.point, &request.parent);
         let mut headers = http::HeaderMap::new();
         headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
+        if request.meta.trial {
+            headers.insert("hookgate-test", HeaderValue::from_static("true"));
+            call.is_trial();
+        }
         call.inject(&mut headers);
         let result = self.exchange(request, headers, deadline, &mut call).await;
         call.ended(result.as_ref().map(drop).map_err(|failure| (failure.reason, failure.status)));

@@ -68,6 +68,8 @@ pub(super) struct Endpoint {
     most_age: Duration,
     /// Told when it can't be reached: the name it came from may lead elsewhere by now.
     dial_failed: Arc<Notify>,
+    /// It was tried beside its supervisor, which looks again.
+    pub(super) tried: Notify,
     pub(super) closing: CancellationToken,
 }
 
@@ -96,6 +98,7 @@ impl Endpoint {
             // A tenth more or less, for not all are to go at once.
             most_age: registration.shared.most_age.mul_f64(0.9 + fastrand::f64() / 5.0),
             dial_failed,
+            tried: Notify::new(),
             closing,
             registration,
             transport,
@@ -190,7 +193,7 @@ impl Endpoint {
         }
     }
 
-    async fn connect_unless(
+    pub(super) async fn connect_unless(
         self: &Arc<Self>,
         enough: impl FnOnce(&Self) -> Option<Result<Arc<Live>, Down>>,
     ) -> Result<Arc<Live>, Down> {
@@ -224,7 +227,7 @@ impl Endpoint {
                 if self.live().is_none() {
                     self.status.out(why, &detail, wants.as_ref());
                 }
-                Err(Down::Out(detail, connection))
+                Err(Down::Out(why, detail, connection))
             }
         }
     }
@@ -330,7 +333,8 @@ impl Endpoint {
             }
             Err(Uninitialised::Refused(refused)) => {
                 self.withdraw(live, Why::Refused(refused.refusal), &refused.advice);
-                Err(Down::Out(refused.to_string(), Arc::clone(&live.connection)))
+                let why = Why::Refused(refused.refusal);
+                Err(Down::Out(why, refused.to_string(), Arc::clone(&live.connection)))
             }
         }
     }
@@ -426,7 +430,7 @@ impl Endpoint {
     }
 
     /// Keeps the connections that can be used; in the end those over which it is told.
-    fn forget_ended(&self) {
+    pub(super) fn forget_ended(&self) {
         if self.closing.is_cancelled() {
             return;
         }

@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{acceptance::Accepted, connection::Connection, initialize::Prepared};
+use super::{acceptance::Accepted, connection::Connection, initialize::Prepared, state::Why};
 use crate::flight::Flight;
 
 /// Why there is no usable connection.
@@ -19,7 +19,7 @@ pub(super) enum Down {
     /// The connection was gone before anything was sent: another one may be made at once.
     Gone(String),
     /// Refused or out of rotation: tried again when this connection has ended, and now and then.
-    Out(String, Arc<Connection>),
+    Out(Why, String, Arc<Connection>),
 }
 
 pub(super) struct Live {

@@ -10,6 +10,7 @@
 //! Knows nothing of verdicts, tenants or plans; `telemetry` measures calls where they are sent.
 
 mod acceptance;
+mod again;
 mod breaker;
 mod bulkhead;
 mod cause;
@@ -40,6 +41,7 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use again::Described;
 pub use breaker::BreakerState;
 pub use cause::Cause;
 pub use client::{PluginClient, Shared};

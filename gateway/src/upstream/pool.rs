@@ -18,6 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    again::{self, Described},
     breaker::Judgement,
     cause::Cause,
     consent::Wants,
@@ -68,6 +69,8 @@ pub(super) struct Pool {
     /// Why a name gives no address.
     trouble: ArcSwapOption<(Why, String)>,
     closing: CancellationToken,
+    /// Cancelled when all are let go of, and those that are told were told.
+    released: CancellationToken,
 }
 
 /// Where a call goes.
@@ -115,7 +118,8 @@ impl Pool {
             }
         }
         let members = ArcSwap::from_pointee(members);
-        Arc::new(Pool { registration, sources, members, trouble: ArcSwapOption::empty(), closing })
+        let (trouble, released) = (ArcSwapOption::empty(), CancellationToken::new());
+        Arc::new(Pool { registration, sources, members, trouble, closing, released })
     }
 
     /// Connects, and stays connected until [`Pool::shut_down`] or `cancel`.
@@ -369,6 +373,21 @@ impl Pool {
             async move { if is_told { endpoint.shut_down(limit).await } else { drop(endpoint.let_go()) } }
         });
         join_all(all).await;
+        self.released.cancel();
+    }
+
+    /// Returns when [`Pool::shut_down`] is done.
+    pub(super) async fn released(&self) {
+        self.released.cancelled().await;
+    }
+
+    /// Has each endpoint described again, one after the other, and tells what came of it.
+    pub(super) async fn describe_again(&self, tell: impl Fn(Described)) {
+        for member in self.members.load_full().iter() {
+            let (address, trouble) =
+                (member.endpoint.address().to_owned(), again::describe(&member.endpoint));
+            tell(Described { address, trouble: trouble.await });
+        }
     }
 }
 
@@ -411,7 +430,7 @@ async fn reach(endpoint: &Arc<Endpoint>, point: Point, deadline: Instant) -> Res
             Ok(Err(Down::Away(detail) | Down::Gone(detail))) => {
                 return Err(Failure::new(Reason::Unreachable, detail));
             }
-            Ok(Err(Down::Out(detail, _))) => return Err(Failure::new(Reason::NotReady, detail)),
+            Ok(Err(Down::Out(_, detail, _))) => return Err(Failure::new(Reason::NotReady, detail)),
             Err(_) => return Err(Failure::ran_out(Reason::Unreachable, "no connection in time")),
         },
     };
@@ -435,7 +454,7 @@ pub(super) async fn initialised(
     match timeout_at(deadline, endpoint.initialise(live, seen)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Down::Gone(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
-        Ok(Err(Down::Away(detail) | Down::Out(detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
+        Ok(Err(Down::Away(detail) | Down::Out(_, detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
         Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
     }
 }

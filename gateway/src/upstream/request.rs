@@ -17,6 +17,8 @@ pub struct CallMeta {
     pub depth: u32,
     /// Whether the call has all of its step's time-out: running out of less says nothing about the plugin.
     pub whole: bool,
+    /// Whether an operator tries the plugin out, and no agent waits: `hookgate-test: true`.
+    pub trial: bool,
 }
 
 /// A reply that came whole and with status OK.

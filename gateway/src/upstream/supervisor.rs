@@ -5,7 +5,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::future::select_all;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{endpoint::Endpoint, live::Down, state::Why};
@@ -42,7 +42,7 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
                 matches!(endpoint.status.why(), Why::Refused(_)).then_some(closed)
             }
             Err(Down::Away(_) | Down::Gone(_)) => None,
-            Err(Down::Out(_, connection)) => {
+            Err(Down::Out(_, _, connection)) => {
                 let is_fixed = endpoint.registration.plugin.needs_consent();
                 let waits = endpoint.status.why() == Why::ManifestMismatch && !is_fixed;
                 // Kept, for its end says when another process may be there.
@@ -50,17 +50,23 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
                     () = connection.closed() => {}
                     // Nobody has the accepted manifest any more: this one may have its turn.
                     () = freed, if waits => continue,
+                    () = endpoint.tried.notified() => continue,
                     () = sleep(REFUSED_RETRY) => continue,
                 }
                 None
             }
         };
-        if let Some(closed) = refused
-            && timeout(REFUSED_RETRY, closed.cancelled()).await.is_err()
-        {
-            continue;
+        if let Some(closed) = refused {
+            tokio::select! {
+                () = closed.cancelled() => {}
+                () = endpoint.tried.notified() => continue,
+                () = sleep(REFUSED_RETRY) => continue,
+            }
         }
-        sleep(jittered(delay)).await;
+        tokio::select! {
+            () = endpoint.tried.notified() => continue,
+            () = sleep(jittered(delay)) => {}
+        }
         delay = (delay * 2).min(LONGEST_DELAY);
     }
 }

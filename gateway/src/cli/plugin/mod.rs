@@ -5,11 +5,11 @@ use clap::{Subcommand, ValueEnum};
 
 use hookgate_sdk::ServeError;
 
-use super::{Exit, registry};
+use super::{Exit, registry, upkeep};
 use crate::{config::Log, telemetry};
 
 mod shown;
-mod test;
+pub(super) mod test;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -91,6 +91,8 @@ pub(super) enum Command {
                             Exit codes: 0 removed, 1 there is no such plugin, bindings name it, or it may not go, 2 \
                             wrong usage, or what would be left is wrong.")]
     Remove(Box<registry::plugin::RemovePlugin>),
+    #[command(flatten)]
+    Registered(upkeep::Command),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -113,6 +115,7 @@ pub(super) async fn run(command: Command) -> Exit {
         Command::Enable(switch) => return registry::plugin::switch(*switch, true).await,
         Command::Disable(switch) => return registry::plugin::switch(*switch, false).await,
         Command::Remove(remove) => return registry::plugin::remove(*remove).await,
+        Command::Registered(command) => return upkeep::run(command).await,
     };
     telemetry::start_log(&Log::default());
     let served = match name {

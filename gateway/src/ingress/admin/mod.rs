@@ -1,6 +1,7 @@
 //! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
 //! which they write (docs/registry.md). HTTP here, the same over gRPC in `grpc`; a token for everything, but for whom the
-//! admin socket let in. Nothing here passes a chain, asks a plugin, or counts as a call under way: it shows what is known.
+//! admin socket let in. Nothing here passes a chain or counts as a call under way. It shows what is known and asks no
+//! plugin, but for [`upkeep`], which has them described again and tried out.
 //!
 //! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
 //! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
@@ -13,6 +14,7 @@ mod plan;
 mod plugin;
 mod query;
 mod registry;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -34,6 +37,7 @@ use super::{
     call::{Gateway, InForce},
     local::LocalUser,
     overview::Overview,
+    upkeep::{Ask, Upkeep},
 };
 use crate::{
     auth::{Operator, Port, Refusal, is_tenant_id},
@@ -56,6 +60,7 @@ pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<Overview>,
     operations: Arc<Operations>,
+    upkeep: Upkeep,
     /// Cancelled when everything is over, and with it what goes on.
     ended: CancellationToken,
 }
@@ -72,13 +77,21 @@ enum Shown {
 enum Found {
     Shown(Shown),
     Registry(Route),
+    Upkeep(upkeep::Route),
 }
 
 impl Admin {
     /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
-    pub fn new(overview: Arc<Overview>, operations: Operations, ended: CancellationToken) -> Self {
-        let operations = Arc::new(operations);
-        Admin { gateway: Arc::clone(&overview.gateway), overview, operations, ended }
+    /// What is asked of the process itself goes to `asks`.
+    pub fn new(
+        overview: Arc<Overview>,
+        operations: Operations,
+        asks: mpsc::Sender<Ask>,
+        ended: CancellationToken,
+    ) -> Self {
+        let (gateway, operations) = (Arc::clone(&overview.gateway), Arc::new(operations));
+        let upkeep = Upkeep::new(Arc::clone(&gateway), Arc::clone(&operations), asks);
+        Admin { gateway, overview, operations, upkeep, ended }
     }
 
     /// Answers one request.
@@ -107,8 +120,10 @@ impl Admin {
         let (operator, reader) = self.let_in(arrival, &in_force, head).await?;
         let (method, path, reader) = (&head.method, head.uri.path(), reader.as_deref());
         let found = find(path, method, reader).ok_or_else(nothing)?;
-        if let Found::Registry(route) = &found {
-            *allow = route.allow();
+        match &found {
+            Found::Shown(_) => {}
+            Found::Registry(route) => *allow = route.allow(),
+            Found::Upkeep(_) => *allow = "POST",
         }
         if !allow.split(", ").any(|allowed| allowed == method.as_str()) {
             return Err(Error::new(Code::MethodNotAllowed, format!("This path takes {allow}")));
@@ -118,6 +133,13 @@ impl Admin {
             Found::Shown(shown) => {
                 let told = self.show(&in_force, &shown, &operator, reader, head)?;
                 return Ok((StatusCode::OK, told));
+            }
+            Found::Upkeep(route) => {
+                operator.administers().map_err(|refusal| self.turned_away(arrival, refusal))?;
+                // Kept, it would be taken for a call under way.
+                drop(in_force);
+                let (status, json) = self.keep_up(route, arrival, &operator, head, body).await?;
+                return Ok((status, Told::Kept(json)));
             }
         };
         self.check_scope(arrival, &route, method, &operator)?;
@@ -235,7 +257,10 @@ fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<Found> {
         ["status"] => Found::Shown(Shown::Status),
         ["tenants", id, "plan"] => Found::Shown(Shown::Plan(id.to_owned())),
         ["tenants", id, "explain"] => Found::Shown(Shown::Explain(id.to_owned())),
-        ref parts => Found::Registry(Route::find(parts)?),
+        ref parts => match upkeep::Route::find(parts) {
+            Some(route) => Found::Upkeep(route),
+            None => Found::Registry(Route::find(parts)?),
+        },
     };
     found.is_for(reader, method).then_some(found)
 }
@@ -249,6 +274,7 @@ impl Found {
             Found::Shown(Shown::Plan(id) | Shown::Explain(id)) => {
                 is_tenant_id(id) && reader.is_none_or(|own| id == own)
             }
+            Found::Upkeep(_) => reader.is_none(),
             Found::Registry(route) => reader.is_none_or(|own| route.is_for(own, method)),
         }
     }

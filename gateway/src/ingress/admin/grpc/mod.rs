@@ -138,6 +138,8 @@ impl Call<'_> {
         let found = found.filter(|found| found.is_for(self.reader.as_deref(), method)).ok_or_else(nothing)?;
         match found {
             Found::Registry(route) => self.admin.check_scope(self.arrival, &route, method, &self.operator),
+            // Over HTTP alone.
+            Found::Upkeep(_) => Err(nothing()),
             Found::Shown(_) => Ok(()),
         }
     }

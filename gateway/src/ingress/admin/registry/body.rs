@@ -19,25 +19,35 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a path takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(in crate::ingress::admin) struct Taken {
     /// The media type.
     media_type: &'static str,
     /// Whether it goes without saying: `curl -T` says none.
     is_usual: bool,
     /// Largest body, in bytes.
     most: usize,
+    /// How deep its values may lie.
+    depth: usize,
 }
 
 impl Taken {
     /// An object.
-    pub(super) const OBJECT: Taken =
-        Taken { media_type: "application/json", is_usual: true, most: MOST_OF_OBJECT };
+    pub(super) const OBJECT: Taken = Taken {
+        media_type: "application/json",
+        is_usual: true,
+        most: MOST_OF_OBJECT,
+        depth: json::MAX_DEPTH,
+    };
     /// What replaces members of an object (RFC 7396).
     pub(super) const PATCH: Taken =
-        Taken { media_type: "application/merge-patch+json", is_usual: false, most: MOST_OF_OBJECT };
+        Taken { media_type: "application/merge-patch+json", is_usual: false, ..Taken::OBJECT };
     /// Many objects.
-    pub(super) const DOCUMENT: Taken =
-        Taken { media_type: "application/json", is_usual: true, most: MOST_OF_DOCUMENT };
+    pub(super) const DOCUMENT: Taken = Taken { most: MOST_OF_DOCUMENT, ..Taken::OBJECT };
+
+    /// A call for a plugin, of at most `most` bytes: in its members lie a payload's values.
+    pub(in crate::ingress::admin) const fn call(most: usize) -> Self {
+        Taken { most, depth: json::MAX_DEPTH + 2, ..Taken::OBJECT }
+    }
 }
 
 /// Largest object, in bytes.
@@ -48,16 +58,30 @@ pub(in crate::ingress::admin) const MOST_OF_DOCUMENT: usize = 16 << 20;
 /// Receives the object that `body` is.
 ///
 /// # Errors
-/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+/// As [`text`].
 pub(super) async fn receive(
     headers: &HeaderMap,
     body: Body,
     taken: Taken,
     room: &mut Room,
 ) -> Result<Value, Error> {
+    parsed("The body", &text(headers, body, taken, room).await?)
+}
+
+/// Receives the object that `body` is, to the byte.
+///
+/// # Errors
+/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+pub(in crate::ingress::admin) async fn text(
+    headers: &HeaderMap,
+    body: Body,
+    taken: Taken,
+    room: &mut Room,
+) -> Result<Bytes, Error> {
     check_content(headers, taken)?;
     let bytes = receive_bytes(body, taken.most, 0, room).await?;
-    read("The body", &bytes)
+    scan("The body", &bytes, taken.depth)?;
+    Ok(bytes)
 }
 
 /// Receives `body`, of which `most` bytes count and `framing` don't, within the time that it may take.
@@ -89,7 +113,12 @@ pub(in crate::ingress::admin) async fn receive_bytes(
 /// # Errors
 /// PAYLOAD_INVALID with the places of what is wrong.
 pub(in crate::ingress::admin) fn read(name: &str, text: &[u8]) -> Result<Value, Error> {
-    let kind = json::scan_all(text, json::MAX_DEPTH).map_err(|flaws| {
+    scan(name, text, json::MAX_DEPTH)?;
+    parsed(name, text)
+}
+
+fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
+    let kind = json::scan_all(text, depth).map_err(|flaws| {
         let violation = |flaw: json::Flaw| {
             let (line, column) = flaw.position(text);
             Violation::new(flaw.pointer, format!("Line {line}, column {column}: {}", flaw.message))
@@ -99,6 +128,10 @@ pub(in crate::ingress::admin) fn read(name: &str, text: &[u8]) -> Result<Value, 
     if kind != Kind::Object {
         return Err(Error::invalid(vec![Violation::new("", format!("{name} is {kind}, not an object"))]));
     }
+    Ok(())
+}
+
+fn parsed(name: &str, text: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(text).map_err(|error| {
         // The scanner takes nothing that this doesn't.
         Error::new(Code::PayloadInvalid, format!("{name} can't be read: {error}"))

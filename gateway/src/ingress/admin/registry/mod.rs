@@ -7,7 +7,7 @@
 mod approve;
 pub(super) mod body;
 pub(super) mod query;
-mod refused;
+pub(super) mod refused;
 pub(super) mod view;
 pub(super) mod write;
 

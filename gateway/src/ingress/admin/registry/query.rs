@@ -156,7 +156,7 @@ impl Meant {
                           where there is to be none";
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
-        let reason = reason(&mut query)?.unwrap_or_default();
+        let reason = reason(&mut query)?;
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
         Ok(Meant { expected, reason, dry_run, force })
     }
@@ -174,7 +174,7 @@ impl Meant {
         let Some(lasts) = lasts else {
             return Err(invalid(format!("The query must have `for`, {right}")));
         };
-        let reason = reason(&mut query)?.filter(|reason| !reason.trim().is_empty());
+        let reason = written_reason(&mut query)?.filter(|reason| !reason.trim().is_empty());
         let Some(reason) = reason else {
             return Err(invalid("The query must have `reason`: why the binding is bypassed".to_owned()));
         };
@@ -182,11 +182,19 @@ impl Meant {
     }
 }
 
-fn reason(query: &mut Query) -> Result<Option<String>, Error> {
+/// Why, in the operator's own words; absent: nothing.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it is too long, or no line of text.
+pub(in crate::ingress::admin) fn reason(query: &mut Query) -> Result<String, Error> {
+    Ok(written_reason(query)?.unwrap_or_default())
+}
+
+fn written_reason(query: &mut Query) -> Result<Option<String>, Error> {
     query.read_as("reason", &right_reason(), |text| can_be_reason(text).then(|| text.to_owned()))
 }
 
 /// Digits alone.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(in crate::ingress::admin) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
