@@ -156,7 +156,7 @@ pub(crate) fn written(written: Option<wire::Written>) -> Value {
 pub(crate) fn revision(revision: &wire::Revision, changes: Option<Value>) -> Value {
     let wire::Revision { number, at, author, reason, counts } = revision;
     let counts = counts.expect("they are always there");
-    let counts = json!({ "plugins": counts.plugins, "tenants": counts.tenants, "bindings": counts.bindings });
+    let counts = json!({ "plugins": counts.plugins, "tenants": counts.tenants, "bindings": counts.bindings, "bypasses": counts.bypasses });
     let changes = changes.unwrap_or(counts);
     json!({ "number": number, "at": at, "author": author, "reason": reason, "changes": changes })
 }
