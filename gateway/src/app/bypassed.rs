@@ -1,4 +1,4 @@
-//! Which bypasses are in effect at this moment (docs/decisions/0035-break-glass.md). Two clocks are asked, and a bypass has
+//! Which bypasses are in effect at this moment (docs/decisions/0034-break-glass.md). Two clocks are asked, and a bypass has
 //! ended as soon as one of them says so: the wall clock, which its writer meant and which may be set, and the time that
 //! has passed here since it was seen first. What has ended once never begins again in this process.
 

@@ -1,4 +1,4 @@
-//! A binding that is taken out of a tenant's chains for a while (docs/decisions/0035-break-glass.md). No part of a file:
+//! A binding that is taken out of a tenant's chains for a while (docs/decisions/0034-break-glass.md). No part of a file:
 //! what goes round a rule is written by somebody, with a reason, and ends by itself.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What of a plugin's manifest an operator consents to, and in what two of them differ (docs/decisions/0034-consent.md). A
+//! What of a plugin's manifest an operator consents to, and in what two of them differ (docs/decisions/0033-consent.md). A
 //! version is no part of it: a build that does what was accepted needs no further word.
 
 use std::{

@@ -1,5 +1,5 @@
 //! Breaking the glass: one binding out of one tenant's chains for a while, whoever owns either of them, and putting it back
-//! (docs/decisions/0035-break-glass.md).
+//! (docs/decisions/0034-break-glass.md).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What an operator consented to, as a plugin's entry holds it (docs/decisions/0034-consent.md). Pure.
+//! What an operator consented to, as a plugin's entry holds it (docs/decisions/0033-consent.md). Pure.
 
 use serde_json::{Map, Value, json};
 

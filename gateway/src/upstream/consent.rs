@@ -1,5 +1,5 @@
 //! Whether an operator consented to what a plugin describes itself as, and what is asked of him otherwise
-//! (docs/decisions/0034-consent.md). Pure: who asks him, and where the answer is kept, is not known here.
+//! (docs/decisions/0033-consent.md). Pure: who asks him, and where the answer is kept, is not known here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an operator consents to who consents to a plugin as it is (docs/decisions/0034-consent.md).
+//! What an operator consents to who consents to a plugin as it is (docs/decisions/0033-consent.md).
 
 use hookgate::digest::digest;
 use hookgate_proto::{

@@ -1,4 +1,4 @@
-//! Plugins of the API run with what an operator consented to, and with nothing else (docs/decisions/0034-consent.md).
+//! Plugins of the API run with what an operator consented to, and with nothing else (docs/decisions/0033-consent.md).
 
 use hookgate::error::Code;
 use hookgate_proto::{

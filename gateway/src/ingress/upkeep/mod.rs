@@ -1,5 +1,5 @@
 //! What operators do with a running process, and not with what is stored: have the configuration read again, a plugin
-//! described again, let go of, tried out (docs/decisions/0036-what-is-asked-of-a-process.md). The same for every way in
+//! described again, let go of, tried out (docs/decisions/0035-what-is-asked-of-a-process.md). The same for every way in
 //! (HTTP, gRPC), which know who asks and how the answer looks.
 //!
 //! Nothing here passes a chain, or counts as an agent's call.

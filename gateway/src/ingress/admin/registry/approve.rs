@@ -1,5 +1,5 @@
 //! Consent to what a plugin wants: what was shown is what is sent back, so that nobody approves of anything else
-//! (docs/decisions/0034-consent.md).
+//! (docs/decisions/0033-consent.md).
 
 use serde::Deserialize;
 use serde_json::Value;
