@@ -132,12 +132,8 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let gateway = file().store(&url, folder.path()).start().await;
     let operator = gateway.admin(&administrator());
     plugin_is(&operator, reason_is("serving")).await;
-    let again = put(
-        &operator,
-        &format!("plugins/guard?expected_version={approved}"),
-        json!({ "endpoint": plugin.endpoint() }),
-    )
-    .await;
+    let path = format!("plugins/guard?expected_version={approved}");
+    let again = put(&operator, &path, json!({ "endpoint": plugin.endpoint() })).await;
     assert_eq!(again.body["changes"][0]["after"]["spec"]["accepted"], accepted, "{again:?}");
     let last = written(&again);
     assert_eq!(call(&gateway, "acme").await.status, 200);

@@ -103,7 +103,6 @@ async fn killed_again_and_again(place: Place) {
     }
     let said = said.lock().expect("no panic");
     let lost = said.attempted.len() - said.acknowledged.len();
-    println!("{place}: {} acknowledged, {lost} not, {} there", said.acknowledged.len(), known.len());
     assert!(lost > 0, "nothing was under way when it was killed");
 }
 

@@ -1,7 +1,7 @@
 //! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
 //! which they write (docs/registry.md). HTTP here, the same over gRPC in `grpc`; a token for everything, but for whom the
 //! admin socket let in. Nothing here passes a chain or counts as a call under way. It shows what is known and asks no
-//! plugin, but for [`upkeep`], which has them described again and tried out.
+//! plugin, but for `upkeep`, which has them described again and tried out.
 //!
 //! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
 //! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
