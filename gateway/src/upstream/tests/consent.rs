@@ -28,7 +28,7 @@ fn as_described() -> Consent {
 fn of_api(endpoint: String) -> config::Plugin {
     let mut plugin = registered(endpoint);
     plugin.owner = Owner::Api;
-    plugin.config.insert("key".into(), json!("${KEY}"));
+    plugin.config.insert("key".into(), json!("${HOOKGATE_SECRET_KEY}"));
     plugin
 }
 

@@ -363,14 +363,24 @@ pub(crate) fn registered(endpoint: String) -> config::Plugin {
     plugin
 }
 
+/// Plugins of the admin API may be on this machine, too.
 pub(crate) fn shared() -> Shared {
-    Shared::new(
+    let shared = Shared::new(
         "gateway-1",
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        |config, scope| config::resolve_references(config, [("KEY".into(), "s3cr3t".into())], scope),
-    )
+        |config, scope| {
+            let known = ["KEY", "HOOKGATE_SECRET_KEY"].map(|name| (name.into(), "s3cr3t".into()));
+            config::resolve_references(config, known, scope)
+        },
+    );
+    let egress = config::Egress {
+        cidrs: vec!["127.0.0.0/8".parse().expect("a network")],
+        socket_dirs: vec![std::env::temp_dir()],
+        ..config::Egress::default()
+    };
+    Shared { reach: Arc::new(config::Reach { egress, ..config::Reach::default() }), ..shared }
 }
 
 /// A client with its supervisor, which ends with the test.
