@@ -66,7 +66,7 @@ fn describing_itself() -> Builder {
 /// What is shown of a plugin, less what its entry says.
 fn of_process(shown: &Value) -> Value {
     let mut shown = shown.clone();
-    for member in ["owner", "version", "spec"] {
+    for member in ["owner", "version", "spec", "wants"] {
         shown.as_object_mut().expect("an object").remove(member);
     }
     shown
@@ -99,6 +99,7 @@ async fn a_plugin_that_is_ready_shows_what_it_says_it_is_and_who_uses_it() {
     let expected = status("ready", ["ready", "serving", ""], &plugin.endpoint(), &more);
     let shown = get(&gateway, "/admin/v1/plugins/ready").await;
     assert_eq!((&shown["owner"], &shown["version"]), (&json!("file"), &Value::Null));
+    assert_eq!(shown["wants"], json!([]), "the file's plugins need no approval");
     assert_eq!(shown["spec"]["limits"], json!({ "in_flight": 7 }), "as it is written");
     assert_eq!(of_process(&shown), expected);
     assert_eq!(get(&gateway, "/admin/v1/plugins").await["plugins"], json!([shown]));
