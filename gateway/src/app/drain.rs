@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{Generation, Lifecycle, Publisher};
-use crate::{config, ingress::call::Gateway};
+use crate::{config, ingress::call::Gateway, upstream::PluginClient};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
 const LAST: Duration = Duration::from_secs(4);
@@ -142,8 +142,10 @@ pub(super) async fn let_go(first: &Generation) {
 /// Tells the plugins by `end`, in the reverse order of their initialisation. One that doesn't answer holds the next one
 /// up for its share of the time, and may still answer until the end.
 async fn shut_down(generation: &Generation, end: Instant) {
-    let mut initialised: Vec<_> =
-        generation.clients().filter_map(|client| Some((client.initialised_at()?, client))).collect();
+    // Whoever is being initialised at this moment was so last of all; to one that never was nothing is sent.
+    let now = Instant::now();
+    let at = |client: &PluginClient| client.initialised_at().unwrap_or(now);
+    let mut initialised: Vec<_> = generation.clients().map(|client| (at(client), client)).collect();
     initialised.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let mut waiting = (1..=u32::try_from(initialised.len()).unwrap_or(u32::MAX)).rev();
     let mut unanswered = Vec::new();

@@ -214,9 +214,8 @@ impl PluginClient {
         self.pool.start(cancel);
     }
 
-    /// One call at `point`: waits for a place, finds or makes a connection, sends, gives back the reply as it
-    /// came. `call.config_digest` is filled in here. `limit` holds for everything; dropping the future
-    /// cancels the plugin's call.
+    /// One call at `point`: waits for a place, finds or makes a connection, sends, gives back the reply as it came.
+    /// `call.config_digest` is filled in here. `limit` holds for everything; dropping the future cancels the plugin's call.
     ///
     /// # Errors
     /// Why there is no reply: `bulkhead_full`, `not_ready`, `unreachable`, `point_not_offered`, `timeout`,
@@ -236,13 +235,11 @@ impl PluginClient {
         let deadline = Instant::now() + request.limit;
         let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
         let place = self.bulkhead.enter(wait).await.map_err(|full| {
-            let reason = Reason::BulkheadFull;
+            let (reason, late) = (Reason::BulkheadFull, "no place became free in time");
             match full {
                 Full::Queue => Failure::new(reason, "too many calls under way and waiting"),
-                Full::Wait if wait == request.limit => {
-                    Failure::ran_out(reason, "no place became free in time")
-                }
-                Full::Wait => Failure::new(reason, "no place became free in time"),
+                Full::Wait if wait == request.limit => Failure::ran_out(reason, late),
+                Full::Wait => Failure::new(reason, late),
             }
         })?;
         let (bytes, served) = self.send(request, deadline).await?;
@@ -273,8 +270,7 @@ impl PluginClient {
         self.observers.dropped()
     }
 
-    /// Ends the observers' queue: takes no more, delivers what is queued within `limit`, gives up the rest
-    /// and says how many that were.
+    /// Ends the observers' queue: delivers what is queued within `limit`, gives up the rest, and says how many.
     pub async fn drain(&self, limit: Duration) -> u64 {
         self.drain_until(tokio::time::sleep(limit)).await
     }

@@ -27,7 +27,8 @@ use super::{
 /// A gateway whose registry has the plugin `guard` for all, of the API.
 async fn guarded(plugin: &FakePlugin) -> Stored {
     let stored = stored_as(file_with("acme").set("/egress/cidrs", json!(["127.0.0.0/8"]))).await;
-    let entry = json!({ "endpoint": plugin.endpoint(), "config": { "level": 1 }, "accepted": plugin.accepted() });
+    let entry =
+        json!({ "endpoint": plugin.endpoint(), "config": { "level": 1 }, "accepted": plugin.accepted() });
     written(&put(&stored.operator, "plugins/guard?expected_version=0", entry).await);
     let binding = json!({ "plugin": "guard", "tenant": "*", "priority": 20 });
     written(&put(&stored.operator, "bindings/guard?expected_version=0", binding).await);
