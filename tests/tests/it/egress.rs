@@ -37,8 +37,13 @@ impl Rig {
     async fn with(plugins: &[Value]) -> Self {
         let rig = Rig { place: Place::file(), folder: tempfile::tempdir().unwrap() };
         let store = rig.place.prepared().await;
+        // They describe themselves alike.
+        let accepted = FakePlugin::named("any").start().await.accepted();
         let objects = plugins.iter().flat_map(|spec| {
-            let name = spec["name"].as_str().unwrap();
+            let mut spec = spec.clone();
+            spec["accepted"] = accepted.clone();
+            let name = spec["name"].as_str().unwrap().to_owned();
+            let name = name.as_str();
             let binding = json!({ "name": name, "plugin": name, "tenant": name, "priority": 1 });
             let tenant = json!({ "id": name });
             let objects = [(Kind::Plugin, spec.clone()), (Kind::Tenant, tenant), (Kind::Binding, binding)];
