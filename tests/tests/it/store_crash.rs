@@ -72,7 +72,10 @@ async fn nothing_acknowledged_is_lost(place: Place) {
         let head = snapshot.revision;
         assert!(head == least || head == least + 1, "{place}: {least} was acknowledged, {head} is there");
         let whole = snapshot.objects.iter().all(|one| one.version == head && one.content.spec["n"] == head);
-        assert!(whole && snapshot.objects.len() == 3, "{place}: half of a revision is there: {snapshot:?}");
+        assert!(
+            whole && snapshot.objects.len() == Kind::ALL.len(),
+            "{place}: half of a revision is there: {snapshot:?}"
+        );
         let revisions = store.since(0, usize::MAX).await.unwrap();
         assert!(revisions.iter().map(|one| one.number).eq(1..=head), "{place}");
         least = head;

@@ -26,8 +26,7 @@ async fn a_revision_can_not_be_changed_or_deleted_even_by_hand() {
         store.commit(&add(0, "a")).await.unwrap();
         store.commit(&add(1, "b")).await.unwrap();
         let before = store.since(0, 10).await.unwrap();
-        let copied =
-            "SELECT number, id, at_ms, author, 'mallory', changes FROM hookgate_revisions WHERE number = 1";
+        let copied = "SELECT number, id, at_ms, author, 'mallory', changes, further FROM hookgate_revisions WHERE number = 1";
         let mut attempts = vec![
             "UPDATE hookgate_revisions SET author = 'mallory' WHERE number = 1".to_owned(),
             "DELETE FROM hookgate_revisions WHERE number = 2".to_owned(),
@@ -52,14 +51,14 @@ async fn a_revision_can_not_be_changed_or_deleted_even_by_hand() {
 async fn an_older_version_works_with_the_tables_of_a_newer_one() {
     let newer = "ALTER TABLE hookgate_tenants ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';
                  ALTER TABLE hookgate_revisions ADD COLUMN ticket TEXT;
-                 CREATE TABLE hookgate_bypasses (name TEXT PRIMARY KEY);";
+                 CREATE TABLE hookgate_later (name TEXT PRIMARY KEY);";
     for place in Place::shared().await {
         let early = place.prepared().await;
         early.commit(&add(0, "a")).await.unwrap();
         let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
         let known = format!(
             "INSERT INTO hookgate_migrations (version, description, success, checksum, execution_time)
-             VALUES (9999, 'bypasses', TRUE, {checksum}, 1)"
+             VALUES (9999, 'later', TRUE, {checksum}, 1)"
         );
         run(&place, &format!("{newer} {known}")).await.unwrap();
         // One that ran all along, and one that is started now.
@@ -80,7 +79,7 @@ async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
     let by_bytes = "SELECT table_name::text FROM information_schema.columns
                     WHERE column_name = 'name' AND collation_name = 'C' AND table_name LIKE 'hookgate%' ORDER BY 1";
     let tables: Vec<String> = sqlx::query_scalar(by_bytes).fetch_all(&mut connection).await.unwrap();
-    assert_eq!(tables, ["hookgate_bindings", "hookgate_plugins", "hookgate_tenants"]);
+    assert_eq!(tables, ["hookgate_bindings", "hookgate_bypasses", "hookgate_plugins", "hookgate_tenants"]);
 }
 
 #[tokio::test]
