@@ -227,7 +227,7 @@ impl App {
             file
         });
         match admin {
-            Some(listener) => self.serve_admin(listener, edge, lifecycle.to_the_end()),
+            Some(listener) => self.serve_admin(listener, edge, &lifecycle),
             None => tracing::info!("no issuer has an `admin_audience`: the admin port stays closed"),
         }
         let (admin_addr, socket) = (admin_addr.map(tracing::field::display), admin_socket.as_ref());
@@ -264,8 +264,9 @@ impl App {
         listening.map(Some).map_err(|why| RunError::Socket { path: path.clone(), why })
     }
 
-    fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, drain: server::Drain) {
-        tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, TaskTracker::new()));
+    fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &Lifecycle) {
+        let (drain, operators) = (lifecycle.to_the_end(), lifecycle.operators.clone());
+        tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, operators));
     }
 }
 
