@@ -31,6 +31,7 @@ pub mod error;
 mod flight;
 pub mod ingress;
 pub mod invoke;
+mod joined;
 pub mod json;
 pub mod payload;
 pub mod point;

@@ -11,6 +11,7 @@ use super::{Generation, Source, Workshop, generation::Basis};
 use crate::{
     config::{Loaded, Objects, Problem, Problems},
     ingress::call::Gateway,
+    joined::joined,
     registry::{
         Check, Contents, Registry, RegistryError,
         operations::{self, Foresee, Foreseen},
@@ -109,16 +110,16 @@ impl Origin {
         before: &[Arc<Generation>],
     ) -> Result<(Loaded, Basis), Unread> {
         let loaded = match occasion {
-            Occasion::File => self.read_file().await.map_err(Unread::Refused)?,
-            Occasion::Registry => Loaded::clone(&self.file.load()),
+            Occasion::File => Arc::new(self.read_file().await.map_err(Unread::Refused)?),
+            Occasion::Registry => self.file.load_full(),
         };
         let Some(registry) = &self.registry else {
             let basis = Basis::of_file(&loaded);
-            return Ok((loaded, basis));
+            return Ok((Arc::unwrap_or_clone(loaded), basis));
         };
         let wanted = self.composed(registry, &loaded, occasion, workshop, before).await?;
         if occasion == Occasion::File {
-            self.file.store(Arc::new(loaded));
+            self.file.store(loaded);
         }
         Ok(wanted)
     }
@@ -127,8 +128,7 @@ impl Origin {
         let origin = Arc::clone(self);
         let read = move || origin.source.again(Telemetry::rehearse).map(|(loaded, _)| loaded);
         // A file system may hang.
-        let read = tokio::task::spawn_blocking(read).await;
-        read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        joined(tokio::task::spawn_blocking(read)).await
     }
 
     /// `loaded` with the registry's objects, after those that it has itself were written there.

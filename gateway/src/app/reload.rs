@@ -23,6 +23,7 @@ use crate::{
         call::Gateway,
         upkeep::{Ask, Came, Wish},
     },
+    joined::joined,
     registry::operations::invalid,
     upstream::{Cause, PluginClient, State, Why},
 };
@@ -383,8 +384,7 @@ async fn generation(
     let (loaded, basis) = origin.again(occasion, workshop, before).await?;
     let (workshop, before) = (Arc::clone(workshop), before.to_vec());
     // A large table takes a while.
-    let built = tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before)).await;
-    let built = built.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let built = joined(tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before))).await;
     built.map(|built| Arc::new(built.generation)).map_err(Unread::Refused)
 }
 

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     path::Path,
+    sync::Arc,
 };
 
 use serde_json::Value;
@@ -29,7 +30,8 @@ pub(crate) const MAX_FILE: u64 = 16 << 20;
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    pub(super) source: Source,
+    /// Shared: it is as large as the file, and every configuration with a registry's objects has it.
+    pub(super) source: Arc<Source>,
     /// Whether its objects are a registry's, and stand in no line of the file.
     pub(super) is_of_registry: bool,
 }
@@ -100,7 +102,7 @@ pub fn from_text(
         return Err(source.render(&problems, |_| None));
     }
     match serde_json::from_value(value) {
-        Ok(config) => Ok(Loaded { config, source, is_of_registry: false }),
+        Ok(config) => Ok(Loaded { config, source: Arc::new(source), is_of_registry: false }),
         // The error would quote the value; the schema lets nothing pass that the types refuse.
         Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),
     }

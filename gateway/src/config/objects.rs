@@ -57,7 +57,7 @@ impl Loaded {
         let Objects { plugins, tenants, bindings } = objects;
         let mut config = Config { plugins, bindings, ..self.config.without_objects() };
         config.tenants.list = tenants;
-        Loaded { config, source: self.source.clone(), is_of_registry: true }
+        Loaded { config, source: Arc::clone(&self.source), is_of_registry: true }
     }
 
     /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.

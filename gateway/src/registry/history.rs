@@ -59,13 +59,7 @@ impl Operations {
         let now = self.prepared().await?.contents().revision();
         let to = to.unwrap_or(now);
         let (from, then) = (self.at(from).await?, self.at(to).await?);
-        let names: BTreeSet<_> = from.keys().chain(then.keys()).collect();
-        let change = |key: &(Kind, Arc<str>)| {
-            let (before, after) = (from.get(key).cloned(), then.get(key).cloned());
-            let (kind, name) = key.clone();
-            (before != after).then_some(Change { kind, name, before, after })
-        };
-        Ok((to, names.into_iter().filter_map(change).collect()))
+        Ok((to, between(&from, &then)))
     }
 
     /// Makes what the API owns what it was at the revision `number`; what the file owns stays, and so do bypasses.
@@ -113,16 +107,24 @@ fn state(contents: &Contents) -> State {
 /// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its. A
 /// bypass ends by itself, or by somebody who means it; and no way back leads round a rule again.
 fn back(contents: &Contents, then: &State) -> Vec<Change> {
-    let is_api = |content: &Content| content.owner == Owner::Api;
+    let is_meant =
+        |(kind, _): &(Kind, _), content: &Content| *kind != Kind::Bypass && content.owner == Owner::Api;
     let now = state(contents);
-    let names: BTreeSet<_> = now.keys().chain(then.keys()).collect();
+    let mut wanted = now.clone();
+    wanted.retain(|key, content| !is_meant(key, content));
+    for (key, content) in then.iter().filter(|(key, content)| is_meant(key, content)) {
+        wanted.entry(key.clone()).or_insert_with(|| content.clone());
+    }
+    between(&now, &wanted)
+}
+
+/// What has to change for `before` to become `after`.
+fn between(before: &State, after: &State) -> Vec<Change> {
+    let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let change = |key: &(Kind, Arc<str>)| {
-        let (before, after) = (now.get(key), then.get(key).filter(|content| is_api(content)));
-        if key.0 == Kind::Bypass || before == after || before.is_some_and(|before| !is_api(before)) {
-            return None;
-        }
+        let (before, after) = (before.get(key).cloned(), after.get(key).cloned());
         let (kind, name) = key.clone();
-        Some(Change { kind, name, before: before.cloned(), after: after.cloned() })
+        (before != after).then_some(Change { kind, name, before, after })
     };
     names.into_iter().filter_map(change).collect()
 }

@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use crate::{
     config::{self, Loaded, Problems},
+    joined::joined,
     store::{self, Change, CommitError, Draft, Store, StoreError},
 };
 pub use contents::{Contents, Entry, Typed, Unreadable};
@@ -327,11 +328,7 @@ impl Registry {
 /// On a thread that may take its time.
 async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
-    let checked = tokio::task::spawn_blocking(move || check(&next)).await;
-    match checked {
-        Ok(result) => result.map_err(RegistryError::Invalid),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
+    joined(tokio::task::spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     config::{self, Config, Located, Problems},
+    joined::joined,
     registry::{
         Contents, Proposal, Registry, RegistryError, Writer, Written,
         edit::{self, Edit, Refusal},
@@ -217,12 +218,12 @@ async fn look(
 ) -> Result<Finding, Undone> {
     let next = now.after(now.revision() + 1, changes).map_err(RegistryError::from)?;
     let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
-    let looked = tokio::task::spawn_blocking(move || {
+    let looking = tokio::task::spawn_blocking(move || {
         let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
         // Whoever mends what is there must be able to, though nothing compares with it.
         find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
     });
-    looked.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    joined(looking).await
 }
 
 struct Finding {

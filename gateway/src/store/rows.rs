@@ -32,6 +32,19 @@ pub(super) const RECORD: &str = "
     INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes, further)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
+/// A statement about the objects of one kind, with its table's name between its two parts.
+macro_rules! by_kind {
+    ($kind:expr, $before:literal, $after:literal) => {
+        match $kind {
+            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
+            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
+            Kind::Binding => concat!($before, "hookgate_bindings", $after),
+            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
+        }
+    };
+}
+pub(super) use by_kind;
+
 /// Kind as its place in [`Kind::ALL`], name, owner, version, spec.
 pub(super) type ObjectRow = (i64, String, String, i64, String);
 /// Number, milliseconds since 1970, author, reason, changes, and those of kinds that came later.

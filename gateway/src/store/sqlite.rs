@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::{
     CommitError, Draft, Kind, Revision, Snapshot, Store, StoreError, fault,
     migrations::{self, MigrationFault},
-    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write},
+    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
 /// How long one writer waits for another, in this process or in another one.
@@ -265,17 +265,6 @@ fn make(path: &Path) -> Result<(), StoreError> {
         }
         Err(error) => Err(StoreError::Unavailable(format!("the file {name} can't be made: {error}"))),
     }
-}
-
-macro_rules! by_kind {
-    ($kind:expr, $before:literal, $after:literal) => {
-        match $kind {
-            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
-            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
-            Kind::Binding => concat!($before, "hookgate_bindings", $after),
-            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
-        }
-    };
 }
 
 /// Takes away the objects named by the JSON array `$1`, and gives what they were.

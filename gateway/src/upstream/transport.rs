@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     config::{self, Policy},
+    joined::joined,
     tls,
 };
 
@@ -230,8 +231,7 @@ impl Unix {
     async fn real_path(&self) -> Result<PathBuf, DialError> {
         let (policy, path) = (self.policy.clone(), self.path.clone());
         // A file system may hang; the caller's time limit holds.
-        let real = tokio::task::spawn_blocking(move || policy.socket(&path)).await;
-        let real = real.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        let real = joined(tokio::task::spawn_blocking(move || policy.socket(&path))).await;
         real.map_err(|error| self.failed(&error))?.ok_or_else(|| {
             let path = self.path.display();
             let detail = format!(

@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use super::{Reason, Upkeep, log};
 use crate::{
+    joined::joined,
     registry::{
         Writer,
         edit::{Edit, Wish},
@@ -52,8 +53,7 @@ impl Upkeep {
         let operations = Arc::clone(&self.operations);
         // Whoever hangs up leaves no write half done, or done without a word in the log.
         let writing = tokio::spawn(async move { operations.write(&writer, &[edit], false).await });
-        let written = writing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        let Outcome { revision, .. } = written?;
+        let Outcome { revision, .. } = joined(writing).await?;
         let wanted = match revision {
             Some(revision) => revision,
             None => self.operations.contents().await?.revision(),

@@ -22,7 +22,7 @@ use self::connections::{Connections, Taken};
 use super::{
     CommitError, Draft, Kind, Object, Revision, Snapshot, Store, StoreError, fault,
     migrations::{self, MigrationFault},
-    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write},
+    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
 /// The first version whose server ends a session that does nothing while it holds a lock, as `session` asks.
@@ -287,17 +287,6 @@ impl Postgres {
 fn limit(write: &Write) -> Duration {
     let mib = u32::try_from(write.len() >> 20).unwrap_or(u32::MAX);
     PATIENCE.saturating_add(PER_MIB.saturating_mul(mib))
-}
-
-macro_rules! by_kind {
-    ($kind:expr, $before:literal, $after:literal) => {
-        match $kind {
-            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
-            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
-            Kind::Binding => concat!($before, "hookgate_bindings", $after),
-            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
-        }
-    };
 }
 
 /// Takes away the objects named in `$1`, and gives what they were.

@@ -20,6 +20,7 @@ use crate::{
     config::UnknownTenant,
     error::{Error, Violation},
     ingress::{admin::Admin, call::InForce},
+    joined::joined,
     registry::{
         Writer,
         bypass::Glass,
@@ -102,8 +103,7 @@ impl Admin {
         let operations = Arc::clone(&self.operations);
         // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
-        let done = doing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        let outcome = done.map_err(|undone| refused::error(undone, &sent))?;
+        let outcome = joined(doing).await.map_err(|undone| refused::error(undone, &sent))?;
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
         Ok(Written::new(&outcome, dry_run, in_force))
     }
