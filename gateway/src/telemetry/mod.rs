@@ -108,12 +108,20 @@ impl Telemetry {
     /// # Errors
     /// One sentence that names the key of an endpoint that can't be used.
     pub fn start(config: &Config) -> Result<Self, String> {
+        let telemetry = Self::without_log(config)?;
+        log::start(&config.log, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
+        Ok(telemetry)
+    }
+
+    /// As [`Telemetry::start`], but nothing is logged: the demo prints what happens itself.
+    ///
+    /// # Errors
+    /// As [`Telemetry::start`].
+    pub fn without_log(config: &Config) -> Result<Self, String> {
         let instance = Uuid::now_v7().to_string();
         let providers = Providers::new(&config.telemetry, &instance)?;
         let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-        let inner = Inner::new(instance, providers, scheme);
-        log::start(&config.log, inner.providers.logger.as_ref(), &inner.events);
-        Ok(Telemetry(Arc::new(inner)))
+        Ok(Telemetry(Arc::new(Inner::new(instance, providers, scheme))))
     }
 
     /// Telemetry that nobody sees, of a configuration that [`Telemetry::start`] could start. Nothing is logged.
@@ -125,7 +133,7 @@ impl Telemetry {
         Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, "http"))))
     }
 
-    /// Telemetry that nobody sees: for the demo, which prints what happens itself, and for tests.
+    /// Telemetry that nobody sees: for one try of a plugin, and for tests.
     pub fn unseen() -> Self {
         let instance = Uuid::now_v7().to_string();
         Telemetry(Arc::new(Inner::new(instance, Providers::none(), "http")))

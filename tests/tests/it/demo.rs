@@ -8,7 +8,7 @@ use std::{
 };
 
 use hookgate_proto::types::v1::ExtensionPoint;
-use hookgate_tests::{agent::HttpAgent, gateway::binary};
+use hookgate_tests::{agent::HttpAgent, gateway::binary, openapi::Port};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -110,6 +110,11 @@ async fn a_kept_demo_answers_calls_until_it_is_told_to_stop() {
     let payload = json!({ "tool_name": "orders.refund", "args": {} });
     let answer = agent.call(ExtensionPoint::BeforeToolCall, payload).await;
     assert_eq!((answer.status, &answer.body["code"]), (403, &json!("TOOL_NOT_ALLOWED")), "{answer:?}");
+
+    let ops = shown.split_once("curl -s http://").and_then(|(_, rest)| rest.split_once("/metrics"));
+    let ops = HttpAgent::new(ops.expect("a curl line").0.parse().expect("an address")).of(Port::Ops);
+    let metrics = ops.get("/metrics").await.expect("the operators' port answers").text;
+    assert!(metrics.contains("hookgate_blocks_total{hookgate_code=\"TOOL_NOT_ALLOWED\""), "{metrics}");
 
     let pid = child.id().expect("it runs");
     assert!(Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().unwrap().success());

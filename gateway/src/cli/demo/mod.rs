@@ -157,6 +157,7 @@ fn invite(screen: &Screen, stage: &Stage, players: &Players) {
         screen.line(format_args!("  -d '{body}'"));
     }
     screen.line(format_args!("\ncurl -i http://{ops}/readyz"));
+    screen.line(format_args!("curl -s http://{ops}/metrics"));
     screen.line(format_args!("tail {}", stage.audit().display()));
 }
 

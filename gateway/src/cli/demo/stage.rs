@@ -54,7 +54,8 @@ impl Stage {
 
         // Without the environment: whatever is set there for another gateway is not meant for this one.
         let loaded = config::load(&file, []).map_err(|problems| problems.to_string())?;
-        let app = App::build(loaded, Telemetry::unseen()).map_err(|problems| problems.to_string())?;
+        let telemetry = Telemetry::without_log(&loaded.config)?;
+        let app = App::build(loaded, telemetry).map_err(|problems| problems.to_string())?;
         let bound = app.bind().await.map_err(|error| error.to_string())?;
         let running = bound.start().await.map_err(|error| error.to_string())?;
         let (data_addr, ops_addr) = (running.data_addr(), running.ops_addr());
