@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod metrics;
 pub mod openapi;
 pub mod postgres;
+pub mod prometheus;
 pub mod proxy;
 pub mod repository;
 pub mod sources;

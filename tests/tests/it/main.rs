@@ -52,6 +52,7 @@ mod cli_upkeep;
 mod cli_whoami;
 mod consent;
 mod demo;
+mod deploy_dashboards;
 mod docs;
 mod docs_names;
 mod docs_operators;

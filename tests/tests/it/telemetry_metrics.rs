@@ -26,14 +26,14 @@ use tokio::{
 use crate::telemetry::{POINT, payload, tenants, traced_call};
 
 /// A metric's name as Prometheus has it.
-fn prometheus(metric: &Metric) -> String {
+pub(crate) fn prometheus(metric: &Metric) -> String {
     let name = metric.name.replace('.', "_");
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
     let total = if metric.kind == Kind::Counter { "_total" } else { "" };
     format!("{name}{unit}{total}")
 }
 
-fn label(attribute: &str) -> String {
+pub(crate) fn label(attribute: &str) -> String {
     attribute.replace('.', "_")
 }
 
@@ -78,13 +78,13 @@ async fn published_keys() -> String {
 }
 
 /// A gateway at which everything that is counted happens.
-struct Eventful {
-    gateway: Gateway,
+pub(crate) struct Eventful {
+    pub(crate) gateway: Gateway,
     _plugins: Vec<FakePlugin>,
     _folder: tempfile::TempDir,
 }
 
-async fn eventful() -> Eventful {
+pub(crate) async fn eventful() -> Eventful {
     let gate = Gate::closed();
     let named = FakePlugin::named;
     let advisor = named("advisor").at(POINT, Act::cancel("X", "would")).start().await;
