@@ -345,7 +345,7 @@ async fn a_trial_over_grpc_says_at_every_point_what_one_over_http_says() {
     let gateway = setup.binding_with("guard", 10, &members).start().await;
     let (operator, mut client) = (gateway.admin(&administrator()), dial(&gateway, &administrator()).await);
     let long = json!({ "tool_name": "fs.read", "args": { "n": 9_007_199_254_740_993_u64 } });
-    let after = json!({ "tool_name": "fs.read", "args": {}, "result": { "text": "ok" }, "is_error": false });
+    let after = json!({ "tool_name": "fs.read", "args": {}, "result": { "text": "ok" }, "success": true });
     for (asked, verdict) in [
         (json!({ "point": "before_llm_request", "payload": { "text": "hello" } }), "continue"),
         (json!({ "point": "before_tool_call", "payload": long, "tenant": "acme" }), "continue"),
