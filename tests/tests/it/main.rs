@@ -6,6 +6,7 @@ mod admin_events;
 mod admin_grpc;
 mod admin_grpc_acts;
 mod admin_grpc_events;
+mod admin_grpc_isolation;
 mod admin_grpc_same;
 mod admin_grpc_support;
 mod admin_grpc_who;
