@@ -125,7 +125,7 @@ impl Call<'_> {
         })
     }
 
-    /// The same of what takes a while.
+    /// The same of what takes a while, and holds no configuration that is in force meanwhile.
     async fn act(&self, rpc: &str, body: Body) -> Option<Answered> {
         let most = MOST_OF_OBJECT;
         Some(match rpc {
