@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Domain of our ErrorInfo.
-const DOMAIN: &str = "hookgate";
+pub(super) const DOMAIN: &str = "hookgate";
 /// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
 /// escapes of a message must fit: so many bytes of violations, and of the sentence.
 const GRPC_VIOLATION_BYTES: usize = 3 << 10;
