@@ -144,7 +144,7 @@ fn percent_encoding_of(text: &str) -> String {
 }
 
 /// An answer over HTTP without what no two answers have in common.
-fn of_http(mut answer: HttpAnswer) -> Value {
+pub(crate) fn of_http(mut answer: HttpAnswer) -> Value {
     if answer.status >= 400 {
         let errors = answer.body.get("errors").cloned().unwrap_or_else(|| json!([]));
         return json!({ "code": answer.body["code"], "detail": answer.body["detail"], "errors": errors });
@@ -154,7 +154,7 @@ fn of_http(mut answer: HttpAnswer) -> Value {
 }
 
 /// The same of gRPC.
-fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce(M) -> Value) -> Value {
+pub(crate) fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce(M) -> Value) -> Value {
     match answer {
         Ok(answer) => {
             let mut shown = shown(answer.into_inner());

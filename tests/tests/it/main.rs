@@ -4,6 +4,9 @@
 mod admin_auth;
 mod admin_events;
 mod admin_grpc;
+mod admin_grpc_acts;
+mod admin_grpc_events;
+mod admin_grpc_isolation;
 mod admin_grpc_same;
 mod admin_grpc_support;
 mod admin_grpc_who;

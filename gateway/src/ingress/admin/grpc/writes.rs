@@ -6,8 +6,11 @@ use http::Method;
 use super::{Call, asked, told};
 use crate::{
     error::Error,
-    ingress::admin::registry::{Route, body::read, query::Meant, write::Asked},
-    registry::edit::Wish,
+    ingress::{
+        admin::registry::{Route, body::read, query::Meant, write::Asked},
+        call::InForce,
+    },
+    registry::{bypass::Glass, edit::Wish},
     store::Kind,
 };
 
@@ -87,6 +90,46 @@ impl Call<'_> {
         self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
         let meant = asked::meant(None, reason, dry_run)?;
         Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
+    }
+
+    pub(super) async fn approve_plugin(
+        &self,
+        in_force: &InForce,
+        asked: wire::ApprovePluginRequest,
+    ) -> Result<wire::ApprovePluginResponse, Error> {
+        let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::find(&["plugins", &name, "approve"]), &Method::POST)?;
+        let meant = asked::meant(expected_version, reason, dry_run)?;
+        let approval = read("`approval_json`", &approval_json)?;
+        let accepted = self.admin.approved(in_force, &name, approval).await?;
+        let written = self.written(Asked::approval(name, accepted, meant)).await?;
+        Ok(wire::ApprovePluginResponse { written })
+    }
+
+    pub(super) async fn put_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::PutBypassRequest,
+    ) -> Result<wire::PutBypassResponse, Error> {
+        let wire::PutBypassRequest { binding, tenant, for_ms, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
+        let (meant, lasts) = asked::bypass(for_ms, reason, dry_run)?;
+        let glass = Glass { binding, tenant, lasts: Some(lasts) };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::PutBypassResponse { written })
+    }
+
+    pub(super) async fn delete_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::DeleteBypassRequest,
+    ) -> Result<wire::DeleteBypassResponse, Error> {
+        let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
+        let meant = asked::meant(None, reason, dry_run)?;
+        let glass = Glass { binding, tenant, lasts: None };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::DeleteBypassResponse { written })
     }
 
     /// The kind of the object that `method` is to be done with, if whoever asks may do that.

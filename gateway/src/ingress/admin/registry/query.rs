@@ -169,8 +169,7 @@ impl Meant {
         let mut query = Query::read(uri, &["for", "reason", "dry_run"])?;
         let right = "a time from 1s to 24h, such as 15m";
         let time = |text: &str| text.parse().ok().map(|Span(time)| time);
-        let lasts = query
-            .read_as("for", right, |text| time(text).filter(|time| (SHORTEST..=LONGEST).contains(time)))?;
+        let lasts = query.read_as("for", right, |text| time(text).filter(can_last))?;
         let Some(lasts) = lasts else {
             return Err(invalid(format!("The query must have `for`, {right}")));
         };
@@ -180,6 +179,11 @@ impl Meant {
         };
         Ok((Meant { expected: None, reason, dry_run: query.flag("dry_run")?, force: false }, lasts))
     }
+}
+
+/// Whether a bypass may last so long.
+pub(in crate::ingress::admin) fn can_last(time: &Duration) -> bool {
+    (SHORTEST..=LONGEST).contains(time)
 }
 
 /// Why, in the operator's own words; absent: nothing.

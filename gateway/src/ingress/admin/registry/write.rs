@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     auth::Operator,
-    config::UnknownTenant,
+    config::{Consent, UnknownTenant},
     error::{Error, Violation},
     ingress::{admin::Admin, call::InForce},
     joined::joined,
@@ -67,6 +67,17 @@ impl Asked {
     pub(in crate::ingress::admin) fn document(document: Value, meant: Meant) -> Result<Self, Error> {
         let (edits, places) = document_of(document)?.edits(meant.force).map_err(Error::invalid)?;
         Ok(Asked { task: Task::Edits(edits), meant, sent: Sent::Document(places) })
+    }
+
+    /// The plugin is to do what was consented to.
+    pub(in crate::ingress::admin) fn approval(plugin: String, accepted: Consent, meant: Meant) -> Self {
+        Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant)
+    }
+
+    /// The binding is to be out of the tenant's chains for a while, or back in them.
+    pub(in crate::ingress::admin) fn bypass(in_force: &InForce, glass: Glass, meant: Meant) -> Self {
+        let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
+        Asked { task: Task::Bypass { glass, serves_others }, meant, sent: Sent::Nothing }
     }
 
     /// Everything is to be as it was at the revision `number`.
@@ -132,9 +143,7 @@ impl Admin {
                     let (meant, lasts) = Meant::of_bypass(uri)?;
                     (meant, Some(lasts))
                 };
-                let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
-                let task = Task::Bypass { glass: Glass { binding, tenant, lasts }, serves_others };
-                Ok(Asked { task, meant, sent: Sent::Nothing })
+                Ok(Asked::bypass(in_force, Glass { binding, tenant, lasts }, meant))
             }
             Route::RollBack(number) => Ok(Asked::roll_back(number, Meant::read(uri, Upon::Nothing, false)?)),
             Route::Switch { plugin, on } => {
@@ -154,7 +163,7 @@ impl Admin {
                 let meant = Meant::read(uri, Upon::AnyVersion, false)?;
                 let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
                 let accepted = self.approved(in_force, &plugin, body).await?;
-                Ok(Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant))
+                Ok(Asked::approval(plugin, accepted, meant))
             }
             _ => {
                 let meant = Meant::read(uri, Upon::Nothing, true)?;
