@@ -97,13 +97,15 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
     for (member, is_there, of) in [
         ("state", asked.state.is_some(), Kind::Plugin),
         ("enabled", enabled.is_some(), Kind::Tenant),
-        ("labels", !labels.is_empty(), Kind::Tenant),
         ("plugin", plugin.is_some(), Kind::Binding),
         ("tenant", tenant.is_some(), Kind::Binding),
     ] {
         if is_there && kind != of {
             return Err(wrong(member, &format!("absent: it is for {of}s")));
         }
+    }
+    if !labels.is_empty() && kind == Kind::Bypass {
+        return Err(wrong("labels", "absent: no bypass has any"));
     }
     let right_state = || wrong("state", &states());
     Ok(Wanted {
@@ -129,7 +131,7 @@ pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Res
     if !can_be_reason(&reason) {
         return Err(wrong("reason", &right_reason()));
     }
-    Ok(Meant { expected, reason, dry_run, force: false })
+    Ok(Meant { expected, upon: None, reason, dry_run, force: false })
 }
 
 /// How a write is meant that must name a version.
