@@ -363,7 +363,8 @@ impl From {
         let reach = config.reach();
         let resolved = resolve_references(&plugin.config, environment(), reach.within(plugin));
         From {
-            plugin: plugin.clone(),
+            // No call sees its labels: the client stays the same with others.
+            plugin: config::Plugin { labels: Default::default(), ..plugin.clone() },
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
             observers: config.observers.clone(),
             request: limits.request,

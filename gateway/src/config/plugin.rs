@@ -27,6 +27,9 @@ pub struct Plugin {
     /// false: not dialled, and no binding of it stands in any plan.
     #[serde(default = "yes")]
     pub enabled: bool,
+    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
     /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address of a
@@ -78,6 +81,7 @@ impl fmt::Debug for Plugin {
         f.debug_struct("Plugin")
             .field("name", &self.name)
             .field("enabled", &self.enabled)
+            .field("labels", &self.labels)
             .field("builtin", &self.builtin)
             .field("endpoint", &self.endpoint)
             .field("endpoints", &self.endpoints)
@@ -259,6 +263,9 @@ pub struct Binding {
     pub name: Option<String>,
     /// Name of the plugin.
     pub plugin: String,
+    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Id of one listed tenant, or `*` for all.
     pub tenant: Option<String>,
     /// Labels that a tenant must have, all of them; at least one.

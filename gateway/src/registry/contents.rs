@@ -69,6 +69,17 @@ impl Entry {
         }
     }
 
+    /// Whether it has the label `key` with this value.
+    pub fn is_labelled(&self, key: &str, value: &str) -> bool {
+        let labels = match &self.typed {
+            Typed::Plugin(plugin) => &plugin.labels,
+            Typed::Tenant(tenant) => &tenant.labels,
+            Typed::Binding(binding) => &binding.labels,
+            Typed::Bypass(_) => return false,
+        };
+        labels.get(key).is_some_and(|own| own == value)
+    }
+
     fn key(&self) -> (Kind, &str) {
         (self.object.kind, &self.object.name)
     }

@@ -142,7 +142,7 @@ impl World {
     }
 
     async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, Undone> {
-        let writer = Writer { author: "olga".into(), reason: "because".into() };
+        let writer = Writer { author: "olga".into(), reason: "because".into(), upon: None };
         let edit = |(kind, name, version, wish): &(Kind, String, Version, Wish)| {
             let is_it = |object: &&crate::store::Object| object.kind == *kind && *object.name == **name;
             let current = now.objects.iter().find(is_it).map_or(0, |object| object.version);
@@ -157,7 +157,7 @@ impl World {
         match write {
             Write::Edits(edits) => {
                 let edits: Vec<_> = edits.iter().map(edit).collect();
-                self.operations.write(&writer, &edits, dry_run).await
+                self.operations.write(&writer, &edits, None, dry_run).await
             }
             Write::Back(far) => {
                 let number = now.revision.checked_sub(*far).unwrap_or(now.revision + far);
@@ -234,7 +234,7 @@ impl World {
 fn why(undone: &Undone) -> &'static str {
     match undone {
         Undone::Refused(Refusal::Missing { .. }) => "missing",
-        Undone::Refused(Refusal::Version { .. }) => "version",
+        Undone::Refused(Refusal::Version { .. } | Refusal::Revision { .. }) => "version",
         Undone::Refused(Refusal::OfFile { .. }) => "of the file",
         Undone::Refused(Refusal::InUse { .. }) => "in use",
         Undone::Refused(Refusal::Wrong { .. }) => "wrong by itself",

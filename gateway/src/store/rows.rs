@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, known};
+use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, Tables, known};
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
 /// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
@@ -17,6 +17,12 @@ pub(super) const OBJECTS: &str = "
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
+    ORDER BY 1, 2";
+/// The same where there are no tables for kinds that came later.
+pub(super) const FIRST_OBJECTS: &str = "
+    SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
+    UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
+    UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     ORDER BY 1, 2";
 pub(super) const SINCE: &str = "
     SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
@@ -51,6 +57,14 @@ pub(super) type ObjectRow = (i64, String, String, i64, String);
 pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>);
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
+
+/// Asks for the objects in tables that are so.
+pub(super) fn objects(tables: Tables) -> &'static str {
+    match tables {
+        Tables::Absent | Tables::Older => FIRST_OBJECTS,
+        Tables::Current | Tables::Newer => OBJECTS,
+    }
+}
 
 /// A revision's number as the databases keep it. They keep none above `i64::MAX`, so that one names nothing there.
 pub(super) fn key(number: u64) -> i64 {

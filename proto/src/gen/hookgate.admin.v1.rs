@@ -188,7 +188,7 @@ pub struct ListObjectsRequest {
     /// Tenants: only those that are switched on, or off.
     #[prost(bool, optional, tag = "6")]
     pub enabled: ::core::option::Option<bool>,
-    /// Tenants: only those with all of these labels.
+    /// Plugins, tenants and bindings: only those with all of these labels.
     #[prost(btree_map = "string, string", tag = "7")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -372,7 +372,8 @@ pub struct DisablePluginResponse {
 pub struct ApplyRequest {
     /// JSON object with `plugins`, `tenants` and `bindings`, lists as in the configuration file; `remove`, a list of
     /// `{kind, name}`; and `versions`, by `plugins`, `tenants` and `bindings` the versions by name that objects are to have
-    /// now (0: there is to be none). Objects that are not in it stay, those without a version may have any.
+    /// now (0: there is to be none). Objects that are not in it stay, those without a version may have any. With `prune`,
+    /// `{labels}`, all of the lists must have these labels, and what else the API owns with all of them goes.
     #[prost(bytes = "bytes", tag = "1")]
     pub document_json: ::prost::bytes::Bytes,
     /// Why, for the revision: at most 500 bytes without control characters.
@@ -384,6 +385,9 @@ pub struct ApplyRequest {
     /// Whether the bindings that name a removed plugin go with it; otherwise they keep it.
     #[prost(bool, tag = "4")]
     pub force: bool,
+    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    #[prost(uint64, optional, tag = "5")]
+    pub expected_revision: ::core::option::Option<u64>,
 }
 /// What came of it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -464,6 +468,9 @@ pub struct RollBackRequest {
     /// Whether it is only tried out: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
+    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    #[prost(uint64, optional, tag = "4")]
+    pub expected_revision: ::core::option::Option<u64>,
 }
 /// What came of it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -745,7 +752,7 @@ pub struct StreamEventsRequest {
     /// Of this level, or worse.
     #[prost(enumeration = "EventLevel", tag = "5")]
     pub level: i32,
-    /// The last so many of those, 1 to 1000.
+    /// The last so many of those, 1 to 1000; absent: 1000 of what is kept, and all for a stream that follows.
     #[prost(uint32, optional, tag = "8")]
     pub limit: ::core::option::Option<u32>,
     /// From where on; absent: from the first that is kept, or from now on for a stream that follows.

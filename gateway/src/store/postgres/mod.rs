@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::connections::{Connections, Taken};
 use super::{
-    CommitError, Draft, Kind, Object, Revision, Snapshot, Store, StoreError, fault,
+    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, fault,
     migrations::{self, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
@@ -171,6 +171,25 @@ impl Store for Postgres {
         Ok(())
     }
 
+    async fn look(&self) -> Result<Look, StoreError> {
+        let mut taken = self.connections.take().await?;
+        self.check_server(&mut taken).await?;
+        let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        let mut moment = self.within(PATIENCE, begin).await?;
+        let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
+        let look = if self.within(PATIENCE, made.fetch_one(&mut *moment)).await? {
+            let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment);
+            let done = self.within(PATIENCE, done).await?;
+            let tables = migrations::tables(&migrations::postgres(), &done);
+            Look { snapshot: self.read(&mut moment, rows::objects(tables)).await?, tables }
+        } else {
+            Look::nothing()
+        };
+        self.within(PATIENCE, moment.rollback()).await?;
+        taken.keep();
+        Ok(look)
+    }
+
     async fn head(&self) -> Result<u64, StoreError> {
         let mut taken = self.connections.take().await?;
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *taken);
@@ -183,17 +202,10 @@ impl Store for Postgres {
         let mut taken = self.connections.take().await?;
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         let mut moment = self.within(PATIENCE, begin).await?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
-        let revision = rows::number(self.within(PATIENCE, head).await?)?;
-        let mut objects: Vec<Object> = Vec::new();
-        let mut stream = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch(&mut *moment);
-        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
-            objects.push(rows::object(row)?);
-        }
-        drop(stream);
+        let snapshot = self.read(&mut moment, rows::OBJECTS).await?;
         self.within(PATIENCE, moment.rollback()).await?;
         taken.keep();
-        Ok(Snapshot { revision, objects })
+        Ok(snapshot)
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
@@ -264,6 +276,18 @@ impl Store for Postgres {
 }
 
 impl Postgres {
+    /// Everything that `objects` asks for, and the revision of that moment.
+    async fn read(&self, moment: &mut PgConnection, objects: &'static str) -> Result<Snapshot, StoreError> {
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
+        let revision = rows::number(self.within(PATIENCE, head).await?)?;
+        let mut found: Vec<Object> = Vec::new();
+        let mut stream = sqlx::query_as::<_, ObjectRow>(objects).fetch(moment);
+        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+            found.push(rows::object(row)?);
+        }
+        Ok(Snapshot { revision, objects: found })
+    }
+
     async fn check_server(&self, taken: &mut Taken<'_>) -> Result<(), StoreError> {
         let asked = sqlx::query_as::<_, (i32, String)>(
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",

@@ -111,13 +111,15 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
     for (member, is_there, of) in [
         ("state", asked.state.is_some(), Kind::Plugin),
         ("enabled", enabled.is_some(), Kind::Tenant),
-        ("labels", !labels.is_empty(), Kind::Tenant),
         ("plugin", plugin.is_some(), Kind::Binding),
         ("binding", binding.is_some(), Kind::Bypass),
     ] {
         if is_there && kind != of {
             return Err(wrong(member, &format!("absent: it is for {}", plural(of))));
         }
+    }
+    if !labels.is_empty() && kind == Kind::Bypass {
+        return Err(wrong("labels", "absent: no bypass has any"));
     }
     if tenant.is_some() && !matches!(kind, Kind::Binding | Kind::Bypass) {
         return Err(wrong("tenant", "absent: it is for bindings and bypasses"));
@@ -140,7 +142,7 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
 /// # Errors
 /// PAYLOAD_INVALID: there can't be such a reason.
 pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<Meant, Error> {
-    Ok(Meant { expected, reason: self::reason(reason)?, dry_run, force: false })
+    Ok(Meant { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
 /// How a write is meant that must name a version.

@@ -75,9 +75,9 @@ impl Call<'_> {
     }
 
     pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
-        let wire::ApplyRequest { document_json, reason, dry_run, force } = asked;
+        let wire::ApplyRequest { document_json, reason, dry_run, force, expected_revision } = asked;
         self.check_route(Some(Route::Apply), &Method::POST)?;
-        let meant = Meant { force, ..asked::meant(None, reason, dry_run)? };
+        let meant = Meant { force, upon: expected_revision, ..asked::meant(None, reason, dry_run)? };
         let asked = Asked::document(read("`document_json`", &document_json)?, meant)?;
         Ok(wire::ApplyResponse { written: self.written(asked).await? })
     }
@@ -86,9 +86,9 @@ impl Call<'_> {
         &self,
         asked: wire::RollBackRequest,
     ) -> Result<wire::RollBackResponse, Error> {
-        let wire::RollBackRequest { number, reason, dry_run } = asked;
+        let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
         self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
-        let meant = asked::meant(None, reason, dry_run)?;
+        let meant = Meant { upon: expected_revision, ..asked::meant(None, reason, dry_run)? };
         Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
     }
 
