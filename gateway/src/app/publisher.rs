@@ -7,7 +7,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Retiring, burial,
@@ -96,6 +96,14 @@ impl Publisher {
         self.manifests = now;
     }
 
+    /// Works for ever: nothing but time changes what is in force.
+    pub(super) async fn keep_time(&mut self) {
+        loop {
+            reached(self.until()).await;
+            self.refresh();
+        }
+    }
+
     /// Puts `next` in force under the registry's revision, or else under a new one, and lets go of the plugins that it has no more.
     ///
     /// # Errors
@@ -167,6 +175,14 @@ impl Publisher {
         tell(&self.bypassed.bypasses, &bypassed.bypasses);
         self.bypassed = bypassed;
         Ok(())
+    }
+}
+
+/// At `moment`, or never.
+pub(super) async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

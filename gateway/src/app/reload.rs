@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::{
     sync::{Notify, watch},
     task::{JoinError, JoinHandle},
-    time::{Duration, Instant, sleep, sleep_until},
+    time::{Duration, Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,8 @@ use super::{
     Generation, Missing, Publisher, Workshop,
     asked::Asked,
     origin::{Occasion, Origin, Unread},
+    publisher::reached,
+    start::{Ending, is_there, of_registry},
 };
 use crate::{
     config::{Config, Problems},
@@ -25,7 +27,6 @@ use crate::{
     },
     joined::joined,
     registry::operations::invalid,
-    upstream::{Cause, PluginClient, State, Why},
 };
 
 /// How often it is looked whether a candidate's plugins are there.
@@ -53,6 +54,8 @@ pub(super) struct Reload {
     is_behind: bool,
     /// What the process was started with: some of it holds until its end.
     started: Arc<Config>,
+    /// Of the start, which the registry's plugins may hold up.
+    ending: Ending,
     candidate: Option<Candidate>,
     /// One of the two is being read.
     reading: Option<JoinHandle<Read>>,
@@ -94,6 +97,7 @@ impl Reload {
         publisher: Publisher,
         origin: Option<Arc<Origin>>,
         asked: Asked,
+        ending: Ending,
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
@@ -110,6 +114,7 @@ impl Reload {
             asked,
             is_behind: false,
             started,
+            ending,
             candidate: None,
             reading: None,
             ended,
@@ -131,8 +136,8 @@ impl Reload {
     }
 
     /// What publishes.
-    pub(super) fn publisher(&self) -> &Publisher {
-        &self.publisher
+    pub(super) fn publisher(&mut self) -> &mut Publisher {
+        &mut self.publisher
     }
 
     /// Lets go of where it reads from, at the end.
@@ -145,6 +150,7 @@ impl Reload {
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
+            self.ending.look(self.publisher.current()).await;
             let until_look = self.until_look();
             tokio::select! {
                 () = self.again.notified(), if self.reading.is_none() => self.read(Occasion::File),
@@ -285,7 +291,7 @@ impl Reload {
     /// Puts the candidate in force if it is ready.
     fn look(&mut self) {
         let Some(candidate) = &mut self.candidate else { return };
-        match candidate.standing(self.publisher.current()) {
+        match candidate.standing(self.publisher.current(), self.ending.is_over()) {
             Standing::Waiting(what) => {
                 self.asked.tell_late(&what);
                 let is_noticed = candidate.since.elapsed() >= NOTICED;
@@ -350,13 +356,15 @@ impl Reload {
 }
 
 impl Candidate {
-    /// `before`: what is in force, and serves as long as this one doesn't.
-    fn standing(&self, before: &Arc<Generation>) -> Standing {
+    /// `before`: what is in force, and serves as long as this one doesn't; `is_started`: it was ready once. Before, what
+    /// the registry requires holds that up, and no table: the next one may be the one that mends it.
+    fn standing(&self, before: &Arc<Generation>, is_started: bool) -> Standing {
         let config = &self.generation.config;
         let is_late = self.since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
         for (plugin, client) in self.generation.awaited(before) {
-            match is_there(client, self.generation.requires(&plugin.name), is_late) {
+            let holds_up = is_started || !of_registry(plugin);
+            match is_there(client, holds_up && self.generation.requires(&plugin.name), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),
                 None => waits_for = Some(format!("plugin '{}'", plugin.name)),
@@ -388,36 +396,11 @@ async fn generation(
     built.map(|built| Arc::new(built.generation)).map_err(Unread::Refused)
 }
 
-/// At `moment`, or never.
-async fn reached(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// What came of what is under way; none: nothing is.
 async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
     let result = under_way.as_mut()?.await;
     *under_way = None;
     Some(result)
-}
-
-/// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
-/// there holds nothing up.
-fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
-    let status = client.status();
-    // Who asks for more than it may have must not keep anybody from taking it away.
-    if status.why == Why::Unreachable(Cause::NotPermitted) {
-        return Some(true);
-    }
-    match status.state {
-        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
-        State::Ready | State::Disabled | State::Pending => Some(true),
-        State::Refused => Some(!is_required),
-        State::Unhealthy if !is_required => Some(true),
-        State::Unhealthy | State::Connecting | State::Draining => is_late.then_some(!is_required),
-    }
 }
 
 fn log(problems: &Problems) {

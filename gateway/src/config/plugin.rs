@@ -52,7 +52,7 @@ pub struct Plugin {
     /// Plugin-level config; references in it are resolved when it is handed over, to text.
     #[serde(default)]
     pub config: Object,
-    /// Whether a start fails without it; absent: true where an enabled binding with `on_error: fail` names it.
+    /// Whether a start fails without it (of the API: isn't ready without it); absent: true where an enabled binding of the file with `on_error: fail` names it, false of the API.
     pub required: Option<bool>,
     /// Sends a config that holds references over plaintext TCP beyond loopback too.
     #[serde(default)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
 
 mod admin_auth;
+mod admin_drain_replicas;
 mod admin_events;
 mod admin_grpc;
 mod admin_grpc_acts;
@@ -103,6 +104,7 @@ mod registry_outage;
 mod registry_pairs;
 mod registry_plugins;
 mod registry_replicas;
+mod registry_required;
 mod registry_support;
 mod reload;
 mod reload_again;

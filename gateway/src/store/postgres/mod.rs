@@ -293,18 +293,21 @@ impl Postgres {
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
         );
         let (version, encoding) = self.within(PATIENCE, asked.fetch_one(&mut **taken)).await?;
-        let (place, major) = (self.connections.place(), version / 10_000);
-        if major < OLDEST {
-            let text = format!("{place} is version {major}: it has to be {OLDEST} or newer");
-            return Err(StoreError::Unusable(text));
-        }
-        if encoding != "UTF8" {
-            return Err(StoreError::Unusable(format!(
-                "{place} has the encoding {encoding}: it has to be UTF8"
-            )));
-        }
-        Ok(())
+        let place = self.connections.place();
+        usable(version, &encoding).map_err(|why| StoreError::Unusable(format!("{place} {why}")))
     }
+}
+
+/// Whether a server of this `server_version_num`, with a database of this encoding, can hold the registry; else what it is.
+fn usable(version: i32, encoding: &str) -> Result<(), String> {
+    let major = version / 10_000;
+    if major < OLDEST {
+        return Err(format!("is version {major}: it has to be {OLDEST} or newer"));
+    }
+    if encoding != "UTF8" {
+        return Err(format!("has the encoding {encoding}: it has to be UTF8"));
+    }
+    Ok(())
 }
 
 /// How long a statement that carries the draft may take.
@@ -326,4 +329,21 @@ fn insert(kind: Kind) -> &'static str {
         " (name, owner, version, spec)
           SELECT name, owner, $4, spec FROM UNNEST($1::text[], $2::text[], $3::text[]) AS new (name, owner, spec)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_older_than_14_or_without_utf_8_is_refused_in_a_sentence() {
+        for version in [140_000, 140_022, 150_014, 180_001] {
+            assert_eq!(usable(version, "UTF8"), Ok(()), "{version}");
+        }
+        for (version, major) in [(139_999, 13), (130_004, 13), (90_624, 9)] {
+            let said = usable(version, "UTF8");
+            assert_eq!(said, Err(format!("is version {major}: it has to be 14 or newer")));
+        }
+        assert_eq!(usable(150_014, "LATIN1"), Err("has the encoding LATIN1: it has to be UTF8".to_owned()));
+    }
 }
