@@ -293,7 +293,7 @@ impl Bound {
         let started = Arc::clone(&first.config);
         drop(first);
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
-        publisher.refresh();
+        publisher.refresh().await;
         readiness.started();
         health.set_service_status("", ServingStatus::Serving).await;
         tracing::info!("started");

@@ -154,8 +154,7 @@ impl Store for Sqlite {
         let found = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch_all(&mut *moment).await;
         let found = found.map_err(|error| self.fault(&error))?;
         moment.rollback().await.map_err(|error| self.fault(&error))?;
-        let objects = found.into_iter().map(rows::object).collect::<Result<_, _>>()?;
-        Ok(Snapshot { revision: rows::number(head)?, objects })
+        Ok(Snapshot { revision: rows::number(head)?, objects: rows::objects(found).await? })
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
