@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{Failed, process, published, published::Ratio, scenario};
 
-const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+pub(crate) const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Bindings in each tenant's chain.
 const STEPS: usize = 5;
 /// Tables made one from another.
@@ -118,11 +118,11 @@ pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> R
     Ok(serde_json::to_string(&found)?)
 }
 
-fn ms(duration: Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
