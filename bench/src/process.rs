@@ -67,6 +67,14 @@ pub(crate) fn own_cpu() -> Result<Duration, Failed> {
     cpu(process::id())
 }
 
+/// CPU time of this thread so far: what it takes whoever else the machine works for (`/proc/PID/schedstat`, in nanoseconds).
+pub(crate) fn thread_cpu() -> Result<Duration, Failed> {
+    let file = "/proc/thread-self/schedstat";
+    let times = std::fs::read_to_string(file)?;
+    let on_cpu = times.split_whitespace().next().ok_or_else(|| format!("{file} is not as expected"))?;
+    Ok(Duration::from_nanos(on_cpu.parse()?))
+}
+
 fn memory(pid: u32, name: &str) -> Result<u64, Failed> {
     let file = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&file)?;

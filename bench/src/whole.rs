@@ -153,10 +153,8 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
             spec: Arc::new(spec),
         }),
     };
-    let mut changes: Vec<_> = plugins
-        .into_iter()
-        .map(|spec| named(Of::Plugin, &spec["name"].as_str().unwrap_or_default().to_owned(), spec))
-        .collect();
+    let mut changes: Vec<_> =
+        plugins.into_iter().zip(role::NAMES).map(|(spec, name)| named(Of::Plugin, name, spec)).collect();
     // Its calls meet no plugin.
     changes.push(named(Of::Tenant, "acme", json!({ "id": "acme" })));
     for n in 0..tenants {
