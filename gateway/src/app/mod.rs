@@ -297,7 +297,7 @@ impl Bound {
         let started = Arc::clone(&first.config);
         drop(first);
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
-        publisher.refresh();
+        publisher.refresh().await;
         let mut ending = Ending::new(readiness, health.clone());
         ending.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();

@@ -153,7 +153,10 @@ impl Origin {
             registry.apply(loaded, &self.source.shown(), check).await.map_err(unread)?;
         }
         let contents = registry.catch_up().await.map_err(unread)?;
-        Ok((loaded.with(contents.objects()), Basis::Registry(contents)))
+        let (loaded, objects) = (loaded.clone(), Arc::clone(&contents));
+        // Tens of thousands, perhaps.
+        let whole = joined(tokio::task::spawn_blocking(move || loaded.with(objects.objects()))).await;
+        Ok((whole, Basis::Registry(contents)))
     }
 
     /// Follows the registry until `ended`; `moved` is notified when it has to be read.

@@ -157,16 +157,16 @@ impl Reload {
                 () = self.moved.notified(), if self.reading.is_none() => self.read(Occasion::Registry),
                 ask = self.asked.next(), if self.reading.is_none() => self.begin(ask),
                 // A file system may hang: what is in force goes on following its plugins.
-                Some(read) = ended(&mut self.reading) => self.take(read),
+                Some(read) = ended(&mut self.reading) => self.take(read).await,
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    self.publisher.refresh();
-                    self.look();
+                    self.publisher.refresh().await;
+                    self.look().await;
                 }
-                () = sleep(until_look), if self.candidate.is_some() => self.look(),
-                () = reached(self.publisher.until()) => self.publisher.refresh(),
+                () = sleep(until_look), if self.candidate.is_some() => self.look().await,
+                () = reached(self.publisher.until()) => self.publisher.refresh().await,
             }
         }
     }
@@ -219,7 +219,7 @@ impl Reload {
     }
 
     /// Takes what was read. What waited before is what was said before.
-    fn take(&mut self, read: Result<Read, JoinError>) {
+    async fn take(&mut self, read: Result<Read, JoinError>) {
         let Read { occasion, before, generation } = match read {
             Ok(read) => read,
             Err(error) => {
@@ -254,8 +254,10 @@ impl Reload {
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
+                // Whoever is the last to have what is in force until now lets go of it on another thread.
+                drop(before);
                 self.replace_candidate(Some(generation));
-                self.look();
+                self.look().await;
             }
             Err(Unread::Later(why)) if occasion == Occasion::File => {
                 self.asked.tell(&Came::Later(why.clone()));
@@ -289,7 +291,7 @@ impl Reload {
     }
 
     /// Puts the candidate in force if it is ready.
-    fn look(&mut self) {
+    async fn look(&mut self) {
         let Some(candidate) = &mut self.candidate else { return };
         match candidate.standing(self.publisher.current(), self.ending.is_over()) {
             Standing::Waiting(what) => {
@@ -314,15 +316,18 @@ impl Reload {
                 self.moved.notify_one();
             }
             Standing::Ready => {
-                let Some(candidate) = self.candidate.take() else { return };
-                self.adopt(candidate.generation);
+                let generation = Arc::clone(&candidate.generation);
+                self.adopt(generation).await;
             }
         }
     }
 
-    fn adopt(&mut self, generation: Arc<Generation>) {
+    /// It stays the candidate until it is in force: given up before, it is let go of as any other.
+    async fn adopt(&mut self, generation: Arc<Generation>) {
         let at_restart = self.started.waits_for_restart(&generation.config);
-        if let Err(problems) = self.publisher.adopt(Arc::clone(&generation)) {
+        let adopted = self.publisher.adopt(Arc::clone(&generation)).await;
+        self.candidate = None;
+        if let Err(problems) = adopted {
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             let problems: Vec<_> = problems.iter().map(said).collect();
             self.asked.tell(&Came::Failed(problems.join("; ")));

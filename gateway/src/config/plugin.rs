@@ -339,7 +339,7 @@ impl Binding {
 }
 
 /// Match conditions: keys are joined by AND, entries of a list by OR; globs know `*`, `?` and `[..]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// Globs on the tool's name, original or current.
@@ -358,7 +358,7 @@ pub struct Match {
 }
 
 /// A condition on text: met when any entry of either list matches.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextMatch {
     /// Parts of the text, case-sensitive.

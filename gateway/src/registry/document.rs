@@ -1,7 +1,10 @@
 //! Several objects in one document, which become as it says all together or not at all. What is not in it stays: a
 //! document that is only half there must not take anything away, so what is to go is named. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -62,13 +65,13 @@ impl Prune {
     /// The wishes that it comes to in `contents`, beside `edits`.
     pub(super) fn edits(&self, contents: &Contents, edits: &[Edit]) -> Vec<Edit> {
         let named: BTreeSet<_> = edits.iter().map(|edit| (edit.kind, edit.name.as_str())).collect();
-        let is_left_over = |entry: &&Entry| {
+        let is_left_over = |entry: &&Arc<Entry>| {
             let Object { kind, name, content, .. } = &entry.object;
             content.owner == Owner::Api
                 && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
                 && !named.contains(&(*kind, &**name))
         };
-        let gone = |entry: &Entry| Edit {
+        let gone = |entry: &Arc<Entry>| Edit {
             kind: entry.object.kind,
             name: entry.object.name.to_string(),
             expected: None,

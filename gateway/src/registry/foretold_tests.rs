@@ -340,7 +340,8 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
     let plan = plans.plan(point);
     let fact = |step: &Step| {
-        let Written { priority, conditions, version, config_digest, is_floor: _ } = &*step.written;
+        let Written { priority, version, config_digest, is_floor: _ } = &*step.written;
+        let conditions = step.conditions.written();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
         let fixed = Fixed { plugin: 0, written: Arc::default(), ..Fixed::clone(&step.fixed) };
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))

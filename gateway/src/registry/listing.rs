@@ -68,7 +68,8 @@ pub fn page<'c>(
     let key = |entry: &Entry| entry.object.kind;
     let (all, after) = (contents.entries(), after.unwrap_or_default());
     let first = all.partition_point(|entry| (key(entry), &*entry.object.name) <= (kind, after));
-    let mut found = all[first..].iter().take_while(|entry| key(entry) == kind).filter(|entry| wanted(entry));
+    let of_kind = all[first..].iter().map(|entry| &**entry).take_while(|entry| key(entry) == kind);
+    let mut found = of_kind.filter(|entry| wanted(entry));
     let entries: Vec<_> = found.by_ref().take(most).collect();
     let next = entries.last().filter(|_| found.next().is_some()).map(|last| cursor(kind, &last.object.name));
     Page { entries, next }

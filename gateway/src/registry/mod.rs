@@ -31,6 +31,7 @@ use arc_swap::ArcSwap;
 use time::OffsetDateTime;
 use tokio::{
     sync::{Mutex, watch},
+    task::spawn_blocking,
     time::sleep,
 };
 use uuid::Uuid;
@@ -199,7 +200,10 @@ impl Registry {
         let next = if is_read { self.step_by_step(&now, head).await? } else { None };
         let next = match next {
             Some(next) => next,
-            None => Contents::read(self.noted(self.store.snapshot().await)?)?,
+            None => {
+                let snapshot = self.noted(self.store.snapshot().await)?;
+                joined(spawn_blocking(|| Contents::read(snapshot))).await?
+            }
         };
         let next = Arc::new(next);
         self.contents.store(Arc::clone(&next));
@@ -210,19 +214,20 @@ impl Registry {
 
     /// What `now` became by `head`. None: it is too far behind, or somewhere on the way is what this version can't read,
     /// and which may be gone by now.
-    async fn step_by_step(&self, now: &Contents, head: u64) -> Result<Option<Contents>, RegistryError> {
+    async fn step_by_step(&self, now: &Arc<Contents>, head: u64) -> Result<Option<Contents>, RegistryError> {
         if head - now.revision() > MOST_BEHIND {
             return Ok(None);
         }
         let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
-        let mut next = now.clone();
-        for revision in revisions {
-            match next.after(revision.number, &revision.changes) {
-                Ok(after) => next = after,
-                Err(_) => return Ok(None),
+        let now = Arc::clone(now);
+        let steps = move || {
+            let mut next = Contents::clone(&now);
+            for revision in revisions {
+                next = next.after(revision.number, &revision.changes).ok()?;
             }
-        }
-        Ok(Some(next))
+            Some(next)
+        };
+        Ok(joined(spawn_blocking(steps)).await)
     }
 
     /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were
@@ -325,7 +330,7 @@ impl Registry {
         let revision = now.revision();
         let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
         let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
-        let is_of_api = |entry: &&Entry| {
+        let is_of_api = |entry: &&Arc<Entry>| {
             entry.object.content.owner == Owner::Api && Kind::LISTED.contains(&entry.object.kind)
         };
         let of_api = now.entries().iter().filter(is_of_api).count();
@@ -362,7 +367,7 @@ impl Registry {
 /// On a thread that may take its time.
 async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
-    joined(tokio::task::spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
+    joined(spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
 }
 
 #[cfg(test)]

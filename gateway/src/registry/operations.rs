@@ -232,9 +232,9 @@ async fn look(
     now: &Arc<Contents>,
     changes: &[Change],
 ) -> Result<Finding, Undone> {
-    let next = now.after(now.revision() + 1, changes).map_err(RegistryError::from)?;
     let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
+        let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
         let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
         // Whoever mends what is there must be able to, though nothing compares with it.
         find(foresee.foresee(&now).ok().as_ref(), &after, &changes)

@@ -4,8 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::task::spawn_blocking;
 
 use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, Tables, known};
+use crate::joined::joined;
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
 /// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
@@ -58,8 +60,8 @@ pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>)
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
 
-/// Asks for the objects in tables that are so.
-pub(super) fn objects(tables: Tables) -> &'static str {
+/// The query for the objects in tables that are so.
+pub(super) fn query(tables: Tables) -> &'static str {
     match tables {
         Tables::Absent | Tables::Older => FIRST_OBJECTS,
         Tables::Current | Tables::Newer => OBJECTS,
@@ -78,6 +80,11 @@ pub(super) fn limit(most: usize) -> i64 {
 
 pub(super) fn number(key: i64) -> Result<u64, StoreError> {
     u64::try_from(key).map_err(|_| StoreError::Unusable(format!("there is a revision {key} in it")))
+}
+
+/// Each as the vocabulary has it: on a thread that may take its time, since there may be tens of thousands.
+pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreError> {
+    joined(spawn_blocking(|| rows.into_iter().map(object).collect())).await
 }
 
 pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {

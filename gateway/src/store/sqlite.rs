@@ -158,7 +158,7 @@ impl Store for Sqlite {
         let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment).await;
         let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?);
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
-        let found = sqlx::query_as::<_, ObjectRow>(rows::objects(tables)).fetch_all(&mut *moment).await;
+        let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
         let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;
         moment.rollback().await.map_err(fault)?;
         Ok(Look { snapshot: Snapshot { revision: rows::number(head)?, objects }, tables })
@@ -176,8 +176,7 @@ impl Store for Sqlite {
         let found = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch_all(&mut *moment).await;
         let found = found.map_err(|error| self.fault(&error))?;
         moment.rollback().await.map_err(|error| self.fault(&error))?;
-        let objects = found.into_iter().map(rows::object).collect::<Result<_, _>>()?;
-        Ok(Snapshot { revision: rows::number(head)?, objects })
+        Ok(Snapshot { revision: rows::number(head)?, objects: rows::objects(found).await? })
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {

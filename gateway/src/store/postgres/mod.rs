@@ -181,7 +181,7 @@ impl Store for Postgres {
             let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment);
             let done = self.within(PATIENCE, done).await?;
             let tables = migrations::tables(&migrations::postgres(), &done);
-            Look { snapshot: self.read(&mut moment, rows::objects(tables)).await?, tables }
+            Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
         } else {
             Look::nothing()
         };
