@@ -87,6 +87,28 @@ fn assert_not_ready(answer: &HttpAnswer) {
     assert!(answer.body["detail"].to_string().contains("not finished its handshake"), "{answer:?}");
 }
 
+/// Describing it is all that was done with a plugin of nobody's consent.
+async fn assert_waits_for_approval(gateway: &Gateway) {
+    let shown = plugin_is(&gateway.admin(&administrator()), reason_is("approval")).await;
+    assert_eq!((&shown["state"], &shown["manifest"]), (&json!("pending"), &Value::Null));
+    let read = json!({ "before_tool_call": { "access": "read", "side_effects": "none" } });
+    assert_eq!(shown["wants"][0]["name"], "guard");
+    assert_eq!(shown["wants"][0]["accepted"], json!({ "points": read, "capabilities": [] }));
+    assert_eq!(shown["wants"][0]["difference"]["points"]["added"], read);
+    assert_not_ready(&call(gateway, "acme").await);
+    gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
+}
+
+/// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
+/// where it says.
+fn foreseen(acme: &Value) -> Value {
+    let points = acme["points"].as_object().map(|points| points.len());
+    assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
+    assert_eq!(acme["points"]["before_tool_call"]["changed"], json!(["guard"]), "{acme:#}");
+    assert_eq!(acme["points"]["before_response"]["removed"], json!(["guard"]), "{acme:#}");
+    acme["points"]["before_tool_call"]["plan_digest"].clone()
+}
+
 #[tokio::test]
 async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_gateway_and_over_restarts() {
     let plugin = guard().start().await;
@@ -98,14 +120,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     serves_by(&other, added).await;
 
     for gateway in [&gateway, &other] {
-        let shown = plugin_is(&gateway.admin(&administrator()), reason_is("approval")).await;
-        assert_eq!((&shown["state"], &shown["manifest"]), (&json!("pending"), &Value::Null));
-        let read = json!({ "before_tool_call": { "access": "read", "side_effects": "none" } });
-        assert_eq!(shown["wants"][0]["name"], "guard");
-        assert_eq!(shown["wants"][0]["accepted"], json!({ "points": read, "capabilities": [] }));
-        assert_eq!(shown["wants"][0]["difference"]["points"]["added"], read);
-        assert_not_ready(&call(gateway, "acme").await);
-        gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
+        assert_waits_for_approval(gateway).await;
     }
     let counts = plugin.counts();
     assert_eq!((counts.describes, counts.initializes, counts.calls), (2, 0, 0), "{counts:?}");
@@ -114,13 +129,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let tried = approve(&operator, "?dry_run=true", &accepted).await;
     assert_eq!((tried.status, &tried.body["revision"]), (200, &Value::Null), "{tried:?}");
     assert_eq!(tried.body["changes"][0]["after"]["spec"]["accepted"], accepted);
-    // Until it is known what it does it stands everywhere; then where it says.
-    let acme = &tried.body["effects"]["named"][0];
-    let points = acme["points"].as_object().map(|points| points.len());
-    assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{tried:?}");
-    assert_eq!(acme["points"]["before_tool_call"]["changed"], json!(["guard"]), "{acme:#}");
-    assert_eq!(acme["points"]["before_response"]["removed"], json!(["guard"]), "{acme:#}");
-    let digest = acme["points"]["before_tool_call"]["plan_digest"].clone();
+    let digest = foreseen(&tried.body["effects"]["named"][0]);
     let version = format!("?expected_version={added}&reason=looked%20at");
     let done = approve(&operator, &version, &accepted).await;
     for member in ["effects", "changes", "unvalidated"] {
