@@ -13,7 +13,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::{Failed, Pace};
+use crate::{Failed, Pace, published::histogram};
 
 /// The deadline of a call; none comes near it.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -65,11 +65,6 @@ async fn run(workers: Vec<Worker>, time: Duration) -> Result<(Vec<Worker>, Histo
         all.add(micros)?;
     }
     Ok((workers, all))
-}
-
-/// One microsecond to one minute, three digits.
-fn histogram() -> Result<Histogram<u64>, Failed> {
-    Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }
 
 struct Worker {

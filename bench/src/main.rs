@@ -7,6 +7,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
+use serde_json::json;
 
 mod load;
 mod memory;
@@ -16,6 +17,7 @@ mod report;
 mod role;
 mod scale;
 mod scenario;
+mod whole;
 
 /// Measures what a call through the gateway costs.
 #[derive(Debug, Parser)]
@@ -33,7 +35,7 @@ struct Arguments {
     /// Measures memory under the largest payloads instead.
     #[arg(long)]
     memory: bool,
-    /// Measures the routing tables of 10 to 10,000 tenants instead.
+    /// Measures the routing tables and the registry of 10 to 10,000 tenants instead.
     #[arg(long, conflicts_with = "memory")]
     scale: bool,
     #[command(subcommand)]
@@ -100,9 +102,11 @@ async fn memory(arguments: &Arguments) -> Result<String, Failed> {
 }
 
 fn scale(arguments: &Arguments) -> Result<String, Failed> {
-    let found = scale::run_all(arguments.quick)?;
-    scale::print(&found);
-    Ok(serde_json::to_string_pretty(&found)? + "\n")
+    let tables = scale::run_all(arguments.quick)?;
+    scale::print(&tables);
+    let whole = whole::run_all(arguments.quick)?;
+    whole::print(&whole);
+    Ok(serde_json::to_string_pretty(&json!({ "tables": tables, "whole": whole }))? + "\n")
 }
 
 async fn cost(arguments: &Arguments) -> Result<String, Failed> {

@@ -39,15 +39,7 @@ impl Process {
 
     /// CPU time it used so far, user and system.
     pub(crate) fn cpu(&self) -> Result<Duration, Failed> {
-        let file = format!("/proc/{}/stat", self.child.id());
-        let stat = std::fs::read_to_string(&file)?;
-        // The name in parentheses may hold spaces; utime and stime are fields 14 and 15 (proc_pid_stat(5)).
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let mut times = fields.split_whitespace().skip(11).map(str::parse::<u32>);
-        match (times.next(), times.next()) {
-            (Some(Ok(user)), Some(Ok(system))) => Ok(TICK * (user + system)),
-            _ => Err(format!("{file} is not as expected").into()),
-        }
+        cpu(self.child.id())
     }
 }
 
@@ -56,6 +48,31 @@ impl Process {
     pub(crate) fn memory(&self, name: &str) -> Result<u64, Failed> {
         memory(self.child.id(), name)
     }
+}
+
+fn cpu(pid: u32) -> Result<Duration, Failed> {
+    let file = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&file)?;
+    // The name in parentheses may hold spaces; utime and stime are fields 14 and 15 (proc_pid_stat(5)).
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u32>);
+    match (times.next(), times.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => Ok(TICK * (user + system)),
+        _ => Err(format!("{file} is not as expected").into()),
+    }
+}
+
+/// CPU time that this process used so far, user and system.
+pub(crate) fn own_cpu() -> Result<Duration, Failed> {
+    cpu(process::id())
+}
+
+/// CPU time of this thread so far: what it takes whoever else the machine works for (`/proc/PID/schedstat`, in nanoseconds).
+pub(crate) fn thread_cpu() -> Result<Duration, Failed> {
+    let file = "/proc/thread-self/schedstat";
+    let times = std::fs::read_to_string(file)?;
+    let on_cpu = times.split_whitespace().next().ok_or_else(|| format!("{file} is not as expected"))?;
+    Ok(Duration::from_nanos(on_cpu.parse()?))
 }
 
 fn memory(pid: u32, name: &str) -> Result<u64, Failed> {
@@ -69,6 +86,11 @@ fn memory(pid: u32, name: &str) -> Result<u64, Failed> {
 /// What is resident of this process, in bytes.
 pub(crate) fn own_memory() -> Result<u64, Failed> {
     memory(process::id(), "VmRSS:")
+}
+
+/// The most that ever was, in bytes.
+pub(crate) fn own_peak() -> Result<u64, Failed> {
+    memory(process::id(), "VmHWM:")
 }
 
 /// What a process of this binary in one of its roles says until it ends.

@@ -52,6 +52,25 @@ pub(crate) struct Ratio {
     p99_ratio: f64,
 }
 
+impl Ratio {
+    /// Of calls while so many tables were published, and of calls while none was, in microseconds.
+    pub(crate) fn new(tables: usize, beside: &Histogram<u64>, alone: &Histogram<u64>) -> Self {
+        let (p99_us, alone_p99_us) = (beside.value_at_quantile(0.99), alone.value_at_quantile(0.99));
+        Ratio {
+            tables,
+            calls: beside.len(),
+            p50_us: beside.value_at_quantile(0.5),
+            p99_us,
+            max_us: beside.max(),
+            alone_calls: alone.len(),
+            alone_p50_us: alone.value_at_quantile(0.5),
+            alone_p99_us,
+            alone_max_us: alone.max(),
+            p99_ratio: p99_us as f64 / alone_p99_us.max(1) as f64,
+        }
+    }
+}
+
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ratio { tables, calls, p50_us, p99_us, max_us, p99_ratio, .. } = self;
@@ -94,20 +113,7 @@ pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Ratio,
         tables += published;
         beside.add(called?)?;
     }
-    let at = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile);
-    let (p99_us, alone_p99_us) = (at(&beside, 0.99), at(&alone, 0.99));
-    Ok(Ratio {
-        tables,
-        calls: beside.len(),
-        p50_us: at(&beside, 0.5),
-        p99_us,
-        max_us: beside.max(),
-        alone_calls: alone.len(),
-        alone_p50_us: at(&alone, 0.5),
-        alone_p99_us,
-        alone_max_us: alone.max(),
-        p99_ratio: p99_us as f64 / alone_p99_us.max(1) as f64,
-    })
+    Ok(Ratio::new(tables, &beside, &alone))
 }
 
 /// A table every 50 ms until `stop`; what was in force before is let go of here once no call has it, as the gateway does.
@@ -187,6 +193,7 @@ async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Hi
     calling.await?
 }
 
-fn histogram() -> Result<Histogram<u64>, Failed> {
+/// One microsecond to one minute, three digits.
+pub(crate) fn histogram() -> Result<Histogram<u64>, Failed> {
     Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }

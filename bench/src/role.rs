@@ -11,6 +11,8 @@ use hookgate_proto::gateway::v1::{
     extension_point_service_server::{ExtensionPointService, ExtensionPointServiceServer},
 };
 use hookgate_sdk::{Host, InitError, NoConfig, Offer, Plugin, Point, Server};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
@@ -18,6 +20,7 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 use crate::{
     Failed,
     scale::{self, Kind},
+    whole,
 };
 
 /// What can be started.
@@ -25,7 +28,7 @@ use crate::{
 pub(crate) enum Role {
     /// A gateway.
     Gateway { config: PathBuf },
-    /// One of three plugins.
+    /// One of the plugins.
     Plugin { number: usize, address: String },
     /// A raw service.
     Raw { address: String },
@@ -36,18 +39,22 @@ pub(crate) enum Role {
         #[arg(long, value_name = "SECONDS")]
         calls: Option<f64>,
     },
+    /// One that measures itself with a registry.
+    Whole { tenants: usize, seconds: f64 },
 }
 
 impl Role {
     pub(crate) async fn run(&self) -> Result<(), Failed> {
         match self {
             Role::Gateway { config } => gateway(config).await,
-            Role::Plugin { number: 0, address } => plugin::<0>(address).await,
-            Role::Plugin { number: 1, address } => plugin::<1>(address).await,
-            Role::Plugin { number: _, address } => plugin::<2>(address).await,
+            Role::Plugin { number, address } => plugin(*number, address, |address| say(address)).await,
             Role::Raw { address } => raw(address).await,
             Role::Scale { kind, tenants, calls } => {
                 say(scale::measure(*kind, *tenants, *calls).await?);
+                Ok(())
+            }
+            Role::Whole { tenants, seconds } => {
+                say(whole::measure(*tenants, *seconds).await?);
                 Ok(())
             }
         }
@@ -71,7 +78,15 @@ async fn gateway(config: &Path) -> Result<(), Failed> {
 }
 
 /// The names of the plugins.
-pub(crate) const NAMES: [&str; 3] = ["noop-0", "noop-1", "noop-2"];
+pub(crate) const NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-3", "noop-4"];
+
+/// What a tenant may say to it, which makes no difference.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Said {
+    limit: u64,
+    owner: String,
+}
 
 /// Answers "continue" to every tool call.
 struct Noop<const N: usize>;
@@ -80,7 +95,7 @@ impl<const N: usize> Plugin for Noop<N> {
     const NAME: &'static str = NAMES[N];
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     type Config = NoConfig;
-    type TenantConfig = NoConfig;
+    type TenantConfig = Said;
 
     fn points() -> Vec<Offer> {
         vec![Point::BeforeToolCall.read()]
@@ -91,9 +106,20 @@ impl<const N: usize> Plugin for Noop<N> {
     }
 }
 
-async fn plugin<const N: usize>(address: &str) -> Result<(), Failed> {
+/// The one of [`NAMES`] at this place; `ready` is told where it listens.
+pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str)) -> Result<(), Failed> {
+    match number {
+        0 => serve::<0>(address, ready).await,
+        1 => serve::<1>(address, ready).await,
+        2 => serve::<2>(address, ready).await,
+        3 => serve::<3>(address, ready).await,
+        _ => serve::<4>(address, ready).await,
+    }
+}
+
+async fn serve<const N: usize>(address: &str, ready: impl FnOnce(&str)) -> Result<(), Failed> {
     let server = Server::<Noop<N>>::bind(address).await?;
-    say(server.address());
+    ready(&server.address().to_string());
     Ok(server.run(std::future::pending()).await?)
 }
 

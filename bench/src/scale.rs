@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{Failed, process, published, published::Ratio, scenario};
 
-const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+pub(crate) const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Bindings in each tenant's chain.
 const STEPS: usize = 5;
 /// Tables made one from another.
@@ -45,6 +45,8 @@ pub(crate) struct Scale {
     bindings: usize,
     /// A whole build.
     built_ms: f64,
+    /// Its CPU time.
+    built_cpu_ms: f64,
     /// The next configuration with one tenant's change, and the table after it.
     changed_p50_ms: f64,
     changed_max_ms: f64,
@@ -86,9 +88,9 @@ pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> R
     let config = config(kind, tenants)?;
     let of_config = process::own_memory()?;
     let manifests = manifests();
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), process::thread_cpu()?);
     let table = RouteTable::build(&config, &manifests, 1).map_err(|problems| format!("{problems:?}"))?;
-    let built = begun.elapsed();
+    let (built, built_cpu) = (begun.elapsed(), process::thread_cpu()? - cpu);
     let after = process::own_memory()?;
     let look_up_ns = look_up(&table, tenants, tenants)?;
     let same_look_up_ns = look_up(&table, tenants, 1)?;
@@ -106,6 +108,7 @@ pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> R
         tenants,
         bindings,
         built_ms: ms(built),
+        built_cpu_ms: ms(built_cpu),
         changed_p50_ms: ms(took[took.len() / 2]),
         changed_max_ms: took.last().copied().map_or(0.0, ms),
         dropped_max_ms: dropped.into_iter().max().map_or(0.0, ms),
@@ -118,11 +121,11 @@ pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> R
     Ok(serde_json::to_string(&found)?)
 }
 
-fn ms(duration: Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -249,19 +252,25 @@ fn look_up(table: &RouteTable, tenants: usize, of: usize) -> Result<f64, Failed>
 #[allow(clippy::print_stdout)] // standard output is where a command shows what it found
 pub(crate) fn print(found: &[Scale]) {
     println!(
-        "{:<7}{:>8}{:>10}{:>10}{:>16}{:>10}{:>14}{:>15}",
-        "", "tenants", "bindings", "built ms", "changed p50/max", "freed max", "MiB (table)", "look-up ns"
+        "{:<7}{:>8}{:>10}{:>16}{:>16}{:>10}{:>14}{:>15}",
+        "",
+        "tenants",
+        "bindings",
+        "built ms (CPU)",
+        "changed p50/max",
+        "freed max",
+        "MiB (table)",
+        "look-up ns"
     );
     for scale in found {
-        let Scale {
-            kind, tenants, bindings, built_ms, changed_p50_ms, changed_max_ms, dropped_max_ms, ..
-        } = scale;
+        let Scale { kind, tenants, bindings, changed_p50_ms, changed_max_ms, dropped_max_ms, .. } = scale;
+        let built = format!("{:.1} ({:.1})", scale.built_ms, scale.built_cpu_ms);
         let kind = if *kind == Kind::Own { "own" } else { "floor" };
         let changed = format!("{changed_p50_ms:.2}/{changed_max_ms:.2}");
         let memory = format!("{:.1} ({:.1})", scale.memory_mib, scale.table_mib);
         let look_up = format!("{:.0} ({:.0})", scale.look_up_ns, scale.same_look_up_ns);
         println!(
-            "{kind:<7}{tenants:>8}{bindings:>10}{built_ms:>10.1}{changed:>16}{dropped_max_ms:>10.2}{memory:>14}{look_up:>15}"
+            "{kind:<7}{tenants:>8}{bindings:>10}{built:>16}{changed:>16}{dropped_max_ms:>10.2}{memory:>14}{look_up:>15}"
         );
     }
     for scale in found {

@@ -55,12 +55,14 @@ fn tables_of_many_tenants_are_built_changed_and_published() {
         .expect("it can be run");
     assert!(bench.status.success(), "{}", String::from_utf8_lossy(&bench.stderr));
     let found: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    let found = found.as_array().expect("there are sizes");
+    let whole = found["whole"].as_array().expect("there are sizes");
+    assert_eq!(whole.len(), 2);
+    let found = found["tables"].as_array().expect("there are sizes");
     assert_eq!(found.len(), 4, "two sizes, with bindings for all and with each tenant's own");
     for (at, bindings) in [5, 5, 50, 500].into_iter().enumerate() {
         assert_eq!(found[at]["bindings"], bindings, "{}", found[at]);
     }
-    for largest in [&found[1], &found[3]] {
+    for largest in [&found[1], &found[3], &whole[0], &whole[1]] {
         let counted = |name: &str| largest["calls"][name].as_u64().is_some_and(|count| count > 0);
         assert!(counted("tables") && counted("calls") && counted("alone_calls"), "{largest}");
     }

@@ -15,47 +15,57 @@ use sha2::{Digest as _, Sha256};
 /// The canonical JSON of `value` (RFC 8785, integers exact): no white space, members ordered by the UTF-16 code
 /// units of their names, numbers in their shortest form, so that `1.0` and `1` are the same.
 pub fn canonical(value: &Value) -> Vec<u8> {
-    let mut json = String::new();
+    let mut json = Vec::new();
     write(value, &mut json);
-    json.into_bytes()
+    json
 }
 
-fn write(value: &Value, json: &mut String) {
+fn write(value: &Value, json: &mut Vec<u8>) {
     match value {
-        // serde_json escapes text as section 3.2.2.2 asks.
-        Value::Null | Value::Bool(_) | Value::String(_) => json.push_str(&value.to_string()),
+        Value::Null => json.extend(b"null"),
+        Value::Bool(is_so) => json.extend(if *is_so { &b"true"[..] } else { b"false" }),
+        Value::String(text) => write_text(text, json),
         Value::Number(number) => write_number(number, json),
         Value::Array(items) => {
-            json.push('[');
+            json.push(b'[');
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
-                    json.push(',');
+                    json.push(b',');
                 }
                 write(item, json);
             }
-            json.push(']');
+            json.push(b']');
         }
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-            json.push('{');
+            members.sort_by(|(a, _), (b, _)| match a.is_ascii() && b.is_ascii() {
+                // The same order, and most names.
+                true => a.cmp(b),
+                false => a.encode_utf16().cmp(b.encode_utf16()),
+            });
+            json.push(b'{');
             for (at, (name, member)) in members.into_iter().enumerate() {
                 if at > 0 {
-                    json.push(',');
+                    json.push(b',');
                 }
-                json.push_str(&Value::from(name.as_str()).to_string());
-                json.push(':');
+                write_text(name, json);
+                json.push(b':');
                 write(member, json);
             }
-            json.push('}');
+            json.push(b'}');
         }
     }
 }
 
-fn write_number(number: &Number, json: &mut String) {
+/// serde_json escapes text as section 3.2.2.2 asks.
+fn write_text(text: &str, json: &mut Vec<u8>) {
+    serde_json::to_writer(json, text).expect("text is JSON, and memory takes it");
+}
+
+fn write_number(number: &Number, json: &mut Vec<u8>) {
     match number.as_f64() {
-        Some(double) if number.is_f64() => json.push_str(ryu_js::Buffer::new().format_finite(double)),
-        Some(_) | None => json.push_str(&number.to_string()),
+        Some(double) if number.is_f64() => json.extend(ryu_js::Buffer::new().format_finite(double).bytes()),
+        Some(_) | None => json.extend(number.to_string().bytes()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
 
+use super::Generation;
 use crate::ingress::call::InForce;
 
 /// How often it is looked whether a call still goes by it.
@@ -20,4 +21,9 @@ pub(super) fn await_last_call(past: Arc<InForce>) {
         // Not waited for: it has no result.
         drop(spawn_blocking(move || drop(past)));
     });
+}
+
+/// The same of a generation, which tasks may still have.
+pub(super) fn bury(past: Arc<Generation>) {
+    drop(spawn_blocking(move || drop(past)));
 }

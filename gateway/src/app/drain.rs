@@ -93,24 +93,18 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
 pub(super) async fn run(
     times: &config::Drain,
     gateway: &Gateway,
-    publisher: &Publisher,
+    publisher: &mut Publisher,
     lifecycle: &Lifecycle,
     health: &HealthReporter,
 ) {
     tracing::info!("draining");
     lifecycle.draining.cancel();
     health.set_service_status("", ServingStatus::NotServing).await;
-    sleep(times.grace.0).await;
-
-    tracing::info!("no more calls are taken");
-    lifecycle.goaway.cancel();
-    lifecycle.connections.close();
-    let end = Instant::now() + times.finish.0 + LAST - TELEMETRY;
-    if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
-        gateway.abort.cancel();
-        let unfinished = timeout(ANSWERS, lifecycle.connections.wait()).await.is_err();
-        tracing::warn!(unfinished, "calls under way were given up");
-    }
+    let end = tokio::select! {
+        end = let_finish(times, gateway, lifecycle) => end,
+        // A bypass ends while calls are taken: no rule is left out for longer than was asked for.
+        () = publisher.keep_time() => return,
+    };
 
     let current = publisher.current();
     let retired = publisher.retiring().finish(end);
@@ -124,6 +118,21 @@ pub(super) async fn run(
     };
     tokio::join!(retired, observed);
     tracing::info!("drained");
+}
+
+/// Takes calls for a while, and waits for those under way; returns by when everything must be over.
+async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Lifecycle) -> Instant {
+    sleep(times.grace.0).await;
+    tracing::info!("no more calls are taken");
+    lifecycle.goaway.cancel();
+    lifecycle.connections.close();
+    let end = Instant::now() + times.finish.0 + LAST - TELEMETRY;
+    if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
+        gateway.abort.cancel();
+        let unfinished = timeout(ANSWERS, lifecycle.connections.wait()).await.is_err();
+        tracing::warn!(unfinished, "calls under way were given up");
+    }
+    end
 }
 
 /// Lets operators who follow what happens have the last of it.

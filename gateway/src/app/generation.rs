@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -58,8 +59,8 @@ pub(super) struct Generation {
     /// In the order of `Config.plugins`.
     plugins: Vec<Made>,
     statuses: Arc<BlockStatuses>,
-    /// With the manifests that were known when it was made.
-    pub(super) table: RouteTable,
+    /// The last that was made of it: the next one takes over what it can, manifests of the moment among it.
+    pub(super) table: ArcSwap<RouteTable>,
     /// Names of the plugins without which a start fails.
     required: BTreeSet<String>,
     /// Entries in whose place are those before.
@@ -164,7 +165,7 @@ impl Workshop {
         let revision = basis.revision().unwrap_or(FIRST_REVISION);
         let table = match (before.first(), &plugins) {
             // With what is known of the plugins, so that as little as possible is made anew.
-            (Some(before), Some(plugins)) => before.table.after(config, &manifests(plugins), revision),
+            (Some(before), Some(plugins)) => before.table.load().after(config, &manifests(plugins), revision),
             _ => RouteTable::build(config, &[], revision),
         };
         let table = keep(table, &mut problems);
@@ -173,7 +174,7 @@ impl Workshop {
         };
         let statuses = Arc::new(block_statuses(config));
         let required = config.required().into_iter().map(str::to_owned).collect();
-        let config = Arc::new(loaded.config);
+        let (config, table) = (Arc::new(loaded.config), ArcSwap::from_pointee(table));
         let generation = Generation { config, basis, keys, plugins, statuses, table, required, held_back };
         Ok(Built { generation, tls })
     }
@@ -363,7 +364,8 @@ impl From {
         let reach = config.reach();
         let resolved = resolve_references(&plugin.config, environment(), reach.within(plugin));
         From {
-            plugin: plugin.clone(),
+            // No call sees its labels: the client stays the same with others.
+            plugin: config::Plugin { labels: Default::default(), ..plugin.clone() },
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),
             observers: config.observers.clone(),
             request: limits.request,

@@ -39,6 +39,7 @@ mod generation;
 mod held_back;
 mod origin;
 mod publisher;
+mod rehearsal;
 mod reload;
 mod retiring;
 mod source;
@@ -51,9 +52,11 @@ use edges::{AdminEdge, DataEdge, OpsEdge};
 use generation::{Basis, Built, Generation, Workshop};
 use origin::{Foresight, Origin};
 use publisher::Publisher;
+pub use rehearsal::{Rehearsed, Stored};
 use reload::Reload;
 use retiring::Retiring;
 pub use source::Source;
+use start::Ending;
 pub use start::Missing;
 
 /// A gateway, put together and not started.
@@ -282,10 +285,11 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Waits for the required plugins; from then on it is ready.
+    /// Waits for the required plugins of the file; from then on it serves, and is ready as soon as those that the registry
+    /// requires are there, too.
     ///
     /// # Errors
-    /// When a required plugin is missing.
+    /// When a required plugin of the file is missing.
     pub async fn start(self) -> Result<Running, RunError> {
         start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let Bound { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
@@ -293,13 +297,12 @@ impl Bound {
         let started = Arc::clone(&first.config);
         drop(first);
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
-        publisher.refresh();
-        readiness.started();
-        health.set_service_status("", ServingStatus::Serving).await;
-        tracing::info!("started");
+        publisher.refresh().await;
+        let mut ending = Ending::new(readiness, health.clone());
+        ending.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();
         let (asked, shared, of_all) = (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway));
-        let reload = Reload::new(shared, of_all, publisher, origin, asked, ended);
+        let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
         Ok(Running {
             workshop,
             gateway,

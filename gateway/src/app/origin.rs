@@ -9,16 +9,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Generation, Source, Workshop, generation::Basis};
 use crate::{
-    config::{Loaded, Objects, Problem, Problems},
+    config::{self, Loaded, Objects, Problem, Problems},
     ingress::call::Gateway,
     joined::joined,
     registry::{
         Check, Contents, Registry, RegistryError,
         operations::{self, Foresee, Foreseen},
     },
-    routing::RouteTable,
+    routing::{Manifest, RouteTable},
     store::StoreError,
     telemetry::Telemetry,
+    upstream::PluginClient,
 };
 
 /// What is read anew.
@@ -152,7 +153,10 @@ impl Origin {
             registry.apply(loaded, &self.source.shown(), check).await.map_err(unread)?;
         }
         let contents = registry.catch_up().await.map_err(unread)?;
-        Ok((loaded.with(contents.objects()), Basis::Registry(contents)))
+        let (loaded, objects) = (loaded.clone(), Arc::clone(&contents));
+        // Tens of thousands, perhaps.
+        let whole = joined(tokio::task::spawn_blocking(move || loaded.with(objects.objects()))).await;
+        Ok((whole, Basis::Registry(contents)))
     }
 
     /// Follows the registry until `ended`; `moved` is notified when it has to be read.
@@ -180,20 +184,40 @@ impl Origin {
 }
 
 /// Whether what a file owns is to be written to the registry.
-fn applies(loaded: &Loaded) -> bool {
+pub(super) fn applies(loaded: &Loaded) -> bool {
     loaded.config.store.as_ref().is_some_and(|store| store.apply_file)
+}
+
+/// Says what is wrong with the file by itself, where its mistakes have lines.
+pub(super) fn file_alone(loaded: &Loaded) -> Result<(), Problems> {
+    RouteTable::build(&loaded.config, &[], 0).map(drop).map_err(|problems| loaded.render(&problems))
 }
 
 /// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
 fn check(loaded: Loaded, workshop: Arc<Workshop>, before: Vec<Arc<Generation>>) -> Arc<Check> {
     Arc::new(move |contents: &Contents| {
-        RouteTable::build(&loaded.config, &[], 0).map_err(|problems| loaded.render(&problems))?;
+        file_alone(&loaded)?;
         let whole = loaded.with(contents.objects());
         workshop.build(whole, Basis::Registry(Arc::new(contents.clone())), &before).map(drop)
     })
 }
 
-/// Foresees by what this process has: its own part of the configuration, and the manifests that are accepted now.
+/// What a plugin would be by `entry`: what it is by the one in force, unless that consents to something else. Then it is
+/// what describes itself so, if anything does.
+fn manifest(
+    entry: &config::Plugin,
+    in_force: &config::Plugin,
+    client: &PluginClient,
+) -> Option<Arc<Manifest>> {
+    if !entry.needs_consent() || entry.accepted == in_force.accepted {
+        return client.status().manifest;
+    }
+    let consent = entry.accepted.as_ref()?;
+    let mut wants = client.wants().into_iter();
+    wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
+}
+
+/// Foresees by what this process has: its own part of the configuration, and what it knows of the plugins.
 pub(super) struct Foresight {
     pub(super) origin: Arc<Origin>,
     pub(super) workshop: Arc<Workshop>,
@@ -213,9 +237,14 @@ impl Foresee for Foresight {
             let basis = Basis::Registry(Arc::new(contents.clone()));
             self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
         }
+        let entry = |client: &PluginClient| new.iter().find(|plugin| plugin.name == client.name());
+        let known = |name: &str| old.iter().find(|plugin| plugin.name == name);
         let clients = in_force.invoker.routes().clients.iter();
         let manifests: BTreeMap<_, _> = clients
-            .filter_map(|client| Some((client.name().to_owned(), client.status().manifest.clone()?)))
+            .filter_map(|client| {
+                let manifest = manifest(entry(client)?, known(client.name())?, client)?;
+                Some((client.name().to_owned(), manifest))
+            })
             .collect();
         let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
         let in_force = &in_force.invoker.routes().table;

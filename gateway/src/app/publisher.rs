@@ -7,7 +7,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::time::Instant;
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     Retiring, burial,
@@ -17,6 +20,8 @@ use super::{
 use crate::{
     config::{Bypass, Config, Problem},
     ingress::call::{Gateway, InForce},
+    joined::joined,
+    routing::RouteTable,
 };
 
 /// Of the configuration that a process starts with.
@@ -26,7 +31,7 @@ pub(super) const FIRST_REVISION: u64 = 1;
 pub(super) fn gateway(workshop: &Workshop, first: &Generation) -> Gateway {
     workshop.telemetry.configured(&first.config);
     Gateway::new(
-        workshop.in_force(first, Arc::clone(&first.config), first.table.clone()),
+        workshop.in_force(first, Arc::clone(&first.config), RouteTable::clone(&first.table.load())),
         workshop.telemetry.clone(),
         workshop.abort.clone(),
     )
@@ -80,7 +85,7 @@ impl Publisher {
     }
 
     /// Puts a table with the manifests and the bypasses of this moment in force, unless it is already.
-    pub(super) fn refresh(&mut self) {
+    pub(super) async fn refresh(&mut self) {
         let now = self.current.manifests();
         let bypassed = self.workshop.bypasses.active(&self.current.basis.contents());
         if same(&self.manifests, &now) && self.bypassed.bypasses == bypassed.bypasses {
@@ -88,7 +93,7 @@ impl Publisher {
             return;
         }
         let current = Arc::clone(&self.current);
-        if let Err(problems) = self.publish(&current, now.clone(), self.revision) {
+        if let Err(problems) = self.publish(&current, now.clone(), self.revision).await {
             refused(&problems);
             self.bypassed.again = bypassed.again;
         }
@@ -96,14 +101,22 @@ impl Publisher {
         self.manifests = now;
     }
 
+    /// Works for ever: nothing but time changes what is in force.
+    pub(super) async fn keep_time(&mut self) {
+        loop {
+            reached(self.until()).await;
+            self.refresh().await;
+        }
+    }
+
     /// Puts `next` in force under the registry's revision, or else under a new one, and lets go of the plugins that it has no more.
     ///
     /// # Errors
     /// The table can't be built; everything stays as it is.
-    pub(super) fn adopt(&mut self, next: Arc<Generation>) -> Result<(), Vec<Problem>> {
+    pub(super) async fn adopt(&mut self, next: Arc<Generation>) -> Result<(), Vec<Problem>> {
         self.workshop.telemetry.configured(&next.config);
         let revision = next.basis.revision().unwrap_or(self.revision + 1);
-        self.publish(&next, next.manifests(), revision)?;
+        self.publish(&next, next.manifests(), revision).await?;
         self.seen.store(Arc::clone(&next));
         let before = std::mem::replace(&mut self.current, next);
         self.expect(None);
@@ -128,6 +141,7 @@ impl Publisher {
             }
             self.retiring.add(Arc::clone(old), self.past.clone());
         }
+        burial::bury(before);
         Ok(())
     }
 
@@ -145,15 +159,17 @@ impl Publisher {
         }
     }
 
-    fn publish(
+    /// Given up while the table is built, it has changed nothing.
+    async fn publish(
         &mut self,
-        generation: &Generation,
+        generation: &Arc<Generation>,
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
         let bypassed = self.workshop.bypasses.active(&generation.basis.contents());
         let config = with(&generation.config, &bypassed.bypasses);
-        let table = generation.table.after(&config, &manifests, revision)?;
+        let (config, table) = build(generation, config, &manifests, revision).await?;
+        generation.table.store(Arc::new(table.clone()));
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
@@ -168,6 +184,27 @@ impl Publisher {
         self.bypassed = bypassed;
         Ok(())
     }
+}
+
+/// At `moment`, or never.
+pub(super) async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The table of `config`, which is `generation`'s but for the bypasses: on a thread that may take its time, since everybody's
+/// plans are made anew where a manifest is another.
+async fn build(
+    generation: &Arc<Generation>,
+    config: Arc<Config>,
+    manifests: &Manifests,
+    revision: u64,
+) -> Result<(Arc<Config>, RouteTable), Vec<Problem>> {
+    let (before, manifests) = (generation.table.load_full(), manifests.clone());
+    let built = move || before.after(&config, &manifests, revision).map(|table| (config, table));
+    joined(spawn_blocking(built)).await
 }
 
 /// `config` while these are in effect.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::{
     sync::{Notify, watch},
     task::{JoinError, JoinHandle},
-    time::{Duration, Instant, sleep, sleep_until},
+    time::{Duration, Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,8 @@ use super::{
     Generation, Missing, Publisher, Workshop,
     asked::Asked,
     origin::{Occasion, Origin, Unread},
+    publisher::reached,
+    start::{Ending, is_there, of_registry},
 };
 use crate::{
     config::{Config, Problems},
@@ -25,7 +27,6 @@ use crate::{
     },
     joined::joined,
     registry::operations::invalid,
-    upstream::{Cause, PluginClient, State, Why},
 };
 
 /// How often it is looked whether a candidate's plugins are there.
@@ -53,6 +54,8 @@ pub(super) struct Reload {
     is_behind: bool,
     /// What the process was started with: some of it holds until its end.
     started: Arc<Config>,
+    /// Of the start, which the registry's plugins may hold up.
+    ending: Ending,
     candidate: Option<Candidate>,
     /// One of the two is being read.
     reading: Option<JoinHandle<Read>>,
@@ -94,6 +97,7 @@ impl Reload {
         publisher: Publisher,
         origin: Option<Arc<Origin>>,
         asked: Asked,
+        ending: Ending,
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
@@ -110,6 +114,7 @@ impl Reload {
             asked,
             is_behind: false,
             started,
+            ending,
             candidate: None,
             reading: None,
             ended,
@@ -131,8 +136,8 @@ impl Reload {
     }
 
     /// What publishes.
-    pub(super) fn publisher(&self) -> &Publisher {
-        &self.publisher
+    pub(super) fn publisher(&mut self) -> &mut Publisher {
+        &mut self.publisher
     }
 
     /// Lets go of where it reads from, at the end.
@@ -145,22 +150,23 @@ impl Reload {
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
+            self.ending.look(self.publisher.current()).await;
             let until_look = self.until_look();
             tokio::select! {
                 () = self.again.notified(), if self.reading.is_none() => self.read(Occasion::File),
                 () = self.moved.notified(), if self.reading.is_none() => self.read(Occasion::Registry),
                 ask = self.asked.next(), if self.reading.is_none() => self.begin(ask),
                 // A file system may hang: what is in force goes on following its plugins.
-                Some(read) = ended(&mut self.reading) => self.take(read),
+                Some(read) = ended(&mut self.reading) => self.take(read).await,
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    self.publisher.refresh();
-                    self.look();
+                    self.publisher.refresh().await;
+                    self.look().await;
                 }
-                () = sleep(until_look), if self.candidate.is_some() => self.look(),
-                () = reached(self.publisher.until()) => self.publisher.refresh(),
+                () = sleep(until_look), if self.candidate.is_some() => self.look().await,
+                () = reached(self.publisher.until()) => self.publisher.refresh().await,
             }
         }
     }
@@ -213,7 +219,7 @@ impl Reload {
     }
 
     /// Takes what was read. What waited before is what was said before.
-    fn take(&mut self, read: Result<Read, JoinError>) {
+    async fn take(&mut self, read: Result<Read, JoinError>) {
         let Read { occasion, before, generation } = match read {
             Ok(read) => read,
             Err(error) => {
@@ -248,8 +254,10 @@ impl Reload {
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
+                // Whoever is the last to have what is in force until now lets go of it on another thread.
+                drop(before);
                 self.replace_candidate(Some(generation));
-                self.look();
+                self.look().await;
             }
             Err(Unread::Later(why)) if occasion == Occasion::File => {
                 self.asked.tell(&Came::Later(why.clone()));
@@ -283,9 +291,9 @@ impl Reload {
     }
 
     /// Puts the candidate in force if it is ready.
-    fn look(&mut self) {
+    async fn look(&mut self) {
         let Some(candidate) = &mut self.candidate else { return };
-        match candidate.standing(self.publisher.current()) {
+        match candidate.standing(self.publisher.current(), self.ending.is_over()) {
             Standing::Waiting(what) => {
                 self.asked.tell_late(&what);
                 let is_noticed = candidate.since.elapsed() >= NOTICED;
@@ -308,15 +316,18 @@ impl Reload {
                 self.moved.notify_one();
             }
             Standing::Ready => {
-                let Some(candidate) = self.candidate.take() else { return };
-                self.adopt(candidate.generation);
+                let generation = Arc::clone(&candidate.generation);
+                self.adopt(generation).await;
             }
         }
     }
 
-    fn adopt(&mut self, generation: Arc<Generation>) {
+    /// It stays the candidate until it is in force: given up before, it is let go of as any other.
+    async fn adopt(&mut self, generation: Arc<Generation>) {
         let at_restart = self.started.waits_for_restart(&generation.config);
-        if let Err(problems) = self.publisher.adopt(Arc::clone(&generation)) {
+        let adopted = self.publisher.adopt(Arc::clone(&generation)).await;
+        self.candidate = None;
+        if let Err(problems) = adopted {
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             let problems: Vec<_> = problems.iter().map(said).collect();
             self.asked.tell(&Came::Failed(problems.join("; ")));
@@ -350,13 +361,15 @@ impl Reload {
 }
 
 impl Candidate {
-    /// `before`: what is in force, and serves as long as this one doesn't.
-    fn standing(&self, before: &Arc<Generation>) -> Standing {
+    /// `before`: what is in force, and serves as long as this one doesn't; `is_started`: it was ready once. Before, what
+    /// the registry requires holds that up, and no table: the next one may be the one that mends it.
+    fn standing(&self, before: &Arc<Generation>, is_started: bool) -> Standing {
         let config = &self.generation.config;
         let is_late = self.since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
         for (plugin, client) in self.generation.awaited(before) {
-            match is_there(client, self.generation.requires(&plugin.name), is_late) {
+            let holds_up = is_started || !of_registry(plugin);
+            match is_there(client, holds_up && self.generation.requires(&plugin.name), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),
                 None => waits_for = Some(format!("plugin '{}'", plugin.name)),
@@ -388,36 +401,11 @@ async fn generation(
     built.map(|built| Arc::new(built.generation)).map_err(Unread::Refused)
 }
 
-/// At `moment`, or never.
-async fn reached(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// What came of what is under way; none: nothing is.
 async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
     let result = under_way.as_mut()?.await;
     *under_way = None;
     Some(result)
-}
-
-/// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
-/// there holds nothing up.
-fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
-    let status = client.status();
-    // Who asks for more than it may have must not keep anybody from taking it away.
-    if status.why == Why::Unreachable(Cause::NotPermitted) {
-        return Some(true);
-    }
-    match status.state {
-        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
-        State::Ready | State::Disabled | State::Pending => Some(true),
-        State::Refused => Some(!is_required),
-        State::Unhealthy if !is_required => Some(true),
-        State::Unhealthy | State::Connecting | State::Draining => is_late.then_some(!is_required),
-    }
 }
 
 fn log(problems: &Problems) {

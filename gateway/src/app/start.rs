@@ -1,11 +1,20 @@
-//! What a start waits for: the plugins without which it must not serve (docs/protocol.md, section 2, `required`).
+//! What a start waits for: the plugins of the file without which it must not serve, and those of the registry without which
+//! it isn't ready (docs/protocol.md, section 2, `required`; docs/decisions/0037-what-the-registry-requires.md).
+
+use std::sync::Arc;
 
 use tokio::{sync::watch, time::timeout};
+use tonic_health::{ServingStatus, server::HealthReporter};
 
-use super::Generation;
-use crate::upstream::{PluginClient, State};
+use super::{Generation, generation::Basis};
+use crate::{
+    config,
+    ingress::ops::Readiness,
+    store::Owner,
+    upstream::{Cause, PluginClient, State, Why},
+};
 
-/// A required plugin that isn't there. Exit code 4.
+/// A required plugin that isn't there. Exit code 4, where it is the file's.
 #[derive(Debug, thiserror::Error)]
 #[error("required plugin '{plugin}' is {state}: {reason}: {detail}")]
 pub struct Missing {
@@ -31,15 +40,15 @@ impl Missing {
     }
 }
 
-/// Waits until every required plugin is ready: one that is refused ends the wait at once, one that can't be reached
-/// after `startup.wait`.
+/// Waits until every required plugin of the file is ready: one that is refused ends the wait at once, one that can't be
+/// reached after `startup.wait`.
 pub(super) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), Missing> {
     let config = &first.config;
     let required: Vec<_> = config
         .plugins
         .iter()
         .zip(first.clients())
-        .filter(|(plugin, _)| first.requires(&plugin.name))
+        .filter(|(plugin, _)| !of_registry(plugin) && first.requires(&plugin.name))
         .collect();
     let all_ready = async {
         loop {
@@ -69,5 +78,85 @@ pub(super) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
             .iter()
             .find(|(_, client)| client.status().state != State::Ready)
             .map_or(Ok(()), |(_, client)| Err(Missing::new(client))),
+    }
+}
+
+/// The end of a start: from here on the gateway is ready, unless a plugin that the registry requires isn't there. Such a
+/// start never fails: what operators write must not keep gateways from starting, and they may write again.
+pub(super) struct Ending {
+    readiness: Arc<Readiness>,
+    health: HealthReporter,
+    is_over: bool,
+    /// What was said last that it waits for.
+    told: Option<String>,
+}
+
+impl Ending {
+    /// Of a start whose listeners are bound and whose first table is published.
+    pub(super) fn new(readiness: Arc<Readiness>, health: HealthReporter) -> Self {
+        Ending { readiness, health, is_over: false, told: None }
+    }
+
+    /// Whether it is ready, or was once: plugins don't change that any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Looks whether it is, by what is in force.
+    pub(super) async fn look(&mut self, current: &Generation) {
+        if self.is_over {
+            return;
+        }
+        let missing = match &current.basis {
+            Basis::Nothing => Some("nobody knows yet what it requires".to_owned()),
+            Basis::File(_) | Basis::Registry(_) => missing(current).map(|missing| self.told(&missing)),
+        };
+        self.is_over = missing.is_none();
+        self.readiness.started(missing);
+        if self.is_over {
+            self.health.set_service_status("", ServingStatus::Serving).await;
+            tracing::info!("started");
+        }
+    }
+
+    /// Says what is missing, once; for as long as it is on its way there is nothing to say.
+    fn told(&mut self, missing: &Missing) -> String {
+        let sentence = missing.to_string();
+        if missing.state != State::Connecting && self.told.as_ref() != Some(&sentence) {
+            tracing::warn!("not ready: {sentence}");
+            self.told = Some(sentence.clone());
+        }
+        sentence
+    }
+}
+
+/// The first plugin that the registry requires and that isn't there.
+fn missing(current: &Generation) -> Option<Missing> {
+    let plugins = current.config.plugins.iter().zip(current.clients());
+    let mut missing = plugins.filter(|(plugin, client)| {
+        of_registry(plugin) && current.requires(&plugin.name) && is_there(client, true, true) != Some(true)
+    });
+    missing.next().map(|(_, client)| Missing::new(client))
+}
+
+/// Whether a start waits for the plugin without failing.
+pub(super) fn of_registry(plugin: &config::Plugin) -> bool {
+    plugin.owner == Owner::Api
+}
+
+/// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't
+/// there holds nothing up.
+pub(super) fn is_there(client: &PluginClient, is_required: bool, is_late: bool) -> Option<bool> {
+    let status = client.status();
+    // Who asks for more than it may have must not keep anybody from taking it away.
+    if status.why == Why::Unreachable(Cause::NotPermitted) {
+        return Some(true);
+    }
+    match status.state {
+        // Until somebody approves of it, it holds nobody else's changes up, whoever requires it.
+        State::Ready | State::Disabled | State::Pending => Some(true),
+        State::Refused => Some(!is_required),
+        State::Unhealthy if !is_required => Some(true),
+        State::Unhealthy | State::Connecting | State::Draining => is_late.then_some(!is_required),
     }
 }

@@ -96,9 +96,11 @@ enum Command {
     ///
     /// Shows first what would change, and asks. What others write meanwhile is not overwritten. References in plugins'
     /// config stay references; others are resolved here.
-    #[command(after_help = "Example: hookgate apply --file registry.yaml --prune --reason 'release 7'\n\n\
+    #[command(
+        after_help = "Example: hookgate apply --file registry.yaml --prune --selector team=billing --reason 'release 7'\n\n\
                             Exit codes: 0 written, or there is nothing to change, 1 refused, overtaken, or you said no, \
-                            2 wrong usage, or mistakes in the file or in what would come of it.")]
+                            2 wrong usage, or mistakes in the file or in what would come of it."
+    )]
     Apply(Box<registry::apply::Apply>),
     /// Shows what `hookgate apply` would change.
     #[command(after_help = "Example: hookgate diff --file registry.yaml\n\n\

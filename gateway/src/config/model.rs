@@ -202,7 +202,7 @@ pub struct Tenant {
     /// false: its calls are refused as TENANT_DISABLED (403).
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// What selectors of bindings see.
+    /// What selectors of bindings see, and what operators know it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Tenant-level config by plugin name: replaces the top-level keys of the binding's; holds no references.

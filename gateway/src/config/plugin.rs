@@ -27,6 +27,9 @@ pub struct Plugin {
     /// false: not dialled, and no binding of it stands in any plan.
     #[serde(default = "yes")]
     pub enabled: bool,
+    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Runs in the gateway's process: `content-policy` or `response-sanitizer`.
     pub builtin: Option<String>,
     /// `unix:///path`, `http://host:port` (plaintext), `https://host:port`, or `dns:///name:port` for every address of a
@@ -49,7 +52,7 @@ pub struct Plugin {
     /// Plugin-level config; references in it are resolved when it is handed over, to text.
     #[serde(default)]
     pub config: Object,
-    /// Whether a start fails without it; absent: true where an enabled binding with `on_error: fail` names it.
+    /// Whether a start fails without it (of the API: isn't ready without it); absent: true where an enabled binding of the file with `on_error: fail` names it, false of the API.
     pub required: Option<bool>,
     /// Sends a config that holds references over plaintext TCP beyond loopback too.
     #[serde(default)]
@@ -78,6 +81,7 @@ impl fmt::Debug for Plugin {
         f.debug_struct("Plugin")
             .field("name", &self.name)
             .field("enabled", &self.enabled)
+            .field("labels", &self.labels)
             .field("builtin", &self.builtin)
             .field("endpoint", &self.endpoint)
             .field("endpoints", &self.endpoints)
@@ -259,6 +263,9 @@ pub struct Binding {
     pub name: Option<String>,
     /// Name of the plugin.
     pub plugin: String,
+    /// What operators know it by, for lists and for what `hookgate apply` prunes; no call sees them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Id of one listed tenant, or `*` for all.
     pub tenant: Option<String>,
     /// Labels that a tenant must have, all of them; at least one.
@@ -332,7 +339,7 @@ impl Binding {
 }
 
 /// Match conditions: keys are joined by AND, entries of a list by OR; globs know `*`, `?` and `[..]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// Globs on the tool's name, original or current.
@@ -351,7 +358,7 @@ pub struct Match {
 }
 
 /// A condition on text: met when any entry of either list matches.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextMatch {
     /// Parts of the text, case-sensitive.

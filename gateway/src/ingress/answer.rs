@@ -1,24 +1,17 @@
 //! Writes what came of a call as an HTTP or a gRPC answer. The one place where a chain's outcome and an
 //! [`Error`] meet (docs/protocol.md, section 4).
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    convert::Infallible,
-    fmt::Write,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use axum::body::Body;
-use bytes::{BufMut, Bytes, BytesMut};
-use futures::stream;
+use bytes::Bytes;
 use hookgate_proto::gateway::v1 as wire;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body::Frame;
-use http_body_util::StreamBody;
-use prost::Message;
-use tonic::Status;
-use tonic_types::{ErrorDetails, StatusExt};
 
+mod over_grpc;
+
+pub use self::over_grpc::{framed, grpc_asked, grpc_end, grpc_events, grpc_refusal};
+use self::over_grpc::{grpc_error, grpc_message};
 use super::{
     arrival::Arrival,
     call::Finished,
@@ -31,13 +24,6 @@ use crate::{
     invoke::{Block, Change, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
     step::{Reason, StepOutcome},
 };
-
-/// Domain of our ErrorInfo.
-const DOMAIN: &str = "hookgate";
-/// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
-/// escapes of a message must fit: so many bytes of violations, and of the sentence.
-const GRPC_VIOLATION_BYTES: usize = 3 << 10;
-const GRPC_SENTENCE_BYTES: usize = 512;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -228,77 +214,6 @@ where
     answer.headers_mut().extend(headers);
     sending::hold(&mut answer, finished.held);
     answer
-}
-
-/// The gRPC answer to a request that is no call of ours.
-pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
-    let mut answer = grpc_error(error, detail);
-    answer.headers_mut().extend(timing_headers(arrival, &[], detail));
-    answer
-}
-
-/// The gRPC answer to whatever somebody with a token asked for, as [`framed`] made it. Here NOT_FOUND is what the table
-/// says: the method is there, and what isn't is what it was to be about.
-pub fn grpc_asked(arrival: &Arrival, asked: Result<Bytes, Error>) -> Response<Body> {
-    let mut answer = match asked {
-        Ok(frame) => grpc_frame(frame),
-        Err(error) => grpc_status_of(&error, error.code.grpc(), Detail::Full),
-    };
-    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
-    answer
-}
-
-fn grpc_message(message: &impl Message) -> Response<Body> {
-    grpc_frame(framed(message))
-}
-
-/// A message as gRPC sends it.
-pub fn framed(message: &impl Message) -> Bytes {
-    let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
-    frame.put_u8(0); // not compressed
-    frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-    message.encode(&mut frame).expect("a BytesMut grows as it needs to");
-    frame.freeze()
-}
-
-fn grpc_frame(frame: Bytes) -> Response<Body> {
-    let trailers =
-        HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
-    // Frames rather than a body of known size: gRPC answers carry no content-length.
-    let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
-    let mut answer = Response::new(Body::new(StreamBody::new(stream::iter(frames))));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    answer
-}
-
-fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
-    grpc_status_of(error, grpc_status(error.code), detail)
-}
-
-fn grpc_status_of(error: &Error, status: tonic::Code, detail: Detail) -> Response<Body> {
-    let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, HashMap::new());
-    if error.retry_after.is_some() {
-        details.set_retry_info(error.retry_after);
-    }
-    let mut left = GRPC_VIOLATION_BYTES;
-    for violation in &error.violations {
-        let size = violation.pointer.len() + violation.message.len();
-        let Some(rest) = left.checked_sub(size) else { break };
-        left = rest;
-        details.add_bad_request_violation(&violation.pointer, &violation.message);
-    }
-    let sentence = sentence(error, detail);
-    let sentence = &sentence[..sentence.floor_char_boundary(GRPC_SENTENCE_BYTES)];
-    Status::with_error_details(status, sentence, details).into_http::<Body>()
-}
-
-/// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown
-/// method answers; the reason says NOT_FOUND (docs/decisions/0002).
-fn grpc_status(code: Code) -> tonic::Code {
-    match code {
-        Code::NotFound => tonic::Code::Unimplemented,
-        other => other.grpc(),
-    }
 }
 
 /// A chain that decided; what it did not decide is the error's.

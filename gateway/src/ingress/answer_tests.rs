@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::types::v1::{BeforeToolCallPayload, CancelScope};
 use proptest::{prelude::*, sample::select};
+use tonic::Status;
+use tonic_types::StatusExt as _;
 
-use super::*;
+use super::{over_grpc::DOMAIN, *};
 use crate::ingress::call::Held;
 use crate::{
     error::Violation,

@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use arc_swap::ArcSwapOption;
 use axum::{
     Router,
     extract::State,
@@ -13,6 +14,7 @@ use axum::{
     routing::get,
 };
 use http::{StatusCode, header};
+use serde::{Serialize, Serializer};
 use tokio_util::sync::CancellationToken;
 
 use super::{call::Gateway, http::OPENAPI, overview::Overview, page};
@@ -25,30 +27,55 @@ const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub struct Readiness {
     gateway: Arc<Gateway>,
     started: AtomicBool,
+    /// The plugin of the registry that a start waits for while it serves already.
+    missing: ArcSwapOption<String>,
     draining: CancellationToken,
+}
+
+/// What is being waited for.
+pub struct Waits {
+    /// For everybody.
+    pub what: &'static str,
+    /// Whom it is about and why, for operators.
+    pub which: Option<Arc<String>>,
+}
+
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.which {
+            Some(which) => serializer.collect_str(&format_args!("{}: {which}", self.what)),
+            None => serializer.serialize_str(self.what),
+        }
+    }
 }
 
 impl Readiness {
     /// Not ready yet; never again once `draining` is cancelled.
     pub fn new(gateway: Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
-        Arc::new(Readiness { gateway, started: AtomicBool::new(false), draining })
+        let (started, missing) = (AtomicBool::new(false), ArcSwapOption::empty());
+        Arc::new(Readiness { gateway, started, missing, draining })
     }
 
-    /// The start is finished: listeners are bound, the table is published, required plugins are there.
-    pub fn started(&self) {
+    /// Listeners are bound, the table is published, the file's required plugins are there; `missing`: one of the registry
+    /// isn't, and why.
+    pub fn started(&self, missing: Option<String>) {
+        self.missing.store(missing.map(Arc::new));
         self.started.store(true, Ordering::Release);
     }
 
     /// What is being waited for; none: ready.
-    pub fn waits_for(&self) -> Option<&'static str> {
+    pub fn waits_for(&self) -> Option<Waits> {
+        let alone = |what| Some(Waits { what, which: None });
         if self.draining.is_cancelled() {
-            Some("draining")
+            alone("draining")
         } else if !self.started.load(Ordering::Acquire) {
-            Some("the start is not finished")
+            alone("the start is not finished")
         } else if self.gateway.in_force().is_absent {
-            Some("the store can't be reached, and there is no last good table")
+            alone("the store can't be reached, and there is no last good table")
+        } else if let Some(missing) = self.missing.load_full() {
+            Some(Waits { what: "a plugin that the registry requires is not there", which: Some(missing) })
         } else if !self.gateway.in_force().auth.ready() {
-            Some("an issuer has no keys")
+            alone("an issuer has no keys")
         } else {
             None
         }
@@ -76,6 +103,6 @@ async fn metrics(State(overview): State<Arc<Overview>>) -> Response {
 async fn readyz(State(overview): State<Arc<Overview>>) -> (StatusCode, String) {
     match overview.readiness.waits_for() {
         None => (StatusCode::OK, "ok\n".into()),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+        Some(Waits { what, .. }) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {what}\n")),
     }
 }

@@ -6,7 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{applied::Applied, call::Gateway, ops::Readiness};
+use super::{
+    applied::Applied,
+    call::Gateway,
+    ops::{Readiness, Waits},
+};
 use crate::{
     registry::{Registry, Standing},
     upstream::State,
@@ -60,7 +64,7 @@ pub(super) struct Status<'a> {
     pub(super) uptime_s: u64,
     pub(super) ready: bool,
     /// Why it isn't.
-    pub(super) waits_for: Option<&'static str>,
+    pub(super) waits_for: Option<Waits>,
     pub(super) revision: u64,
     pub(super) tenants: Tenants,
     /// By state.

@@ -11,7 +11,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue, header};
 use sha2::{Digest, Sha256};
 
-use super::overview::{Configuration, Overview, Status};
+use super::{
+    ops::Waits,
+    overview::{Configuration, Overview, Status},
+};
 
 /// Names in double braces stand for values.
 const TEMPLATE: &str = include_str!("page.html");
@@ -40,7 +43,7 @@ pub(super) async fn page(State(overview): State<Arc<Overview>>) -> Response {
 fn render(status: &Status<'_>) -> String {
     fill(TEMPLATE, |name| match name {
         "class" => if status.ready { "ready" } else { "waits" }.to_owned(),
-        "readiness" => status.waits_for.map_or("ready".to_owned(), |reason| format!("not ready: {reason}")),
+        "readiness" => readiness(status.waits_for.as_ref()),
         "version" => status.version.to_owned(),
         "uptime" => duration(status.uptime_s),
         "instance" => status.instance.to_owned(),
@@ -49,6 +52,11 @@ fn render(status: &Status<'_>) -> String {
         "tenants" => tenants(status),
         state => status.plugins.get(state).copied().unwrap_or_default().to_string(),
     })
+}
+
+/// Which plugin is not there isn't for everybody.
+fn readiness(waits_for: Option<&Waits>) -> String {
+    waits_for.map_or("ready".to_owned(), |waits| format!("not ready: {}", waits.what))
 }
 
 fn tenants(status: &Status<'_>) -> String {
@@ -134,7 +142,7 @@ mod tests {
             instance,
             uptime_s: 93_784,
             ready: false,
-            waits_for: Some("draining"),
+            waits_for: Some(Waits { what: "draining", which: Some(Arc::new("a secret".into())) }),
             revision: 7,
             tenants: Tenants { listed: 12, switched_off: 3, others: true },
             plugins: numbered.map(|(index, state)| (state.as_str(), 100 + index)).collect::<BTreeMap<_, _>>(),
@@ -161,6 +169,7 @@ mod tests {
             assert!(page.contains(&row), "{row}: {page}");
         }
         assert!(!page.contains("{{"), "{page}");
+        assert!(!page.contains("a secret"), "{page}");
     }
 
     #[test]

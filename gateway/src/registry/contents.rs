@@ -35,7 +35,7 @@ pub struct Entry {
 pub struct Contents {
     revision: u64,
     /// By kind, then by name in the order of its bytes.
-    entries: Vec<Entry>,
+    entries: Vec<Arc<Entry>>,
 }
 
 /// An object that this version can't read.
@@ -69,6 +69,17 @@ impl Entry {
         }
     }
 
+    /// Whether it has the label `key` with this value.
+    pub fn is_labelled(&self, key: &str, value: &str) -> bool {
+        let labels = match &self.typed {
+            Typed::Plugin(plugin) => &plugin.labels,
+            Typed::Tenant(tenant) => &tenant.labels,
+            Typed::Binding(binding) => &binding.labels,
+            Typed::Bypass(_) => return false,
+        };
+        labels.get(key).is_some_and(|own| own == value)
+    }
+
     fn key(&self) -> (Kind, &str) {
         (self.object.kind, &self.object.name)
     }
@@ -80,14 +91,15 @@ impl Contents {
     /// # Errors
     /// The first object that this version can't read.
     pub fn read(snapshot: Snapshot) -> Result<Self, Unreadable> {
-        let entries = snapshot.objects.into_iter().map(Entry::read).collect::<Result<_, _>>()?;
+        let entries = snapshot.objects.into_iter().map(|object| Entry::read(object).map(Arc::new));
+        let entries = entries.collect::<Result<_, _>>()?;
         Ok(Contents { revision: snapshot.revision, entries })
     }
 
     /// At `revision`, of `entries` in any order.
     pub(super) fn whole(revision: u64, mut entries: Vec<Entry>) -> Self {
         entries.sort_by(|a, b| a.key().cmp(&b.key()));
-        Contents { revision, entries }
+        Contents { revision, entries: entries.into_iter().map(Arc::new).collect() }
     }
 
     /// The revision; 0 before the first.
@@ -96,14 +108,14 @@ impl Contents {
     }
 
     /// All of them, by kind, then by name.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
     /// One object.
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| entry.key().cmp(&(kind, name)));
-        found.ok().map(|at| &self.entries[at])
+        found.ok().map(|at| &*self.entries[at])
     }
 
     /// What they are after the revision `revision`, which made `changes`: each object once, in any order.
@@ -118,13 +130,14 @@ impl Contents {
         for change in changes {
             let key = (change.kind, &*change.name);
             while let Some(entry) = kept.next_if(|entry| entry.key().cmp(&key) == Ordering::Less) {
-                entries.push(entry.clone());
+                entries.push(Arc::clone(entry));
             }
             // It takes its place.
             kept.next_if(|entry| entry.key() == key);
             if let Some(content) = &change.after {
                 let (name, content) = (Arc::clone(&change.name), content.clone());
-                entries.push(Entry::read(Object { kind: change.kind, name, version: revision, content })?);
+                let object = Object { kind: change.kind, name, version: revision, content };
+                entries.push(Arc::new(Entry::read(object)?));
             }
         }
         entries.extend(kept.cloned());

@@ -1,13 +1,22 @@
 //! Several objects in one document, which become as it says all together or not at all. What is not in it stays: a
 //! document that is only half there must not take anything away, so what is to go is named. Pure.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::edit::{self, Edit, Wish};
-use crate::{error::Violation, store::Kind};
+use super::{
+    Contents, Entry,
+    edit::{self, Edit, Wish},
+};
+use crate::{
+    error::Violation,
+    store::{Kind, Object, Owner},
+};
 
 /// What is to be.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -21,6 +30,8 @@ pub struct Document {
     pub bindings: Vec<Value>,
     /// What is to go.
     pub remove: Vec<Named>,
+    /// What else is to go.
+    pub prune: Option<Labels>,
     /// The versions that objects are to have now (0: they must not be there). Those that are not named here may have any.
     pub versions: Versions,
 }
@@ -33,6 +44,48 @@ pub struct Named {
     pub kind: Kind,
     /// Its name.
     pub name: String,
+}
+
+/// Labels that stand for a set of objects: those that have all of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Labels {
+    /// At least one.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The objects of a document are the whole of a set: what else the API owns of it is to go.
+#[derive(Debug, Clone)]
+pub struct Prune {
+    labels: BTreeMap<String, String>,
+    with_bindings: bool,
+}
+
+impl Prune {
+    /// The wishes that it comes to in `contents`, beside `edits`.
+    pub(super) fn edits(&self, contents: &Contents, edits: &[Edit]) -> Vec<Edit> {
+        let named: BTreeSet<_> = edits.iter().map(|edit| (edit.kind, edit.name.as_str())).collect();
+        let is_left_over = |entry: &&Arc<Entry>| {
+            let Object { kind, name, content, .. } = &entry.object;
+            content.owner == Owner::Api
+                && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
+                && !named.contains(&(*kind, &**name))
+        };
+        let gone = |entry: &Arc<Entry>| Edit {
+            kind: entry.object.kind,
+            name: entry.object.name.to_string(),
+            expected: None,
+            wish: Wish::Gone { with_bindings: self.with_bindings },
+        };
+        contents.entries().iter().filter(is_left_over).map(gone).collect()
+    }
+
+    /// The label that `spec` lacks to be of the set.
+    fn missing(&self, spec: &Value) -> Option<String> {
+        let is_there = |(key, value): &(&String, &String)| spec["labels"][key.as_str()] == value.as_str();
+        let missing = self.labels.iter().find(|label| !is_there(label));
+        missing.map(|(key, value)| format!("{key}={value}"))
+    }
 }
 
 /// Versions by name.
@@ -60,13 +113,26 @@ pub const fn plural(kind: Kind) -> &'static str {
     }
 }
 
+/// What a document comes to.
+#[derive(Debug)]
+pub struct Wishes {
+    /// One for each object.
+    pub edits: Vec<Edit>,
+    /// See [`Prune`].
+    pub prune: Option<Prune>,
+    /// Where each object stands.
+    pub places: Places,
+}
+
 impl Document {
-    /// The wishes that it comes to, and where each stands. `with_bindings`: see [`Wish::Gone`].
+    /// The wishes that it comes to. `with_bindings`: see [`Wish::Gone`].
     ///
     /// # Errors
-    /// An object without a name, one that is there twice, and a version of one that isn't.
-    pub fn edits(self, with_bindings: bool) -> Result<(Vec<Edit>, Places), Vec<Violation>> {
-        let Document { plugins, tenants, bindings, remove, versions } = self;
+    /// An object without a name, one that is there twice, one that isn't of the set that is to be pruned, and a version of
+    /// one that isn't there.
+    pub fn wishes(self, with_bindings: bool) -> Result<Wishes, Vec<Violation>> {
+        let Document { plugins, tenants, bindings, remove, prune, versions } = self;
+        let prune = prune.map(|Labels { labels }| Prune { labels, with_bindings });
         let Versions { plugins: of_plugins, tenants: of_tenants, bindings: of_bindings } = versions;
         let lists = [
             (Kind::Plugin, plugins, of_plugins),
@@ -74,10 +140,21 @@ impl Document {
             (Kind::Binding, bindings, of_bindings),
         ];
         let (mut wishes, mut versions, mut wrong) = (Vec::new(), BTreeMap::new(), Vec::new());
+        if prune.as_ref().is_some_and(|prune| prune.labels.is_empty()) {
+            let why = "At least one label has to say what is pruned; what else is to go is named in `remove`";
+            wrong.push(Violation::new("/prune/labels", why.to_owned()));
+        }
         for (kind, specs, expected) in lists {
             versions.extend(expected.into_iter().map(|(name, version)| ((kind, name), version)));
             for (at, spec) in specs.into_iter().enumerate() {
                 let place = format!("/{}/{at}", plural(kind));
+                if let Some(label) = prune.as_ref().and_then(|prune| prune.missing(&spec)) {
+                    let why = format!(
+                        "The {kind} lacks the label `{label}`: without it the {kind} would not be pruned when it is no \
+                         longer named"
+                    );
+                    wrong.push(Violation::new(format!("{place}/labels"), why));
+                }
                 match edit::name(kind, &spec) {
                     Some(name) => wishes.push((kind, name, place, Wish::Be(spec))),
                     None => wrong.push(Violation::new(place, format!("The {kind} has no name"))),
@@ -110,6 +187,6 @@ impl Document {
             crate::json::pointer::push_key(&mut pointer, &name);
             Violation::new(pointer, format!("The document says nothing else of this {kind}"))
         }));
-        if wrong.is_empty() { Ok((edits, places)) } else { Err(wrong) }
+        if wrong.is_empty() { Ok(Wishes { edits, prune, places }) } else { Err(wrong) }
     }
 }

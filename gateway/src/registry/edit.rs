@@ -77,6 +77,13 @@ pub enum Refusal {
         /// What was expected.
         expected: u64,
     },
+    /// The registry is at another revision than the writer knows.
+    Revision {
+        /// Its last one.
+        current: u64,
+        /// What was expected.
+        expected: u64,
+    },
     /// The file owns it.
     OfFile {
         /// What it is.

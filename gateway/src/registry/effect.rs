@@ -75,12 +75,13 @@ pub struct PlanEffect {
 
 /// What changes from `before` to `after`.
 pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
-    let listed = |ground: &Ground<'_>| -> BTreeSet<String> {
-        let listed = ground.config.tenants.list.iter().map(|tenant| &tenant.id);
-        listed.chain(ground.config.bypasses.iter().map(|bypass| &bypass.tenant)).cloned().collect()
-    };
+    let listed = [before.config, after.config].into_iter().flat_map(|config| {
+        let listed = config.tenants.list.iter().map(|tenant| &*tenant.id);
+        listed.chain(config.bypasses.iter().map(|bypass| &*bypass.tenant))
+    });
+    let listed: BTreeSet<&str> = listed.collect();
     // No tenant has this id: what holds for it holds for whoever is not listed.
-    let ids = [String::from("*")].into_iter().chain(&listed(before) | &listed(after));
+    let ids = ["*"].into_iter().chain(listed);
     let mut effects = Effects::default();
     for id in ids {
         if let Some(effect) = effect(before.table, after.table, id) {
@@ -93,8 +94,8 @@ pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     effects
 }
 
-fn effect(before: &RouteTable, after: &RouteTable, tenant: String) -> Option<Effect> {
-    let (was, is) = (before.tenant(&tenant), after.tenant(&tenant));
+fn effect(before: &RouteTable, after: &RouteTable, tenant: &str) -> Option<Effect> {
+    let (was, is) = (before.tenant(tenant), after.tenant(tenant));
     let settings = match (was, is) {
         (TenantRoute::Known(was), TenantRoute::Known(is)) => settings(was) != settings(is),
         _ => false,
@@ -108,7 +109,7 @@ fn effect(before: &RouteTable, after: &RouteTable, tenant: String) -> Option<Eff
         .collect();
     let (was, is) = (standing(was), standing(is));
     (was != is || settings || !points.is_empty()).then_some(Effect {
-        tenant,
+        tenant: tenant.to_owned(),
         before: was,
         after: is,
         settings,
@@ -139,7 +140,8 @@ fn steps(route: TenantRoute<'_>, point: Point) -> (&[Step], Option<&str>) {
 }
 
 fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>) -> Option<PlanEffect> {
-    if was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is)) {
+    // The usual case: of whom nothing changes, both tables have the same plans.
+    if std::ptr::eq(was, is) || was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is)) {
         return None;
     }
     let find = |steps: &'_ [Step], name: &str| steps.iter().position(|step| *step.binding == *name);
@@ -169,6 +171,6 @@ fn same(a: &Step, b: &Step) -> bool {
         )
         && a.writable == b.writable
         && a.offer == b.offer
-        && (written.priority, &written.conditions, &written.version, &written.config_digest)
-            == (other.priority, &other.conditions, &other.version, &other.config_digest)
+        && (written.priority, a.conditions.written(), &written.version, &written.config_digest)
+            == (other.priority, b.conditions.written(), &other.version, &other.config_digest)
 }

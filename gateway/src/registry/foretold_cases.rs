@@ -107,6 +107,8 @@ fn patches(kind: Kind) -> Vec<Value> {
             json!({ "timeout": "soon" }),
             json!({ "config": { "good": 3 } }),
             json!({ "overridable": false }),
+            json!({ "writable": ["args"] }),
+            json!({ "mode": "observe", "on_error": null, "blocking": null }),
         ],
         // They are written in a way of their own, by the clock.
         Kind::Bypass => Vec::new(),
@@ -130,7 +132,7 @@ fn wishes(other: &Case) -> impl Strategy<Value = (Kind, String, Version, Wish)> 
     let version = prop_oneof![
         6 => Just(Version::Any), 6 => Just(Version::Right), 1 => Just(Version::None), 1 => Just(Version::Other)
     ];
-    (prop_oneof![3 => be, 5 => merge, 1 => gone], version)
+    (prop_oneof![3 => be, 5 => merge, 2 => gone], version)
         .prop_map(|((kind, name, wish), version)| (kind, name, version, wish))
 }
 
@@ -142,8 +144,8 @@ fn writes(other: &Case) -> impl Strategy<Value = Vec<Write>> + use<> {
         edits.retain(|(kind, name, ..)| seen.insert((*kind, name.clone())));
         Write::Edits(edits)
     });
-    let write = prop_oneof![5 => one, 3 => several, 1 => (0..4_u64).prop_map(Write::Back)];
-    prop::collection::vec(write, 1..4)
+    let write = prop_oneof![5 => one, 3 => several, 3 => (0..4_u64).prop_map(Write::Back)];
+    prop::collection::vec(write, 1..5)
 }
 
 /// What is there, whose it is, what is written then, and what is asked at the end.

@@ -1,6 +1,6 @@
 //! A thousand random registries and writes to them: a dry run answers what the write then does, neither it nor a refused
-//! write leaves a trace, what is said to change for whom is what tables built from scratch say, and explanations of what
-//! is there afterwards are what real chains do.
+//! write leaves a trace, what is said to change for whom is what tables built from scratch say, those are what the stored
+//! objects say by hand, a way back leads there, and explanations of what is there afterwards are what real chains do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,6 +32,8 @@ use crate::{
     store::{Change, Content, Draft, Kind, Owner, Snapshot},
 };
 
+#[path = "foretold_model.rs"]
+mod model;
 #[path = "foretold_cases.rs"]
 mod random;
 
@@ -107,6 +109,8 @@ struct World {
     registry: Arc<Registry>,
     process: Arc<Process>,
     operations: Operations,
+    /// What was there at each revision.
+    past: Mutex<BTreeMap<u64, Snapshot>>,
 }
 
 impl World {
@@ -134,7 +138,9 @@ impl World {
         let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Foresee>);
         let contents = registry.catch_up().await.expect("this version wrote it");
         *process.in_force.lock().expect("no panic") = process.built(&contents);
-        World { registry, process, operations }
+        let first = contents.snapshot();
+        let past = Mutex::new([(0, Snapshot::default()), (1, first)].into());
+        World { registry, process, operations, past }
     }
 
     async fn stored(&self) -> Snapshot {
@@ -142,7 +148,7 @@ impl World {
     }
 
     async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, Undone> {
-        let writer = Writer { author: "olga".into(), reason: "because".into() };
+        let writer = Writer { author: "olga".into(), reason: "because".into(), upon: None };
         let edit = |(kind, name, version, wish): &(Kind, String, Version, Wish)| {
             let is_it = |object: &&crate::store::Object| object.kind == *kind && *object.name == **name;
             let current = now.objects.iter().find(is_it).map_or(0, |object| object.version);
@@ -157,7 +163,7 @@ impl World {
         match write {
             Write::Edits(edits) => {
                 let edits: Vec<_> = edits.iter().map(edit).collect();
-                self.operations.write(&writer, &edits, dry_run).await
+                self.operations.write(&writer, &edits, None, dry_run).await
             }
             Write::Back(far) => {
                 let number = now.revision.checked_sub(*far).unwrap_or(now.revision + far);
@@ -196,18 +202,45 @@ impl World {
         prop_assert_eq!(done.revision, Some(before.revision + 1));
         let revision = self.registry.store.revision(after.revision).await.expect("it is in memory");
         prop_assert_eq!(&revision.expect("it was written").changes, &done.changes);
-        prop_assert_eq!(self.registry.contents().snapshot(), after);
-        self.check_effects(&done, seen)
+        prop_assert_eq!(&self.registry.contents().snapshot(), &after);
+        self.check_past(write, &before, &after).await?;
+        self.check_effects(&done, &after, seen)
+    }
+
+    /// What is told of revisions is what was there.
+    async fn check_past(
+        &self,
+        write: &Write,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> Result<(), TestCaseError> {
+        let past = {
+            let mut past = self.past.lock().expect("no panic");
+            past.insert(after.revision, after.clone());
+            past.clone()
+        };
+        if let Write::Back(far) = write {
+            let then = before.revision.checked_sub(*far).and_then(|number| past.get(&number));
+            model::check_back(then.expect("it was gone back to"), before, after)?;
+        }
+        for then in past.values() {
+            let said = self.operations.difference(then.revision, None).await;
+            model::check_difference(then, after, &said.expect("it is in memory").1)?;
+            let said = self.operations.difference(after.revision, Some(then.revision)).await;
+            model::check_difference(after, then, &said.expect("it is in memory").1)?;
+        }
+        Ok(())
     }
 
     /// What was said of `done`, which comes in force then.
-    fn check_effects(&self, done: &Outcome, seen: &mut Seen) -> Result<(), TestCaseError> {
+    fn check_effects(&self, done: &Outcome, stored: &Snapshot, seen: &mut Seen) -> Result<(), TestCaseError> {
         let told = |change: &&Change| change.kind == Kind::Plugin && change.after.is_some();
         let unknown = |change: &&Change| !self.process.manifests.contains_key(&*change.name);
         let unvalidated: Vec<_> = done.changes.iter().filter(told).filter(unknown).collect();
         let unvalidated: Vec<_> = unvalidated.iter().map(|change| change.name.to_string()).collect();
         prop_assert_eq!(&done.unvalidated, &unvalidated);
         let after = self.process.built(&self.registry.contents()).expect("what was written is right");
+        model::check_plans(self, &after, stored)?;
         let before = self.process.in_force.lock().expect("no panic").replace(Arc::clone(&after));
         let expected = before.map(|before| compared(&before, &after));
         prop_assert_eq!(&done.effects, &expected);
@@ -234,7 +267,7 @@ impl World {
 fn why(undone: &Undone) -> &'static str {
     match undone {
         Undone::Refused(Refusal::Missing { .. }) => "missing",
-        Undone::Refused(Refusal::Version { .. }) => "version",
+        Undone::Refused(Refusal::Version { .. } | Refusal::Revision { .. }) => "version",
         Undone::Refused(Refusal::OfFile { .. }) => "of the file",
         Undone::Refused(Refusal::InUse { .. }) => "in use",
         Undone::Refused(Refusal::Wrong { .. }) => "wrong by itself",
@@ -307,7 +340,8 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
     let plan = plans.plan(point);
     let fact = |step: &Step| {
-        let Written { priority, conditions, version, config_digest, is_floor: _ } = &*step.written;
+        let Written { priority, version, config_digest, is_floor: _ } = &*step.written;
+        let conditions = step.conditions.written();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
         let fixed = Fixed { plugin: 0, written: Arc::default(), ..Fixed::clone(&step.fixed) };
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))

@@ -21,7 +21,7 @@ pub struct Filter {
     pub tenant: Option<String>,
     /// Bypasses of this binding.
     pub binding: Option<String>,
-    /// Tenants with all of these labels.
+    /// Those with all of these labels; no bypass has any.
     pub labels: Vec<(String, String)>,
     /// Tenants that are switched on, or off.
     pub enabled: Option<bool>,
@@ -31,13 +31,10 @@ impl Filter {
     /// Whether `entry` is wanted. What a filter asks of another kind, no object has.
     pub fn admits(&self, entry: &Entry) -> bool {
         self.owner.is_none_or(|owner| owner == entry.object.content.owner)
+            && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
             && match &entry.typed {
                 Typed::Plugin(_) => true,
-                Typed::Tenant(tenant) => {
-                    let has = |(key, value): &(String, String)| tenant.labels.get(key) == Some(value);
-                    self.enabled.is_none_or(|enabled| enabled == tenant.enabled)
-                        && self.labels.iter().all(has)
-                }
+                Typed::Tenant(tenant) => self.enabled.is_none_or(|enabled| enabled == tenant.enabled),
                 Typed::Binding(binding) => {
                     self.plugin.as_ref().is_none_or(|plugin| *plugin == binding.plugin)
                         && self.tenant.as_ref().is_none_or(|tenant| binding.tenant.as_ref() == Some(tenant))
@@ -71,7 +68,8 @@ pub fn page<'c>(
     let key = |entry: &Entry| entry.object.kind;
     let (all, after) = (contents.entries(), after.unwrap_or_default());
     let first = all.partition_point(|entry| (key(entry), &*entry.object.name) <= (kind, after));
-    let mut found = all[first..].iter().take_while(|entry| key(entry) == kind).filter(|entry| wanted(entry));
+    let of_kind = all[first..].iter().map(|entry| &**entry).take_while(|entry| key(entry) == kind);
+    let mut found = of_kind.filter(|entry| wanted(entry));
     let entries: Vec<_> = found.by_ref().take(most).collect();
     let next = entries.last().filter(|_| found.next().is_some()).map(|last| cursor(kind, &last.object.name));
     Page { entries, next }

@@ -31,6 +31,7 @@ use arc_swap::ArcSwap;
 use time::OffsetDateTime;
 use tokio::{
     sync::{Mutex, watch},
+    task::spawn_blocking,
     time::sleep,
 };
 use uuid::Uuid;
@@ -38,7 +39,7 @@ use uuid::Uuid;
 use crate::{
     config::{self, Loaded, Problems},
     joined::joined,
-    store::{self, Change, CommitError, Draft, Store, StoreError},
+    store::{self, Change, CommitError, Draft, Kind, Look, Owner, Store, StoreError, Tables},
 };
 pub use contents::{Contents, Entry, Typed, Unreadable};
 use file::OfFile;
@@ -112,6 +113,22 @@ pub struct Writer {
     pub author: String,
     /// In the writer's words; may be empty.
     pub reason: String,
+    /// The revision that it is meant upon: where there is another by then, nothing is written. None: whichever there is.
+    pub upon: Option<u64>,
+}
+
+/// What a start would find, and make of it.
+pub struct Foretold {
+    /// What there would be.
+    pub contents: Contents,
+    /// The last revision.
+    pub revision: u64,
+    /// How the store's tables are.
+    pub tables: Tables,
+    /// How many plugins, tenants and bindings the API owns.
+    pub of_api: usize,
+    /// How many objects would be written, because the file says something else.
+    pub to_write: usize,
 }
 
 /// What somebody wants to write.
@@ -183,7 +200,10 @@ impl Registry {
         let next = if is_read { self.step_by_step(&now, head).await? } else { None };
         let next = match next {
             Some(next) => next,
-            None => Contents::read(self.noted(self.store.snapshot().await)?)?,
+            None => {
+                let snapshot = self.noted(self.store.snapshot().await)?;
+                joined(spawn_blocking(|| Contents::read(snapshot))).await?
+            }
         };
         let next = Arc::new(next);
         self.contents.store(Arc::clone(&next));
@@ -194,19 +214,20 @@ impl Registry {
 
     /// What `now` became by `head`. None: it is too far behind, or somewhere on the way is what this version can't read,
     /// and which may be gone by now.
-    async fn step_by_step(&self, now: &Contents, head: u64) -> Result<Option<Contents>, RegistryError> {
+    async fn step_by_step(&self, now: &Arc<Contents>, head: u64) -> Result<Option<Contents>, RegistryError> {
         if head - now.revision() > MOST_BEHIND {
             return Ok(None);
         }
         let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
-        let mut next = now.clone();
-        for revision in revisions {
-            match next.after(revision.number, &revision.changes) {
-                Ok(after) => next = after,
-                Err(_) => return Ok(None),
+        let now = Arc::clone(now);
+        let steps = move || {
+            let mut next = Contents::clone(&now);
+            for revision in revisions {
+                next = next.after(revision.number, &revision.changes).ok()?;
             }
-        }
-        Ok(Some(next))
+            Some(next)
+        };
+        Ok(joined(spawn_blocking(steps)).await)
     }
 
     /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were
@@ -283,7 +304,7 @@ impl Registry {
     /// See [`Registry::write`]; objects that the API owns and the file has too are among the problems.
     pub async fn apply(&self, loaded: &Loaded, file: &str, check: Arc<Check>) -> Result<(), RegistryError> {
         let objects = OfFile::new(loaded);
-        let writer = Writer { author: "file".into(), reason: format!("applied {file}") };
+        let writer = Writer { author: "file".into(), reason: format!("applied {file}"), upon: None };
         let (objects, check) = (&objects, &check);
         let propose = |now: Arc<Contents>| async move {
             let changes = objects.changes(&now);
@@ -297,6 +318,24 @@ impl Registry {
             tracing::info!(revision, file, "the file was written to the registry");
         }
         Ok(())
+    }
+
+    /// What a start with `loaded` would find, and, where it `applies` the file, make of it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`Registry::apply`], and as [`Registry::catch_up`].
+    pub async fn foretell(&self, loaded: &Loaded, applies: bool) -> Result<Foretold, RegistryError> {
+        let Look { snapshot, tables } = self.store.look().await?;
+        let now = Contents::read(snapshot)?;
+        let revision = now.revision();
+        let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
+        let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+        let is_of_api = |entry: &&Arc<Entry>| {
+            entry.object.content.owner == Owner::Api && Kind::LISTED.contains(&entry.object.kind)
+        };
+        let of_api = now.entries().iter().filter(is_of_api).count();
+        let contents = now.after(revision + u64::from(!changes.is_empty()), &changes)?;
+        Ok(Foretold { contents, revision, tables, of_api, to_write: changes.len() })
     }
 
     /// What was in force last, as the local file has it, for a start while the store can't be reached. None: there is
@@ -328,7 +367,7 @@ impl Registry {
 /// On a thread that may take its time.
 async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
-    joined(tokio::task::spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
+    joined(spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
 }
 
 #[cfg(test)]

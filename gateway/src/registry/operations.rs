@@ -8,6 +8,7 @@ use crate::{
     joined::joined,
     registry::{
         Contents, Proposal, Registry, RegistryError, Writer, Written,
+        document::Prune,
         edit::{self, Edit, Refusal},
         effect::{self, Effects, Ground},
     },
@@ -31,9 +32,9 @@ pub trait Foresee: Send + Sync {
 pub struct Foreseen {
     /// The configuration.
     pub config: Arc<Config>,
-    /// Its table, with the manifests that are accepted now.
+    /// Its table, with the manifests that would be accepted.
     pub table: RouteTable,
-    /// The accepted manifests, by plugin.
+    /// The manifests that would be accepted, as far as they are known; by plugin.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
     /// Tenant-level config that plugins refuse.
     pub refused: Vec<Invalid>,
@@ -151,12 +152,23 @@ impl Operations {
         }
     }
 
-    /// Grants `edits`, all or none of them, in one revision; or only says what that would do.
+    /// Grants `edits`, all or none of them, in one revision, in which there goes what `prune` is about, too; or only says
+    /// what that would do.
     ///
     /// # Errors
     /// Nothing was written, but for [`RegistryError::Unknown`].
-    pub async fn write(&self, writer: &Writer, edits: &[Edit], dry_run: bool) -> Result<Outcome, Undone> {
-        self.change(writer, dry_run, |contents| Ok(edit::changes(contents, edits)?)).await
+    pub async fn write(
+        &self,
+        writer: &Writer,
+        edits: &[Edit],
+        prune: Option<&Prune>,
+        dry_run: bool,
+    ) -> Result<Outcome, Undone> {
+        let changes = |contents: &Contents| {
+            let pruned = prune.map(|prune| prune.edits(contents, edits)).unwrap_or_default();
+            Ok(edit::changes(contents, &[edits, &pruned].concat())?)
+        };
+        self.change(writer, dry_run, changes).await
     }
 
     pub(super) async fn change(
@@ -168,6 +180,10 @@ impl Operations {
         let (registry, foresee) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
+            let current = now.revision();
+            if let Some(expected) = writer.upon.filter(|expected| *expected != current) {
+                return Err(Refusal::Revision { current, expected }.into());
+            }
             let changes = edit(&now)?;
             let finding = look(foresee, &now, &changes).await?;
             Ok::<_, Undone>(Proposal { changes, finding })
@@ -198,7 +214,7 @@ fn written(writer: &Writer, revision: u64, changes: &[Change]) {
             format_args!("{separator}{did} {} {}", change.kind, change.name),
         );
     }
-    let Writer { author, reason } = writer;
+    let Writer { author, reason, .. } = writer;
     tracing::info!(
         event = "registry.written",
         revision,
@@ -216,9 +232,9 @@ async fn look(
     now: &Arc<Contents>,
     changes: &[Change],
 ) -> Result<Finding, Undone> {
-    let next = now.after(now.revision() + 1, changes).map_err(RegistryError::from)?;
     let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
+        let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
         let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
         // Whoever mends what is there must be able to, though nothing compares with it.
         find(foresee.foresee(&now).ok().as_ref(), &after, &changes)

@@ -33,9 +33,9 @@ fn operations() -> Operations {
 }
 
 async fn write(operations: &Operations, spec: Value) -> Result<Outcome, Undone> {
-    let writer = Writer { author: "olga".into(), reason: String::new() };
+    let writer = Writer { author: "olga".into(), reason: String::new(), upon: None };
     let edit = Edit { kind: Kind::Plugin, name: "guard".into(), expected: None, wish: Wish::Be(spec) };
-    operations.write(&writer, &[edit], false).await
+    operations.write(&writer, &[edit], None, false).await
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{conditions::Conditions, standing};
+use super::{
+    conditions::{Conditions, Pool},
+    standing,
+};
 use crate::{
     config::{self, Config, Problem},
     point::Point,
@@ -31,7 +34,7 @@ impl Binding {
 }
 
 /// Looks up and compiles every binding, disabled ones too: switching one on must bring no surprise.
-pub(super) fn compile(config: &Config, problems: &mut Vec<Problem>) -> Vec<Binding> {
+pub(super) fn compile(config: &Config, pool: &Pool, problems: &mut Vec<Problem>) -> Vec<Binding> {
     let plugins =
         unique(config.plugins.iter().map(|plugin| plugin.name.as_str()), "plugin", problems, |at| {
             format!("/plugins/{at}/name")
@@ -42,7 +45,8 @@ pub(super) fn compile(config: &Config, problems: &mut Vec<Problem>) -> Vec<Bindi
         });
     let names: Vec<_> = config.bindings.iter().map(|binding| binding.effective_name()).collect();
     unique(names.iter().map(|name| &**name), "binding", problems, |at| format!("/bindings/{at}/name"));
-    let known = Known { plugins, of: &config.plugins, is_listed: |id: &str| tenants.contains_key(id) };
+    let is_listed = |id: &str| tenants.contains_key(id);
+    let known = Known { plugins, of: &config.plugins, is_listed, pool };
     let one = |(index, written)| known.compile(index, written, problems);
     config.bindings.iter().enumerate().filter_map(one).collect()
 }
@@ -54,6 +58,7 @@ pub(super) struct Known<'c, F> {
     pub(super) of: &'c [Arc<config::Plugin>],
     /// Whether there is a tenant with this id.
     pub(super) is_listed: F,
+    pub(super) pool: &'c Pool,
 }
 
 impl<F: Fn(&str) -> bool> Known<'_, F> {
@@ -84,9 +89,9 @@ impl<F: Fn(&str) -> bool> Known<'_, F> {
         if let Err((key, message)) = scope(written, &self.is_listed) {
             problem(key, message);
         }
-        let conditions = Conditions::compile(&written.conditions, &format!("/bindings/{index}/match"))
-            .map_err(|errors| problems.extend(errors))
-            .ok();
+        let pointer = format!("/bindings/{index}/match");
+        let conditions =
+            self.pool.compile(&written.conditions, &pointer).map_err(|errors| problems.extend(errors)).ok();
         if problems.len() > before {
             return None;
         }

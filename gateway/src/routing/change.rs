@@ -68,7 +68,20 @@ impl<'l, T> Difference<'l, T> {
     }
 }
 
+/// Whether the same objects are in both, in the same order.
+fn same<T>(then: &[Arc<T>], now: &[Arc<T>]) -> bool {
+    then.len() == now.len() && then.iter().zip(now).all(|(then, now)| Arc::ptr_eq(then, now))
+}
+
 impl Made {
+    /// Whether it was made of the same objects.
+    pub(super) fn is_of(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> bool {
+        same(&self.bindings, &config.bindings)
+            && same(&self.listed, &config.tenants.list)
+            && same(&self.bypasses, &config.bypasses)
+            && self.ground.is_of(config, manifests)
+    }
+
     /// What a whole build makes of `config` with `manifests`, from what this was made of before. None: more differs than
     /// tenants and their own bindings, or something may be wrong with it.
     pub(super) fn after(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> Option<Made> {

@@ -6,13 +6,17 @@
 //! compiled when the configuration is, and matching is linear in the length of the value. Knows nothing of
 //! payloads; the caller names the values.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 use regex::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::{
-    config::{Match, Problem, TextMatch},
+    config::{Match, Object, Problem, TextMatch},
     point::Point,
 };
 
@@ -37,8 +41,15 @@ pub struct Subject<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Conditions(Option<Arc<Compiled>>);
 
+/// What is compiled already: tens of thousands of bindings say the same few conditions, and a compiled pattern takes some
+/// KiB. One for a table and all that are made after it; no call looks here.
+#[derive(Debug, Default)]
+pub(super) struct Pool(Mutex<HashMap<Match, Weak<Compiled>>>);
+
 #[derive(Debug)]
 struct Compiled {
+    /// As written, absent keys left out.
+    written: Value,
     tools: Option<RegexSet>,
     agents: Option<RegexSet>,
     models: Option<RegexSet>,
@@ -109,7 +120,13 @@ impl Conditions {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Conditions(Some(Arc::new(Compiled { tools, agents, models, labels, text }))))
+        let written = as_written(written);
+        Ok(Conditions(Some(Arc::new(Compiled { written, tools, agents, models, labels, text }))))
+    }
+
+    /// As written, absent keys left out; null without any.
+    pub fn written(&self) -> &Value {
+        self.0.as_ref().map_or(&Value::Null, |compiled| &compiled.written)
     }
 
     /// Whether the step runs for `subject`: false only when a condition is known to be false.
@@ -136,6 +153,48 @@ impl Conditions {
             agents.chain(models).chain(labels).chain(tools).chain(text)
         })
     }
+}
+
+impl Pool {
+    /// See [`Conditions::compile`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn compile(&self, written: &Match, pointer: &str) -> Result<Conditions, Vec<Problem>> {
+        if let Some(same) = self.locked().get(written).and_then(Weak::upgrade) {
+            return Ok(Conditions(Some(same)));
+        }
+        let conditions = Conditions::compile(written, pointer)?;
+        if let Some(compiled) = &conditions.0 {
+            let mut known = self.locked();
+            // Those that nobody has any more go whenever as many came.
+            if known.len() == known.capacity() {
+                known.retain(|_, compiled| compiled.strong_count() > 0);
+                let kept = known.len();
+                known.reserve(kept + 1);
+            }
+            known.insert(written.clone(), Arc::downgrade(compiled));
+        }
+        Ok(conditions)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<Match, Weak<Compiled>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn as_written(conditions: &Match) -> Value {
+    let Match { tools, agents, models, labels, text } = conditions;
+    let mut members = Object::new();
+    for (name, list) in [("tools", tools), ("agents", agents), ("models", models)] {
+        members.extend(list.as_ref().map(|list| (name.to_owned(), json!(list))));
+    }
+    if !labels.is_empty() {
+        members.insert("labels".to_owned(), json!(labels));
+    }
+    let of_text = |text: &TextMatch| json!({ "contains": text.contains, "regex": text.regex });
+    members.extend(text.as_ref().map(|text| ("text".to_owned(), of_text(text))));
+    Value::Object(members)
 }
 
 fn one(set: &RegexSet, value: Option<&str>) -> Checked {
@@ -196,4 +255,27 @@ fn texts(written: &TextMatch, pointer: &str) -> Result<Option<RegexSet>, Vec<Pro
         patterns(&written.contains, &format!("{pointer}/contains"), |part| Ok(regex::escape(part)));
     let regex = patterns(&written.regex, &format!("{pointer}/regex"), |regex| Ok(regex.to_owned()));
     set(contains.into_iter().chain(regex).collect(), pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_conditions_are_one_and_are_kept_no_longer_than_somebody_has_them() {
+        let pool = Pool::default();
+        let compiled = |tool: usize| {
+            let written = Match { tools: Some(vec![format!("tool-{tool}")]), ..Match::default() };
+            pool.compile(&written, "").expect("valid conditions")
+        };
+        let (one, same, other) = (compiled(0), compiled(0), compiled(1));
+        assert!(std::ptr::eq(one.written(), same.written()));
+        assert!(!std::ptr::eq(one.written(), other.written()));
+        for tool in 2..100 {
+            drop(compiled(tool));
+        }
+        assert!(pool.locked().len() < 10, "{} of what nobody has", pool.locked().len());
+        assert!(std::ptr::eq(one.written(), compiled(0).written()));
+        assert!(pool.compile(&Match { tools: Some(Vec::new()), ..Match::default() }, "/match").is_err());
+    }
 }

@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::{
     Manifest,
     binding::{Binding, Known},
-    plan::{Element, Fixed, Written, conditions},
+    conditions::Pool,
+    plan::{Element, Fixed, Written},
 };
 use crate::{
     config::{self, Config, Detail, Object, Rate, UnknownTenant},
@@ -30,6 +31,7 @@ pub(super) struct Ground {
     pub(super) floor: Vec<Prepared>,
     pub(super) defaults: Defaults,
     unknown: UnknownTenant,
+    pub(super) pool: Arc<Pool>,
 }
 
 /// What holds where a tenant says nothing.
@@ -77,7 +79,12 @@ impl Defaults {
 
 impl Ground {
     /// Of `config`, whose bindings for more than one tenant are `floor`.
-    pub(super) fn new(config: &Config, manifests: &[Option<Arc<Manifest>>], floor: Vec<Binding>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        manifests: &[Option<Arc<Manifest>>],
+        floor: Vec<Binding>,
+        pool: Arc<Pool>,
+    ) -> Self {
         let manifests: Vec<_> = padded(config, manifests).map(|manifest| manifest.cloned()).collect();
         let plugin = |(plugin, manifest): (&Arc<config::Plugin>, &Option<Arc<Manifest>>)| Plugin {
             name: plugin.name.as_str().into(),
@@ -92,6 +99,7 @@ impl Ground {
             floor: Vec::new(),
             defaults: Defaults::of(config),
             unknown: config.tenants.unknown,
+            pool,
         };
         ground.floor = floor.into_iter().map(|binding| ground.prepare(binding)).collect();
         ground
@@ -125,7 +133,7 @@ impl Ground {
     pub(super) fn known(&self) -> Known<'_, impl Fn(&str) -> bool> {
         let plugins: HashMap<_, _> =
             self.plugins.iter().enumerate().map(|(at, plugin)| (&*plugin.name, at)).collect();
-        Known { plugins, of: &self.written, is_listed: |_: &str| true }
+        Known { plugins, of: &self.written, is_listed: |_: &str| true, pool: &self.pool }
     }
 
     pub(super) fn prepare(&self, binding: Binding) -> Prepared {
@@ -133,7 +141,6 @@ impl Ground {
         let written = Written {
             priority: binding.written.priority,
             is_floor: binding.written.is_floor(),
-            conditions: conditions(&binding.written),
             version: version.clone(),
             config_digest: config_digest.clone(),
         };

@@ -1,7 +1,7 @@
 //! Which plugins run for whom, where and in which order: from the configuration and the manifests accepted so
 //! far to an immutable [`RouteTable`] (docs/protocol.md, sections 3 and 7).
 //!
-//! Pure: no clock, no connection, no lock. A table is built anew on every change and published whole; a call
+//! Pure: no clock, no connection, and no lock but for the conditions that tables share, which no call takes. A table is built anew on every change and published whole; a call
 //! takes one and keeps it. Whether a plugin can be reached is none of this module's business, so that no
 //! binding leaves a plan because its plugin is down.
 

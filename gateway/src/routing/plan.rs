@@ -3,11 +3,10 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Conditions, Manifest, Offer, binding::Binding};
 use crate::{
-    config::{self, Match, Object},
     digest::{canonical, digest_of},
     point::Point,
     step::{Mode, OnError},
@@ -97,8 +96,6 @@ pub struct Written {
     pub priority: i64,
     /// Whether it stands for more than one tenant, so that a tenant only adds to it.
     pub is_floor: bool,
-    /// The conditions as written, absent keys left out; null without any.
-    pub conditions: Value,
     /// The accepted manifest's version; none before there is one.
     pub version: Option<Arc<str>>,
     /// Digest of the plugin-level config with its references unresolved.
@@ -130,7 +127,7 @@ impl Element {
             "timeout_ms": u64::try_from(fixed.timeout.as_millis()).unwrap_or(u64::MAX),
             "config": written.config_digest,
             "tenant_config": &*fixed.tenant_config_digest,
-            "match": written.conditions,
+            "match": fixed.conditions.written(),
         });
         Element { fixed: Arc::new(fixed), facts: canonical(&facts) }
     }
@@ -174,27 +171,4 @@ pub(super) fn plans(chain: &[(&Binding, Option<&Manifest>, Arc<Element>)]) -> [P
 fn of_elements(elements: &[&Arc<Element>]) -> Arc<str> {
     let facts: Vec<_> = elements.iter().map(|element| element.facts.as_slice()).collect();
     digest_of(&[b"[", facts.join(&b","[..]).as_slice(), b"]"].concat()).into()
-}
-
-/// The conditions as written, absent keys left out; null without any.
-pub(super) fn conditions(binding: &config::Binding) -> Value {
-    let written = &binding.conditions;
-    if *written == Match::default() {
-        return Value::Null;
-    }
-    let mut members = Object::new();
-    for (name, list) in [("tools", &written.tools), ("agents", &written.agents), ("models", &written.models)]
-    {
-        members.extend(list.as_ref().map(|list| (name.to_owned(), json!(list))));
-    }
-    if !written.labels.is_empty() {
-        members.insert("labels".to_owned(), json!(written.labels));
-    }
-    members.extend(
-        written
-            .text
-            .as_ref()
-            .map(|text| ("text".to_owned(), json!({ "contains": text.contains, "regex": text.regex }))),
-    );
-    Value::Object(members)
 }

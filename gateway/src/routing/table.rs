@@ -7,6 +7,7 @@ use super::{
     binding::{self, Binding},
     bypassed::{Bypassed, Missing},
     change::Names,
+    conditions::Pool,
     ground::Ground,
     listed::{Listed, Maker, problems},
     tenant::{self, Chains},
@@ -94,8 +95,17 @@ impl RouteTable {
         manifests: &[Option<Arc<Manifest>>],
         revision: u64,
     ) -> Result<RouteTable, Vec<Problem>> {
+        RouteTable::whole(config, manifests, revision, Arc::default())
+    }
+
+    fn whole(
+        config: &Config,
+        manifests: &[Option<Arc<Manifest>>],
+        revision: u64,
+        pool: Arc<Pool>,
+    ) -> Result<RouteTable, Vec<Problem>> {
         let mut problems = Vec::new();
-        let bindings = binding::compile(config, &mut problems);
+        let bindings = binding::compile(config, &pool, &mut problems);
         let chains = Chains::new(&bindings);
         tenant::check_config(config, &mut problems);
         tenant::check_disable(config, &mut problems);
@@ -103,7 +113,7 @@ impl RouteTable {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let made = Made::new(config, manifests, bindings);
+        let made = Made::new(config, manifests, bindings, pool);
         Ok(RouteTable { revision, made: Arc::new(made) })
     }
 
@@ -120,9 +130,12 @@ impl RouteTable {
         manifests: &[Option<Arc<Manifest>>],
         revision: u64,
     ) -> Result<RouteTable, Vec<Problem>> {
+        if self.made.is_of(config, manifests) {
+            return Ok(RouteTable { revision, made: Arc::clone(&self.made) });
+        }
         match self.made.after(config, manifests) {
             Some(made) => Ok(RouteTable { revision, made: Arc::new(made) }),
-            None => RouteTable::build(config, manifests, revision),
+            None => RouteTable::whole(config, manifests, revision, Arc::clone(&self.made.ground.pool)),
         }
     }
 
@@ -164,7 +177,12 @@ impl RouteTable {
 
 impl Made {
     /// From `bindings`, which are all of `config`, where nothing is wrong.
-    fn new(config: &Config, manifests: &[Option<Arc<Manifest>>], bindings: Vec<Binding>) -> Self {
+    fn new(
+        config: &Config,
+        manifests: &[Option<Arc<Manifest>>],
+        bindings: Vec<Binding>,
+        pool: Arc<Pool>,
+    ) -> Self {
         let names = Names::of(&config.bindings);
         let (floor, owned): (Vec<_>, Vec<_>) =
             bindings.into_iter().partition(|binding| binding.written.is_floor());
@@ -173,7 +191,7 @@ impl Made {
             let id = config.bindings[binding.index].tenant.as_deref().unwrap_or_default();
             own.entry(id).or_default().push(binding);
         }
-        let ground = Ground::new(config, manifests, floor);
+        let ground = Ground::new(config, manifests, floor, pool);
         let (mut maker, bypassed) = (Maker::new(&ground), Bypassed::of(config));
         let mut make = |tenant: Option<&Arc<Tenant>>, own| {
             let names = tenant.map_or(&[] as &[&str], |tenant| bypassed.by(&tenant.id));

@@ -6,6 +6,8 @@ use sqlx::{
     migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
 };
 
+use super::Tables;
+
 /// Where it is kept which steps were done; another application's in the same database may have sqlx's usual name.
 const TABLE: &str = "hookgate_migrations";
 
@@ -17,6 +19,19 @@ const POSTGRES: [(i64, &str, &str); 2] = [
     (1, "registry", include_str!("../../migrations/postgres/0001_registry.sql")),
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
 ];
+
+/// Asks which steps were done.
+pub(super) const DONE: &str = "SELECT version FROM hookgate_migrations ORDER BY version";
+
+/// How tables are where the steps `done` were, of those of this version.
+pub(super) fn tables(migrator: &Migrator, done: &[i64]) -> Tables {
+    let mut known = migrator.iter().map(|step| step.version);
+    if known.any(|version| !done.contains(&version)) {
+        return Tables::Older;
+    }
+    let last = migrator.iter().map(|step| step.version).max();
+    if done.iter().max().copied() > last { Tables::Newer } else { Tables::Current }
+}
 
 pub(super) fn sqlite() -> Migrator {
     migrator(&SQLITE)

@@ -38,6 +38,13 @@ pub enum Kind {
     Bypass,
 }
 
+impl Look {
+    /// Of a store that nothing was ever written to.
+    fn nothing() -> Self {
+        Look { snapshot: Snapshot { revision: 0, objects: Vec::new() }, tables: Tables::Absent }
+    }
+}
+
 impl Kind {
     /// All of them.
     pub const ALL: [Kind; 4] = [Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass];
@@ -176,6 +183,29 @@ pub struct Draft {
     pub changes: Vec<Change>,
 }
 
+/// What was found in a store that nobody prepared.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// Everything, as of one moment.
+    pub snapshot: Snapshot,
+    /// How its tables are.
+    pub tables: Tables,
+}
+
+/// A store's tables, as this version sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tables {
+    /// There are none yet: [`Store::prepare`] makes them.
+    Absent,
+    /// They lack what [`Store::prepare`] adds.
+    Older,
+    /// They are this version's.
+    Current,
+    /// A later version added to them, which this one works on with.
+    Newer,
+}
+
 /// Why a store can't answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -226,6 +256,9 @@ pub trait Store: Send + Sync {
     /// Brings the tables up to this version; does nothing where they are, or are newer. Several processes may do so at
     /// once.
     async fn prepare(&self) -> Result<(), StoreError>;
+
+    /// What is there, for whoever must not change it: nothing is made, nothing brought up to this version.
+    async fn look(&self) -> Result<Look, StoreError>;
 
     /// The number of the last revision; 0 before the first.
     async fn head(&self) -> Result<u64, StoreError>;

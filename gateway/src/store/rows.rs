@@ -4,8 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::task::spawn_blocking;
 
-use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, known};
+use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, Tables, known};
+use crate::joined::joined;
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
 /// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
@@ -17,6 +19,12 @@ pub(super) const OBJECTS: &str = "
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
+    ORDER BY 1, 2";
+/// The same where there are no tables for kinds that came later.
+pub(super) const FIRST_OBJECTS: &str = "
+    SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
+    UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
+    UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     ORDER BY 1, 2";
 pub(super) const SINCE: &str = "
     SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
@@ -52,6 +60,14 @@ pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>)
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
 
+/// The query for the objects in tables that are so.
+pub(super) fn query(tables: Tables) -> &'static str {
+    match tables {
+        Tables::Absent | Tables::Older => FIRST_OBJECTS,
+        Tables::Current | Tables::Newer => OBJECTS,
+    }
+}
+
 /// A revision's number as the databases keep it. They keep none above `i64::MAX`, so that one names nothing there.
 pub(super) fn key(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -64,6 +80,11 @@ pub(super) fn limit(most: usize) -> i64 {
 
 pub(super) fn number(key: i64) -> Result<u64, StoreError> {
     u64::try_from(key).map_err(|_| StoreError::Unusable(format!("there is a revision {key} in it")))
+}
+
+/// Each as the vocabulary has it: on a thread that may take its time, since there may be tens of thousands.
+pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreError> {
+    joined(spawn_blocking(|| rows.into_iter().map(object).collect())).await
 }
 
 pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {

@@ -23,7 +23,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    CommitError, Draft, Kind, Revision, Snapshot, Store, StoreError, fault,
+    CommitError, Draft, Kind, Look, Revision, Snapshot, Store, StoreError, fault,
     migrations::{self, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
@@ -142,6 +142,28 @@ impl Store for Sqlite {
         alone.commit().await.map_err(|error| self.fault(&error))
     }
 
+    async fn look(&self) -> Result<Look, StoreError> {
+        if let Some(path) = self.path.as_ref().filter(|path| !path.exists()) {
+            return match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+                Some(folder) => Err(no_folder(folder, path)),
+                None => Ok(Look::nothing()),
+            };
+        }
+        let fault = |error: sqlx::Error| self.fault(&error);
+        let mut moment = self.readers.begin().await.map_err(fault)?;
+        let made = sqlx::query_scalar::<_, i64>(MADE).fetch_one(&mut *moment).await.map_err(fault)?;
+        if made == 0 {
+            return Ok(Look::nothing());
+        }
+        let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment).await;
+        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?);
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
+        let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
+        let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;
+        moment.rollback().await.map_err(fault)?;
+        Ok(Look { snapshot: Snapshot { revision: rows::number(head)?, objects }, tables })
+    }
+
     async fn head(&self) -> Result<u64, StoreError> {
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&self.readers).await;
         rows::number(head.map_err(|error| self.fault(&error))?)
@@ -154,8 +176,7 @@ impl Store for Sqlite {
         let found = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch_all(&mut *moment).await;
         let found = found.map_err(|error| self.fault(&error))?;
         moment.rollback().await.map_err(|error| self.fault(&error))?;
-        let objects = found.into_iter().map(rows::object).collect::<Result<_, _>>()?;
-        Ok(Snapshot { revision: rows::number(head)?, objects })
+        Ok(Snapshot { revision: rows::number(head)?, objects: rows::objects(found).await? })
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
@@ -260,12 +281,19 @@ fn make(path: &Path) -> Result<(), StoreError> {
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = path.parent().unwrap_or(path).display();
-            Err(StoreError::Unavailable(format!("the folder {folder} of the file {name} does not exist")))
+            Err(no_folder(path.parent().unwrap_or(path), path))
         }
         Err(error) => Err(StoreError::Unavailable(format!("the file {name} can't be made: {error}"))),
     }
 }
+
+fn no_folder(folder: &Path, path: &Path) -> StoreError {
+    let (folder, name) = (folder.display(), path.strip_prefix(".").unwrap_or(path).display());
+    StoreError::Unavailable(format!("the folder {folder} of the file {name} does not exist"))
+}
+
+/// Whether there ever were tables of this program.
+const MADE: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'hookgate_migrations'";
 
 /// Takes away the objects named by the JSON array `$1`, and gives what they were.
 fn delete(kind: Kind) -> &'static str {

@@ -165,11 +165,12 @@ pub(super) fn judge(
             )
         }
     };
-    // Last of all: nobody is asked to approve of what can't be used.
-    consented(registered, &name, &version, &shape)?;
     let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
     let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
-    Ok(Accepted { manifest: Arc::new(manifest), shape })
+    let manifest = Arc::new(manifest);
+    // Last of all: nobody is asked to approve of what can't be used.
+    consented(registered, &manifest, &shape)?;
+    Ok(Accepted { manifest, shape })
 }
 
 /// The capabilities that it wants. Where an operator is asked, he is asked for these too, unless there are no such.

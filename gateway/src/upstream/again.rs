@@ -26,9 +26,9 @@ impl PluginClient {
         self.pool.released().await;
     }
 
-    /// Has the plugin describe itself again, and hands it its configuration again: over a new connection to each
-    /// endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
-    /// they are. `tell` hears what came of each endpoint; one of a plugin that is switched off is left alone.
+    /// Has the plugin's names looked up, the plugin describe itself again, and hands it its configuration again: over a new
+    /// connection to each endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
+    /// they are. `tell` hears what came of each endpoint, and of each name without addresses; one of a plugin that is switched off is left alone.
     pub async fn describe_again(&self, tell: impl Fn(Described)) {
         if self.pool.registration.plugin.enabled {
             self.pool.describe_again(tell).await;

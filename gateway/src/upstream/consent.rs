@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use super::{acceptance::Unaccepted, state::Why};
-use crate::config::{self, Consent, Difference};
+use crate::{
+    config::{self, Consent, Difference},
+    routing::Manifest,
+};
 
 /// What an endpoint describes itself as that stays out for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Wants {
     /// The plugin's name.
     pub name: Arc<str>,
@@ -17,19 +20,25 @@ pub struct Wants {
     pub accepted: Consent,
     /// In what that is another than what is accepted now; everything, where nothing is.
     pub difference: Difference,
+    /// What the plugin would be then.
+    pub manifest: Arc<Manifest>,
+}
+
+impl PartialEq for Wants {
+    /// Of equal manifests the accepted form is equal.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.version, &self.accepted, &self.difference)
+            == (&other.name, &other.version, &other.accepted, &other.difference)
+    }
 }
 
 impl Wants {
     /// `before`: what is accepted now.
-    pub(super) fn new(
-        name: Arc<str>,
-        version: semver::Version,
-        accepted: Consent,
-        before: Option<&Consent>,
-    ) -> Arc<Self> {
+    pub(super) fn new(manifest: &Arc<Manifest>, accepted: Consent, before: Option<&Consent>) -> Arc<Self> {
         let nothing = Consent::default();
         let difference = Difference::between(before.unwrap_or(&nothing), &accepted);
-        Arc::new(Wants { name, version, accepted, difference })
+        let (name, version) = (Arc::clone(&manifest.name), manifest.version.clone());
+        Arc::new(Wants { name, version, accepted, difference, manifest: Arc::clone(manifest) })
     }
 }
 
@@ -39,16 +48,15 @@ impl Wants {
 /// What was not: nothing may be sent to whoever describes itself so.
 pub(super) fn consented(
     registered: &config::Plugin,
-    name: &Arc<str>,
-    version: &semver::Version,
+    manifest: &Arc<Manifest>,
     shape: &Consent,
 ) -> Result<(), Unaccepted> {
     let accepted = registered.accepted.as_ref();
     if !registered.needs_consent() || accepted == Some(shape) {
         return Ok(());
     }
-    let wants = Wants::new(Arc::clone(name), version.clone(), shape.clone(), accepted);
-    let difference = &wants.difference;
+    let wants = Wants::new(manifest, shape.clone(), accepted);
+    let (difference, version) = (&wants.difference, &wants.version);
     let (why, detail) = match accepted {
         None => {
             (Why::Approval, format!("version {version} waits for an operator's approval: it {difference}"))

@@ -478,8 +478,7 @@ impl Endpoint {
 /// Why `live` stays out while others have the manifest that is `accepted`.
 fn mismatch(accepted: &Accepted, live: &Live) -> Unaccepted {
     let Accepted { manifest, shape } = &*live.accepted;
-    let (name, version) = (Arc::clone(&manifest.name), manifest.version.clone());
-    let wants = Wants::new(name, version, shape.clone(), Some(&accepted.shape));
+    let wants = Wants::new(manifest, shape.clone(), Some(&accepted.shape));
     let detail = format!(
         "version {} is not what is accepted: it {}; it gets calls when no endpoint with the accepted manifest is left",
         wants.version, wants.difference

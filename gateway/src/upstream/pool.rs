@@ -27,7 +27,7 @@ use super::{
     load,
     registration::Registration,
     request::Failure,
-    resolve::{self, Found},
+    resolve::{self, Asked, Found},
     state::{EndpointStatus, NameStatus, State, Status, Why},
     supervisor,
     ticket::Ticket,
@@ -48,6 +48,8 @@ struct Source {
     server: Arc<Server>,
     /// An address of it can't be reached.
     failed: Arc<Notify>,
+    /// For whoever wants its present addresses.
+    asked: Asked,
     /// A lookup of it brought addresses.
     is_known: AtomicBool,
     /// Why the last one brought none.
@@ -113,7 +115,8 @@ impl Pool {
                 Target::Names(names) => {
                     let server = Arc::new(Server::new(&names.address));
                     let (is_known, trouble) = (AtomicBool::new(false), ArcSwapOption::empty());
-                    sources.push(Source { names, server, failed: Arc::default(), is_known, trouble });
+                    let (failed, asked) = Default::default();
+                    sources.push(Source { names, server, failed, asked, is_known, trouble });
                 }
             }
         }
@@ -143,7 +146,8 @@ impl Pool {
                 async move {
                     let resolver = Arc::clone(&pool.registration.shared.resolver);
                     let found = |found| pool.found(index, found);
-                    resolve::follow(&*resolver, &names.host, names.port, &failed, found).await;
+                    let asked = &pool.sources[index].asked;
+                    resolve::follow(&*resolver, &names.host, names.port, &failed, asked, found).await;
                 }
             };
             let following = join_all(pool.sources.iter().enumerate().map(follow));
@@ -381,8 +385,18 @@ impl Pool {
         self.released.cancelled().await;
     }
 
-    /// Has each endpoint described again, one after the other, and tells what came of it.
+    /// Looks the names up, has each endpoint described again, one after the other, and tells what came of it.
     pub(super) async fn describe_again(&self, tell: impl Fn(Described)) {
+        tokio::select! {
+            // Nobody looks them up any more.
+            () = self.closing.cancelled() => {}
+            _ = join_all(self.sources.iter().map(|source| source.asked.look_up())) => {}
+        }
+        for (source, name) in self.sources.iter().zip(self.names()) {
+            if let Some((_, detail)) = name.trouble {
+                tell(Described { address: source.names.address.to_string(), trouble: Some(detail) });
+            }
+        }
         for member in self.members.load_full().iter() {
             let (address, trouble) =
                 (member.endpoint.address().to_owned(), again::describe(&member.endpoint));

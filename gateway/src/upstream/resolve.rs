@@ -1,11 +1,11 @@
 //! Names that stand for several addresses: looked up every 10 s, and sooner when one of the addresses can't be reached
-//! (docs/protocol.md, section 6). Knows nothing of what is done with the addresses.
+//! or somebody asks (docs/protocol.md, section 6). Knows nothing of what is done with the addresses.
 
 use std::{io, net::SocketAddr, time::Duration};
 
 use futures::future::BoxFuture;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -37,17 +37,42 @@ impl Resolver for System {
 /// What a lookup brought: addresses, at least one, each once and in order; or why none.
 pub(super) type Found = Result<Vec<SocketAddr>, (Cause, String)>;
 
+/// Lookups of one name that somebody asks for and waits for, by number.
+#[derive(Default)]
+pub(super) struct Asked {
+    wanted: watch::Sender<u64>,
+    /// The last one that was handed on.
+    done: watch::Sender<u64>,
+}
+
+impl Asked {
+    /// Returns when what a lookup found that began after this was handed on; never, where the name isn't followed.
+    pub(super) async fn look_up(&self) {
+        let mut number = 0;
+        self.wanted.send_modify(|wanted| {
+            *wanted += 1;
+            number = *wanted;
+        });
+        let mut done = self.done.subscribe();
+        // It never ends otherwise: the sender is here.
+        let _ = done.wait_for(|done| *done >= number).await;
+    }
+}
+
 /// Looks `host` up for ever and hands on what it finds; `failed` tells of an address that can't be reached.
 pub(super) async fn follow(
     resolver: &dyn Resolver,
     host: &str,
     port: u16,
     failed: &Notify,
+    asked: &Asked,
     mut found: impl FnMut(Found),
 ) {
+    let mut wanted = asked.wanted.subscribe();
     loop {
-        let looked_up = Instant::now();
+        let (looked_up, number) = (Instant::now(), *wanted.borrow_and_update());
         found(look_up(resolver, host, port).await);
+        asked.done.send_replace(number);
         let next = looked_up + INTERVAL.mul_f64(0.9 + fastrand::f64() / 5.0);
         let soonest = async {
             failed.notified().await;
@@ -56,6 +81,7 @@ pub(super) async fn follow(
         tokio::select! {
             () = sleep_until(next) => {}
             () = soonest => {}
+            _ = wanted.changed() => {}
         }
     }
 }
@@ -108,8 +134,8 @@ mod tests {
         let (failed, all) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Vec::new())));
         let (resolver, told, into) = (Arc::clone(resolver), Arc::clone(&failed), Arc::clone(&all));
         tokio::spawn(async move {
-            follow(&*resolver, "plugins", 7000, &told, |found| into.lock().expect("unpoisoned").push(found))
-                .await;
+            let found = |found| into.lock().expect("unpoisoned").push(found);
+            follow(&*resolver, "plugins", 7000, &told, &Asked::default(), found).await;
         });
         (failed, all)
     }

@@ -179,7 +179,7 @@ pub struct ListObjectsRequest {
     /// `next_page_token` of the answer before, with the same `kind`; empty: from the beginning.
     #[prost(string, tag = "3")]
     pub page_token: ::prost::alloc::string::String,
-    /// Only objects of this owner.
+    /// Only objects of this owner; not for bypasses.
     #[prost(enumeration = "Owner", tag = "4")]
     pub owner: i32,
     /// Plugins: only those in this state, as `status_json` names it.
@@ -188,7 +188,7 @@ pub struct ListObjectsRequest {
     /// Tenants: only those that are switched on, or off.
     #[prost(bool, optional, tag = "6")]
     pub enabled: ::core::option::Option<bool>,
-    /// Tenants: only those with all of these labels.
+    /// Plugins, tenants and bindings: only those with all of these labels.
     #[prost(btree_map = "string, string", tag = "7")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -197,9 +197,12 @@ pub struct ListObjectsRequest {
     /// Bindings: only those of this plugin.
     #[prost(string, optional, tag = "8")]
     pub plugin: ::core::option::Option<::prost::alloc::string::String>,
-    /// Bindings: only those with exactly this `tenant`.
+    /// Bindings and bypasses: only those with exactly this `tenant`.
     #[prost(string, optional, tag = "9")]
     pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Bypasses: only those of this binding.
+    #[prost(string, optional, tag = "10")]
+    pub binding: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A part of a list of objects.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -369,7 +372,8 @@ pub struct DisablePluginResponse {
 pub struct ApplyRequest {
     /// JSON object with `plugins`, `tenants` and `bindings`, lists as in the configuration file; `remove`, a list of
     /// `{kind, name}`; and `versions`, by `plugins`, `tenants` and `bindings` the versions by name that objects are to have
-    /// now (0: there is to be none). Objects that are not in it stay, those without a version may have any.
+    /// now (0: there is to be none). Objects that are not in it stay, those without a version may have any. With `prune`,
+    /// `{labels}`, all of the lists must have these labels, and what else the API owns with all of them goes.
     #[prost(bytes = "bytes", tag = "1")]
     pub document_json: ::prost::bytes::Bytes,
     /// Why, for the revision: at most 500 bytes without control characters.
@@ -381,6 +385,9 @@ pub struct ApplyRequest {
     /// Whether the bindings that name a removed plugin go with it; otherwise they keep it.
     #[prost(bool, tag = "4")]
     pub force: bool,
+    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    #[prost(uint64, optional, tag = "5")]
+    pub expected_revision: ::core::option::Option<u64>,
 }
 /// What came of it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -461,6 +468,9 @@ pub struct RollBackRequest {
     /// Whether it is only tried out: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
+    /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
+    #[prost(uint64, optional, tag = "4")]
+    pub expected_revision: ::core::option::Option<u64>,
 }
 /// What came of it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -523,6 +533,285 @@ pub struct ExplainResponse {
     /// The JSON object that `GET /admin/v1/tenants/ID/explain` answers.
     #[prost(bytes = "bytes", tag = "1")]
     pub explanation_json: ::prost::bytes::Bytes,
+}
+/// What a plugin may do from now on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApprovePluginRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// JSON object with `accepted`, as an entry of `wants` in the plugin's `status_json` has it. When the plugin wants
+    /// something else by now, that is a CONFLICT.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub approval_json: ::prost::bytes::Bytes,
+    /// Its `version` as it was read; absent: whatever it is.
+    #[prost(uint64, optional, tag = "3")]
+    pub expected_version: ::core::option::Option<u64>,
+    /// Why, for the revision: at most 500 bytes without control characters.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// Whether it is only tried out: everything is checked, nothing is written.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+}
+/// What came of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ApprovePluginResponse {
+    /// See there.
+    #[prost(message, optional, tag = "1")]
+    pub written: ::core::option::Option<Written>,
+}
+/// A binding that is to be out of a tenant's chains for a while.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutBypassRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub binding: ::prost::alloc::string::String,
+    /// The tenant's id.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Required: how long from now on, 1000 to 86400000 milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub for_ms: u64,
+    /// Required: why, at most 500 bytes without control characters. Operators alone are told.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// Whether it is only tried out: everything is checked, nothing is written.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+}
+/// What came of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PutBypassResponse {
+    /// See there.
+    #[prost(message, optional, tag = "1")]
+    pub written: ::core::option::Option<Written>,
+}
+/// A binding that is to be back in a tenant's chains.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteBypassRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub binding: ::prost::alloc::string::String,
+    /// The tenant's id.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Why, for the revision: at most 500 bytes without control characters.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// Whether it is only tried out: everything is checked, nothing is written.
+    #[prost(bool, tag = "4")]
+    pub dry_run: bool,
+}
+/// What came of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeleteBypassResponse {
+    /// See there.
+    #[prost(message, optional, tag = "1")]
+    pub written: ::core::option::Option<Written>,
+}
+/// Asks for the configuration to be read again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReloadRequest {
+    /// Why, for the log: at most 500 bytes without control characters.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// How it stands after a reload, or after 10 s.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReloadResponse {
+    /// What came of it. What is wrong is CONFIG_INVALID, and what was in force stays.
+    #[prost(enumeration = "ReloadOutcome", tag = "1")]
+    pub outcome: i32,
+    /// Of the table in force.
+    #[prost(uint64, tag = "2")]
+    pub revision: u64,
+    /// What it waits for.
+    #[prost(string, optional, tag = "3")]
+    pub waits_for: ::core::option::Option<::prost::alloc::string::String>,
+    /// Why entries of plugins are not in force, one sentence for each.
+    #[prost(string, repeated, tag = "4")]
+    pub held_back: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Keys whose values in the file wait for another start of the process.
+    #[prost(string, repeated, tag = "5")]
+    pub at_restart: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A plugin that is to be described again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DescribePluginRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Why, for the log: at most 500 bytes without control characters.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// What came of describing one endpoint.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DescribedEndpoint {
+    /// The endpoint.
+    #[prost(string, tag = "1")]
+    pub address: ::prost::alloc::string::String,
+    /// Whether it was described, accepted and initialised anew.
+    #[prost(bool, tag = "2")]
+    pub described: bool,
+    /// Why not; empty where there is nothing to say. It goes on by the connections that it had.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
+}
+/// What came of it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DescribePluginResponse {
+    /// Each endpoint.
+    #[prost(message, repeated, tag = "1")]
+    pub endpoints: ::prost::alloc::vec::Vec<DescribedEndpoint>,
+    /// The plugin as it is then.
+    #[prost(message, optional, tag = "2")]
+    pub plugin: ::core::option::Option<Object>,
+}
+/// A plugin that is to be let go of.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainPluginRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its `version` as it was read; absent: whatever it is.
+    #[prost(uint64, optional, tag = "2")]
+    pub expected_version: ::core::option::Option<u64>,
+    /// How long is waited, up to 120000 milliseconds; absent: 30000.
+    #[prost(uint64, optional, tag = "3")]
+    pub timeout_ms: ::core::option::Option<u64>,
+    /// Why, for the revision: at most 500 bytes without control characters.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// How it stands with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainPluginResponse {
+    /// The revision that switched it off; absent: it was off.
+    #[prost(uint64, optional, tag = "1")]
+    pub revision: ::core::option::Option<u64>,
+    /// Whether that is in force in this process.
+    #[prost(bool, tag = "2")]
+    pub in_force: bool,
+    /// Calls of this process that are still under way there.
+    #[prost(uint64, tag = "3")]
+    pub in_flight: u64,
+    /// Whether none is, and the plugin was told of the end. False: the time was over first; ask once more.
+    #[prost(bool, tag = "4")]
+    pub drained: bool,
+}
+/// A call that a plugin is tried out with.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CallPluginRequest {
+    /// The plugin's name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Required.
+    #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "2")]
+    pub point: i32,
+    /// The payload as an agent sends it over HTTP.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub payload_json: ::prost::bytes::Bytes,
+    /// The context as an agent sends it over HTTP; empty: none.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub context_json: ::prost::bytes::Bytes,
+    /// By this tenant's config, time-out and `writable`; absent: for nobody.
+    #[prost(string, optional, tag = "5")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// In place of the tenant's config; empty: that, or an empty one.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub tenant_config_json: ::prost::bytes::Bytes,
+    /// Why, for the log: at most 500 bytes without control characters.
+    #[prost(string, tag = "7")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// What the plugin said, or why there is nothing that could be used.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CallPluginResponse {
+    /// The JSON object that `POST /admin/v1/plugins/NAME/call` answers.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub result_json: ::prost::bytes::Bytes,
+}
+/// Asks for events. Filters are for whatever is asked for: events that fit all of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamEventsRequest {
+    /// Whether the stream goes on with what happens from now on, after what `since` and `limit` ask for. Otherwise it ends
+    /// with what is kept.
+    #[prost(bool, tag = "1")]
+    pub follow: bool,
+    /// Of any of these names, or globs such as `plugin.*`, up to 32 of up to 128 bytes; empty: of all.
+    #[prost(string, repeated, tag = "2")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Of this plugin.
+    #[prost(string, optional, tag = "3")]
+    pub plugin: ::core::option::Option<::prost::alloc::string::String>,
+    /// Of this tenant.
+    #[prost(string, optional, tag = "4")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
+    /// Of this level, or worse.
+    #[prost(enumeration = "EventLevel", tag = "5")]
+    pub level: i32,
+    /// The last so many of those, 1 to 1000; absent: 1000 of what is kept, and all for a stream that follows.
+    #[prost(uint32, optional, tag = "8")]
+    pub limit: ::core::option::Option<u32>,
+    /// From where on; absent: from the first that is kept, or from now on for a stream that follows.
+    #[prost(oneof = "stream_events_request::Since", tags = "6, 7")]
+    pub since: ::core::option::Option<stream_events_request::Since>,
+}
+/// Nested message and enum types in `StreamEventsRequest`.
+pub mod stream_events_request {
+    /// From where on; absent: from the first that is kept, or from now on for a stream that follows.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Since {
+        /// After the event of this id.
+        #[prost(string, tag = "6")]
+        AfterId(::prost::alloc::string::String),
+        /// Of so many milliseconds until now.
+        #[prost(uint64, tag = "7")]
+        AgoMs(u64),
+    }
+}
+/// One event.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    /// Its id, by which a stream that was cut off is gone on with: of the process that answers.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Its name, such as `plugin.disconnected`.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The line of the log, with the id, as `GET /admin/v1/events` answers it.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub event_json: ::prost::bytes::Bytes,
+}
+/// Events are missing here: they came faster than they were read, or they are no longer kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsDropped {
+    /// How many of all there were, where that is known and no tenant's token asks.
+    #[prost(uint64, optional, tag = "1")]
+    pub count: ::core::option::Option<u64>,
+}
+/// A part of a stream of events, the oldest first. With neither: the stream goes on, and there is nothing new. The first of
+/// a stream that follows is such a one, then each 15 s without an event.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamEventsResponse {
+    /// What there is.
+    #[prost(oneof = "stream_events_response::What", tags = "1, 2")]
+    pub what: ::core::option::Option<stream_events_response::What>,
+}
+/// Nested message and enum types in `StreamEventsResponse`.
+pub mod stream_events_response {
+    /// What there is.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        /// An event.
+        #[prost(message, tag = "1")]
+        Event(super::Event),
+        /// Some are missing.
+        #[prost(message, tag = "2")]
+        Dropped(super::EventsDropped),
+    }
 }
 /// What kinds of object there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -635,6 +924,80 @@ impl Standing {
         }
     }
 }
+/// What came of what was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ReloadOutcome {
+    /// Never sent.
+    Unspecified = 0,
+    /// It is in force since now.
+    InForce = 1,
+    /// It is what was in force.
+    Unchanged = 2,
+    /// It is right, and waits for something.
+    Waiting = 3,
+}
+impl ReloadOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RELOAD_OUTCOME_UNSPECIFIED",
+            Self::InForce => "RELOAD_OUTCOME_IN_FORCE",
+            Self::Unchanged => "RELOAD_OUTCOME_UNCHANGED",
+            Self::Waiting => "RELOAD_OUTCOME_WAITING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RELOAD_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "RELOAD_OUTCOME_IN_FORCE" => Some(Self::InForce),
+            "RELOAD_OUTCOME_UNCHANGED" => Some(Self::Unchanged),
+            "RELOAD_OUTCOME_WAITING" => Some(Self::Waiting),
+            _ => None,
+        }
+    }
+}
+/// How bad an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EventLevel {
+    /// In a filter: any.
+    Unspecified = 0,
+    /// It is as it should be.
+    Info = 1,
+    /// Somebody may have to do something.
+    Warn = 2,
+    /// Something is wrong.
+    Error = 3,
+}
+impl EventLevel {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EVENT_LEVEL_UNSPECIFIED",
+            Self::Info => "EVENT_LEVEL_INFO",
+            Self::Warn => "EVENT_LEVEL_WARN",
+            Self::Error => "EVENT_LEVEL_ERROR",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EVENT_LEVEL_UNSPECIFIED" => Some(Self::Unspecified),
+            "EVENT_LEVEL_INFO" => Some(Self::Info),
+            "EVENT_LEVEL_WARN" => Some(Self::Warn),
+            "EVENT_LEVEL_ERROR" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod admin_service_client {
     #![allow(
@@ -647,7 +1010,7 @@ pub mod admin_service_client {
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
     /// What the admin API has over HTTP below `/admin/v1/`, an rpc each: the same objects, rules, errors and revisions
-    /// (docs/registry.md). What goes on without an end, the events, is there over HTTP alone.
+    /// (docs/registry.md).
     ///
     /// Who asks is taken from the bearer token in the `authorization` metadata, or from the socket, never from a message.
     /// Reading objects, plans and the status wants the scope `hookgate:read` or `hookgate:admin`, everything else
@@ -657,11 +1020,11 @@ pub mod admin_service_client {
     /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
     /// be says the JSON schema of the configuration, which is the only model of it.
     ///
-    /// A request is at most 1 MiB, that of Apply at most 16 MiB. Error statuses carry
+    /// A request is at most 1 MiB, that of Apply at most 16 MiB, that of CallPlugin at most `limits.request`. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply. `field` of a
     /// violation is a JSON pointer: of what is wrong inside of the text that was sent it points into that text, of another
     /// member of the request it is `/MEMBER`, and of an object that was not sent `/plugins/NAME`, `/tenants/ID` or
-    /// `/bindings/NAME` and the way from there.
+    /// `/bindings/NAME` and the way from there. The texts of CallPlugin are `/payload`, `/context` and `/tenant_config`.
     #[derive(Debug, Clone)]
     pub struct AdminServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1130,6 +1493,218 @@ pub mod admin_service_client {
                 .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "Explain"));
             self.inner.unary(req, path, codec).await
         }
+        /// Consents to what a plugin wants: what was shown is what is sent back.
+        pub async fn approve_plugin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ApprovePluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovePluginResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/ApprovePlugin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "ApprovePlugin"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes a binding out of a tenant's chains for a while, whoever owns it. ListObjects lists such bypasses.
+        pub async fn put_bypass(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PutBypassRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PutBypassResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/PutBypass",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "PutBypass"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Puts a binding back before its time.
+        pub async fn delete_bypass(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteBypassRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteBypassResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/DeleteBypass",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "DeleteBypass"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Has this process read its file again, and the registry.
+        pub async fn reload(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/Reload",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "Reload"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Has this process connect to each endpoint of a plugin anew, and describe it again.
+        pub async fn describe_plugin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DescribePluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribePluginResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/DescribePlugin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "DescribePlugin"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Switches a plugin off, and waits until this process has let go of it.
+        pub async fn drain_plugin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DrainPluginResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/DrainPlugin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "DrainPlugin"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Tries a plugin out: one call of it alone, which counts for no tenant.
+        pub async fn call_plugin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CallPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CallPluginResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/CallPlugin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.admin.v1.AdminService", "CallPlugin"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What happened lately in this process and, where it is asked to follow, what does.
+        ///
+        /// A stream that follows has the status DRAINING when the process ends, TOKEN_EXPIRED when the token does, and
+        /// TOKEN_INVALID when the configuration that is in force now takes it no longer; what was kept ends with OK. A client that
+        /// follows again with the id of the last event gets what came after it. Nobody waits for a client that reads slowly: it is
+        /// told that events are missing.
+        pub async fn stream_events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StreamEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StreamEventsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.admin.v1.AdminService/StreamEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("hookgate.admin.v1.AdminService", "StreamEvents"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1256,9 +1831,81 @@ pub mod admin_service_server {
             &self,
             request: tonic::Request<super::ExplainRequest>,
         ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
+        /// Consents to what a plugin wants: what was shown is what is sent back.
+        async fn approve_plugin(
+            &self,
+            request: tonic::Request<super::ApprovePluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ApprovePluginResponse>,
+            tonic::Status,
+        >;
+        /// Takes a binding out of a tenant's chains for a while, whoever owns it. ListObjects lists such bypasses.
+        async fn put_bypass(
+            &self,
+            request: tonic::Request<super::PutBypassRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PutBypassResponse>,
+            tonic::Status,
+        >;
+        /// Puts a binding back before its time.
+        async fn delete_bypass(
+            &self,
+            request: tonic::Request<super::DeleteBypassRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteBypassResponse>,
+            tonic::Status,
+        >;
+        /// Has this process read its file again, and the registry.
+        async fn reload(
+            &self,
+            request: tonic::Request<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status>;
+        /// Has this process connect to each endpoint of a plugin anew, and describe it again.
+        async fn describe_plugin(
+            &self,
+            request: tonic::Request<super::DescribePluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribePluginResponse>,
+            tonic::Status,
+        >;
+        /// Switches a plugin off, and waits until this process has let go of it.
+        async fn drain_plugin(
+            &self,
+            request: tonic::Request<super::DrainPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DrainPluginResponse>,
+            tonic::Status,
+        >;
+        /// Tries a plugin out: one call of it alone, which counts for no tenant.
+        async fn call_plugin(
+            &self,
+            request: tonic::Request<super::CallPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CallPluginResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the StreamEvents method.
+        type StreamEventsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::StreamEventsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What happened lately in this process and, where it is asked to follow, what does.
+        ///
+        /// A stream that follows has the status DRAINING when the process ends, TOKEN_EXPIRED when the token does, and
+        /// TOKEN_INVALID when the configuration that is in force now takes it no longer; what was kept ends with OK. A client that
+        /// follows again with the id of the last event gets what came after it. Nobody waits for a client that reads slowly: it is
+        /// told that events are missing.
+        async fn stream_events(
+            &self,
+            request: tonic::Request<super::StreamEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::StreamEventsStream>,
+            tonic::Status,
+        >;
     }
     /// What the admin API has over HTTP below `/admin/v1/`, an rpc each: the same objects, rules, errors and revisions
-    /// (docs/registry.md). What goes on without an end, the events, is there over HTTP alone.
+    /// (docs/registry.md).
     ///
     /// Who asks is taken from the bearer token in the `authorization` metadata, or from the socket, never from a message.
     /// Reading objects, plans and the status wants the scope `hookgate:read` or `hookgate:admin`, everything else
@@ -1268,11 +1915,11 @@ pub mod admin_service_server {
     /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
     /// be says the JSON schema of the configuration, which is the only model of it.
     ///
-    /// A request is at most 1 MiB, that of Apply at most 16 MiB. Error statuses carry
+    /// A request is at most 1 MiB, that of Apply at most 16 MiB, that of CallPlugin at most `limits.request`. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply. `field` of a
     /// violation is a JSON pointer: of what is wrong inside of the text that was sent it points into that text, of another
     /// member of the request it is `/MEMBER`, and of an object that was not sent `/plugins/NAME`, `/tenants/ID` or
-    /// `/bindings/NAME` and the way from there.
+    /// `/bindings/NAME` and the way from there. The texts of CallPlugin are `/payload`, `/context` and `/tenant_config`.
     #[derive(Debug)]
     pub struct AdminServiceServer<T> {
         inner: Arc<T>,
@@ -2019,6 +2666,367 @@ pub mod admin_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/ApprovePlugin" => {
+                    #[allow(non_camel_case_types)]
+                    struct ApprovePluginSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::ApprovePluginRequest>
+                    for ApprovePluginSvc<T> {
+                        type Response = super::ApprovePluginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ApprovePluginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::approve_plugin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ApprovePluginSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/PutBypass" => {
+                    #[allow(non_camel_case_types)]
+                    struct PutBypassSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::PutBypassRequest>
+                    for PutBypassSvc<T> {
+                        type Response = super::PutBypassResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PutBypassRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::put_bypass(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PutBypassSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/DeleteBypass" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteBypassSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::DeleteBypassRequest>
+                    for DeleteBypassSvc<T> {
+                        type Response = super::DeleteBypassResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteBypassRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::delete_bypass(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteBypassSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/Reload" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReloadSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::ReloadRequest>
+                    for ReloadSvc<T> {
+                        type Response = super::ReloadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReloadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::reload(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReloadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/DescribePlugin" => {
+                    #[allow(non_camel_case_types)]
+                    struct DescribePluginSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::DescribePluginRequest>
+                    for DescribePluginSvc<T> {
+                        type Response = super::DescribePluginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DescribePluginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::describe_plugin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DescribePluginSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/DrainPlugin" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainPluginSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::DrainPluginRequest>
+                    for DrainPluginSvc<T> {
+                        type Response = super::DrainPluginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainPluginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::drain_plugin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainPluginSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/CallPlugin" => {
+                    #[allow(non_camel_case_types)]
+                    struct CallPluginSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::UnaryService<super::CallPluginRequest>
+                    for CallPluginSvc<T> {
+                        type Response = super::CallPluginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CallPluginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::call_plugin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CallPluginSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.admin.v1.AdminService/StreamEvents" => {
+                    #[allow(non_camel_case_types)]
+                    struct StreamEventsSvc<T: AdminService>(pub Arc<T>);
+                    impl<
+                        T: AdminService,
+                    > tonic::server::ServerStreamingService<super::StreamEventsRequest>
+                    for StreamEventsSvc<T> {
+                        type Response = super::StreamEventsResponse;
+                        type ResponseStream = T::StreamEventsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StreamEventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AdminService>::stream_events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StreamEventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -41,7 +41,7 @@ enum Act {
     Delete(usize, usize, bool, Expects),
     Switch(usize, bool, Option<Expects>),
     Apply(usize, bool),
-    RollBack(u64),
+    RollBack(u64, Option<u64>),
     List(usize, u32, usize),
     Get(usize, usize),
     Revisions(u32),
@@ -103,7 +103,7 @@ fn acts() -> impl Strategy<Value = Vec<(Act, bool)>> {
             .prop_map(|(k, n, f, e)| Act::Delete(k, n, f, e)),
         2 => (name.clone(), any::<bool>(), prop::option::of(expects)).prop_map(|(n, on, e)| Act::Switch(n, on, e)),
         4 => (0..6_usize, any::<bool>()).prop_map(|(d, f)| Act::Apply(d, f)),
-        2 => number.clone().prop_map(Act::RollBack),
+        2 => (number.clone(), prop::option::of(number.clone())).prop_map(|(to, at)| Act::RollBack(to, at)),
         3 => (kind.clone(), 1..4_u32, 0..5_usize).prop_map(|(k, m, f)| Act::List(k, m, f)),
         2 => (kind, name.clone()).prop_map(|(k, n)| Act::Get(k, n)),
         1 => (1..4_u32).prop_map(Act::Revisions),
@@ -144,7 +144,7 @@ fn percent_encoding_of(text: &str) -> String {
 }
 
 /// An answer over HTTP without what no two answers have in common.
-fn of_http(mut answer: HttpAnswer) -> Value {
+pub(crate) fn of_http(mut answer: HttpAnswer) -> Value {
     if answer.status >= 400 {
         let errors = answer.body.get("errors").cloned().unwrap_or_else(|| json!([]));
         return json!({ "code": answer.body["code"], "detail": answer.body["detail"], "errors": errors });
@@ -154,7 +154,7 @@ fn of_http(mut answer: HttpAnswer) -> Value {
 }
 
 /// The same of gRPC.
-fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce(M) -> Value) -> Value {
+pub(crate) fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce(M) -> Value) -> Value {
     match answer {
         Ok(answer) => {
             let mut shown = shown(answer.into_inner());
@@ -210,7 +210,7 @@ impl World {
             Act::Put(..) | Act::Patch(..) | Act::Delete(..) | Act::Switch(..) => {
                 self.write_one(act, dry_run).await
             }
-            Act::Apply(..) | Act::RollBack(_) => self.write_many(act, dry_run).await,
+            Act::Apply(..) | Act::RollBack(..) => self.write_many(act, dry_run).await,
             _ => self.read(act).await,
         };
         assert_eq!(over_grpc, over_http, "{act:?}, dry run: {dry_run}");
@@ -307,15 +307,18 @@ impl World {
                     reason: "why".into(),
                     dry_run,
                     force,
+                    expected_revision: None,
                 };
                 let told = of_grpc(self.client().apply(request).await, |told| written(told.written));
                 let at = format!("apply?{why}&force={force}");
                 (self.over_http(Method::POST, &at, Some(&document)).await, told)
             }
-            Act::RollBack(number) => {
-                let request = wire::RollBackRequest { number, reason: "why".into(), dry_run };
+            Act::RollBack(number, expected_revision) => {
+                let request =
+                    wire::RollBackRequest { number, reason: "why".into(), dry_run, expected_revision };
                 let told = of_grpc(self.client().roll_back(request).await, |told| written(told.written));
-                let at = format!("revisions/{number}/rollback?{why}");
+                let upon = expected_revision.map_or(String::new(), |at| format!("&expected_revision={at}"));
+                let at = format!("revisions/{number}/rollback?{why}{upon}");
                 (self.over_http(Method::POST, &at, None).await, told)
             }
             _ => unreachable!("it writes several objects"),
@@ -472,7 +475,7 @@ fn whatever_is_asked_over_grpc_is_answered_and_written_as_over_http() {
             Act::Apply(0, false),
             Act::Put(2, 3, 0, Expects::Right),
             Act::Patch(1, 1, 1, Expects::Right),
-            Act::RollBack(2),
+            Act::RollBack(2, None),
         ] {
             world.run(&act, false).await;
         }

@@ -105,6 +105,16 @@ pub(crate) fn object(object: &wire::Object) -> Value {
     members.into()
 }
 
+/// A bypass as it is listed.
+pub(crate) fn bypass(object: &wire::Object) -> Value {
+    assert_eq!((kind(object.kind).as_str(), owner(object.owner).as_str()), ("bypass", "api"), "{object:?}");
+    let mut members = parsed(&object.spec_json);
+    assert_eq!(object.name, format!("{}@{}", members["binding"], members["tenant"]).replace('"', ""));
+    members["version"] = json!(object.version);
+    members["active"] = parsed(&object.status_json)["active"].take();
+    members
+}
+
 fn content(content: &wire::Content) -> Value {
     json!({ "owner": owner(content.owner), "spec": parsed(&content.spec_json) })
 }

@@ -77,6 +77,37 @@ async fn administration(client: &mut Client, tenant: &str) -> Vec<Told> {
         told(client.diff_revisions(wire::DiffRevisionsRequest { from: 0, to: None }).await),
         told(client.roll_back(wire::RollBackRequest { number: 1, ..Default::default() }).await),
     ]
+    .into_iter()
+    .chain(acts(client, tenant).await)
+    .collect()
+}
+
+/// Those of them that have a process do something, or break the glass.
+async fn acts(client: &mut Client, tenant: &str) -> Vec<Told> {
+    let (name, kind) = (|| "content-policy".to_owned(), Kind::Bypass.into());
+    let (binding, tenant, reason) = (name(), tenant.to_owned(), "why".to_owned());
+    let put = wire::PutBypassRequest {
+        binding: binding.clone(),
+        tenant: tenant.clone(),
+        for_ms: 1000,
+        reason,
+        dry_run: false,
+    };
+    let delete = wire::DeleteBypassRequest { binding, tenant, ..Default::default() };
+    let approve = wire::ApprovePluginRequest { name: name(), ..Default::default() };
+    let call = wire::CallPluginRequest { name: name(), ..Default::default() };
+    vec![
+        told(client.put_bypass(put).await),
+        told(client.delete_bypass(delete).await),
+        told(client.list_objects(wire::ListObjectsRequest { kind, ..Default::default() }).await),
+        told(client.approve_plugin(approve).await),
+        told(client.reload(wire::ReloadRequest::default()).await),
+        told(
+            client.describe_plugin(wire::DescribePluginRequest { name: name(), ..Default::default() }).await,
+        ),
+        told(client.drain_plugin(wire::DrainPluginRequest { name: name(), ..Default::default() }).await),
+        told(client.call_plugin(call).await),
+    ]
 }
 
 async fn plan(client: &mut Client, tenant: &str) -> Told {
@@ -109,6 +140,7 @@ async fn the_token_decides_as_it_does_over_http() {
     ] {
         let mut client = client(channel.clone(), bearer.as_deref());
         refused_as(told(client.get_status(wire::GetStatusRequest {}).await), code);
+        refused_as(told(client.stream_events(wire::StreamEventsRequest::default()).await), code);
         // Nobody learns without one which methods there are.
         for refused in administration(&mut client, "acme").await {
             refused_as(refused, code);

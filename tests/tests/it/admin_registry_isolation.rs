@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use hookgate::error::Code;
-use hookgate_proto::types::v1::ExtensionPoint;
+use hookgate_proto::{admin::v1::StreamEventsRequest, types::v1::ExtensionPoint};
 use hookgate_tests::{
     agent::{HttpAgent, HttpAnswer},
     gateway::Gateway,
@@ -20,18 +20,20 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::{
+    admin_grpc_events::Followed,
+    admin_grpc_support::dial,
     admin_registry_support::{Stored, apply, ask, confined, get, post, put, stored_as, written},
     edge_support::{assert_http_error, assert_no_panic},
     events_support::{Stream, events},
 };
 
 /// Stands in everything that is the other's, and in nothing else.
-const CANARY: &str = "canary-of-globex";
+pub(crate) const CANARY: &str = "canary-of-globex";
 /// Whom the asking is confined to.
-const OWN: &str = "acme";
+pub(crate) const OWN: &str = "acme";
 
 /// What is put where a path or a query has `{}`: own names, the other's, and guesses.
-const GUESSES: &[&str] = &[
+pub(crate) const GUESSES: &[&str] = &[
     "acme",
     "of-acme",
     "globex",
@@ -63,6 +65,7 @@ const PATHS: &[&str] = &[
     "tenants/{}",
     "tenants/{}/plan",
     "tenants/{}/explain?point=before_tool_call",
+    "tenants/{}/explain?point=before_llm_request",
     "tenants/{}/explain?point=before_tool_call&label.plan=canary",
     "tenants/{}/bindings",
     "bindings",
@@ -108,14 +111,16 @@ struct Asked {
 }
 
 /// Whose answers are looked at.
-struct World {
-    it: Stored,
+pub(crate) struct World {
+    pub(crate) it: Stored,
     confined: Vec<HttpAgent>,
+    /// Theirs.
+    pub(crate) tokens: [String; 3],
     /// What lists of those who see everything go on with.
-    cursors: Vec<String>,
+    pub(crate) cursors: Vec<String>,
 }
 
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     let setup = Gateway::with()
         .tenant(OWN)
         .builtin("content-policy", &json!({ "max_input_chars": 1 }))
@@ -157,7 +162,7 @@ async fn world() -> World {
         Token::for_operators().claim("tenant_id", OWN).scopes(all).mint(),
     ];
     let confined = tokens.iter().map(|token| it.gateway.admin(token)).collect();
-    World { it, confined, cursors }
+    World { it, confined, tokens, cursors }
 }
 
 /// Whether the path is one that leads to what is the asker's own.
@@ -172,6 +177,19 @@ fn is_own(asked: &Asked) -> bool {
 impl World {
     async fn send(&self, agent: &HttpAgent, asked: &Asked) -> HttpAnswer {
         ask(agent, asked.method.clone(), &asked.path, asked.body.as_ref()).await
+    }
+
+    /// What a tenant's own chain is like at the point where bindings for all, for others and for it stand.
+    async fn explained(&self) {
+        for token in 0..self.confined.len() {
+            let path = "tenants/acme/explain?point=before_llm_request".to_owned();
+            let asked = Asked { method: Method::GET, path, body: None, token };
+            self.check(&asked).await;
+            let all = self.send(&self.it.operator, &asked).await;
+            assert!(all.text.contains(CANARY), "there is something to hide: {all:?}");
+            let own = self.send(&self.confined[token], &asked).await;
+            assert_eq!(own.body["steps"].as_array().map(Vec::len), Some(2), "{own:?}");
+        }
     }
 
     async fn check(&self, asked: &Asked) {
@@ -215,6 +233,7 @@ fn no_byte_of_a_tenant_is_in_any_answer_to_whoever_is_confined_to_another() {
     let runtime = Runtime::new().expect("a runtime needs nothing but threads");
     let world = runtime.block_on(world());
     let hidden = Cell::new(0);
+    runtime.block_on(world.explained());
     let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
     let tried = TestRunner::new(config).run(&requests(&world.cursors), |asked| {
         runtime.block_on(world.check(&asked));
@@ -249,6 +268,9 @@ async fn what_happens_to_one_tenant_is_in_no_event_for_whoever_is_confined_to_an
     let world = world().await;
     let (operator, own) = (&world.it.operator, &world.confined[2]);
     let mut stream = Stream::open(own, "").await;
+    let mut client = dial(&world.it.gateway, &world.tokens[2]).await;
+    let request = StreamEventsRequest { follow: true, ..StreamEventsRequest::default() };
+    let mut over_grpc = Followed::open(&mut client, request).await;
     // Granted, tried out, refused and gone back upon.
     for (path, granted) in [
         ("tenants/globex?expected_version=2&reason=canary-of-globex", true),
@@ -265,6 +287,7 @@ async fn what_happens_to_one_tenant_is_in_no_event_for_whoever_is_confined_to_an
     let mine = blocked(&world.it.gateway, OWN).await;
     let first = stream.next().await;
     assert_eq!(first.data["request_id"], mine.body["request_id"], "the others' are as if absent: {first:?}");
+    assert_eq!(over_grpc.event().await.1, first.data, "over gRPC too");
     let (kept, all) = (events(own, "").await, events(operator, "").await);
     assert!(format!("{all:?}").contains(CANARY), "there was something to hide: {all:?}");
     let text = format!("{kept:?}{first:?}");

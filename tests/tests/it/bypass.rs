@@ -101,6 +101,19 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
 }
 
 #[tokio::test]
+async fn a_bypass_ends_in_a_process_that_is_on_its_way_out() {
+    let plugin = guard().await;
+    let it = stored_as(file(&plugin).set("/drain/grace", "60s")).await;
+    assert_eq!(written(&bypass(&it.operator, GUARD, "for=2s&reason=INC-9").await), 2);
+    it.gateway.terminate();
+    it.gateway.log().wait_for(|line| line.message() == Some("draining")).await;
+    assert_eq!(call(&it.gateway, "acme").await.status, 200, "calls are still taken");
+    let after = blocks(&it.gateway, "acme", true).await;
+    assert_eq!(after.body["revision"], 2, "nothing was written");
+    assert_eq!(it.gateway.stop().await.code, Some(0)); // asked a second time, it does not wait
+}
+
+#[tokio::test]
 async fn a_bypass_is_seen_wherever_somebody_looks_and_is_ended_before_its_time() {
     let plugin = guard().await;
     let it = stored_as(file(&plugin)).await;

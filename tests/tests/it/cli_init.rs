@@ -81,7 +81,8 @@ async fn what_is_written_passes_the_check_also_with_the_plugin_that_it_suggests(
     let folder = Folder::new();
     assert_eq!(folder.run(&["init"]).await.code, Some(0));
     let check = folder.run(&["config", "check", "hookgate.yaml"]).await;
-    assert_eq!(check.stdout, "hookgate.yaml: no mistakes: 2 tenants, 2 plugins, 3 bindings\n", "{check:?}");
+    let fine = "hookgate.yaml: no mistakes: 2 tenants, 2 plugins, 3 bindings\nthe registry at sqlite:";
+    assert!(check.code == Some(0) && check.stdout.starts_with(fine), "{check:?}");
     let schema = folder.run(&["config", "schema"]).await.stdout;
     assert_eq!(fs::read_to_string(folder.0.path().join("hookgate.schema.json")).unwrap(), schema);
 
@@ -91,7 +92,8 @@ async fn what_is_written_passes_the_check_also_with_the_plugin_that_it_suggests(
     folder.write("more.yaml", &more.join("\n"));
     let env = [("MY_PLUGIN_KEY", "secret")];
     let check = folder.run_with(&["config", "check", "more.yaml"], &env, "").await;
-    assert_eq!(check.stdout, "more.yaml: no mistakes: 2 tenants, 3 plugins, 4 bindings\n", "{check:?}");
+    let fine = "more.yaml: no mistakes: 2 tenants, 3 plugins, 4 bindings\n";
+    assert!(check.code == Some(0) && check.stdout.starts_with(fine), "{check:?}");
 }
 
 #[tokio::test]

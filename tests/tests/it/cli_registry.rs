@@ -61,12 +61,12 @@ async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_c
 
     let all = desk.does(&["tenant", "list"]).await;
     assert!(all.contains("acme    yes      -          file   1\n") && all.contains("plan=gold"), "{all}");
-    let some = desk.json(&["tenant", "list", "--label", "plan=gold"]).await;
+    let some = desk.json(&["tenant", "list", "--selector", "plan=gold"]).await;
     assert_eq!(
         (some["tenants"].as_array().map(Vec::len), &some["tenants"][0]["id"]),
         (Some(1), &json!("nova"))
     );
-    let none = desk.does(&["tenant", "list", "--label", "plan=tin"]).await;
+    let none = desk.does(&["tenant", "list", "--selector", "plan=tin"]).await;
     assert_eq!(none, "There is no tenant.\n");
     desk.does(&["tenant", "remove", "nova"]).await;
     assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");

@@ -103,10 +103,10 @@ async fn prune_takes_away_what_the_api_owns_and_the_file_does_not_name_of_the_ki
     assert_eq!(desk.run(&["apply", "-f", "registry.yaml", "--yes"]).await.code, Some(0));
     desk.folder.write("less.yaml", "tenants:\n  - id: vega\n");
     assert_eq!(desk.does(&["diff", "-f", "less.yaml"]).await, "There is nothing to change.\n");
-    let pruned = desk.run(&["diff", "-f", "less.yaml", "--prune"]).await;
+    let pruned = desk.run(&["diff", "-f", "less.yaml", "--prune", "--all"]).await;
     assert!(pruned.code == Some(1) && pruned.stdout.starts_with("- tenant nova\n\n"), "{pruned:?}");
     desk.folder.write("none.yaml", "tenants: { list: [] }\nbindings: []\n");
-    let done = desk.does(&["apply", "-f", "none.yaml", "--prune", "--yes"]).await;
+    let done = desk.does(&["apply", "-f", "none.yaml", "--prune", "--all", "--yes"]).await;
     assert!(done.starts_with("- tenant nova\n- tenant vega\n- binding gold\n"), "{done}");
     let left = desk.json(&["tenant", "list"]).await;
     assert_eq!(

@@ -188,7 +188,7 @@ async fn what_happens_is_explained(terminal: &mut Terminal, folder: &Folder) {
         .await;
     assert!(said.contains("\n1  policy-of-acme"), "{said}");
     let said = terminal.does("hookgate config check hookgate.yaml").await;
-    assert_eq!(said, "hookgate.yaml: no mistakes: 2 tenants, 2 plugins, 3 bindings\n");
+    assert!(said.starts_with("hookgate.yaml: no mistakes: 2 tenants, 2 plugins, 3 bindings\n"), "{said}");
     let key = std::fs::read_to_string(folder.0.path().join("dev.key")).unwrap();
     assert!(!terminal.screen.contains(&key), "the key shows");
 }

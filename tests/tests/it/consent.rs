@@ -87,6 +87,28 @@ fn assert_not_ready(answer: &HttpAnswer) {
     assert!(answer.body["detail"].to_string().contains("not finished its handshake"), "{answer:?}");
 }
 
+/// Describing it is all that was done with a plugin of nobody's consent.
+async fn assert_waits_for_approval(gateway: &Gateway) {
+    let shown = plugin_is(&gateway.admin(&administrator()), reason_is("approval")).await;
+    assert_eq!((&shown["state"], &shown["manifest"]), (&json!("pending"), &Value::Null));
+    let read = json!({ "before_tool_call": { "access": "read", "side_effects": "none" } });
+    assert_eq!(shown["wants"][0]["name"], "guard");
+    assert_eq!(shown["wants"][0]["accepted"], json!({ "points": read, "capabilities": [] }));
+    assert_eq!(shown["wants"][0]["difference"]["points"]["added"], read);
+    assert_not_ready(&call(gateway, "acme").await);
+    gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
+}
+
+/// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
+/// where it says.
+fn foreseen(acme: &Value) -> Value {
+    let points = acme["points"].as_object().map(|points| points.len());
+    assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
+    assert_eq!(acme["points"]["before_tool_call"]["changed"], json!(["guard"]), "{acme:#}");
+    assert_eq!(acme["points"]["before_response"]["removed"], json!(["guard"]), "{acme:#}");
+    acme["points"]["before_tool_call"]["plan_digest"].clone()
+}
+
 #[tokio::test]
 async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_gateway_and_over_restarts() {
     let plugin = guard().start().await;
@@ -98,14 +120,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     serves_by(&other, added).await;
 
     for gateway in [&gateway, &other] {
-        let shown = plugin_is(&gateway.admin(&administrator()), reason_is("approval")).await;
-        assert_eq!((&shown["state"], &shown["manifest"]), (&json!("pending"), &Value::Null));
-        let read = json!({ "before_tool_call": { "access": "read", "side_effects": "none" } });
-        assert_eq!(shown["wants"][0]["name"], "guard");
-        assert_eq!(shown["wants"][0]["accepted"], json!({ "points": read, "capabilities": [] }));
-        assert_eq!(shown["wants"][0]["difference"]["points"]["added"], read);
-        assert_not_ready(&call(gateway, "acme").await);
-        gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
+        assert_waits_for_approval(gateway).await;
     }
     let counts = plugin.counts();
     assert_eq!((counts.describes, counts.initializes, counts.calls), (2, 0, 0), "{counts:?}");
@@ -114,8 +129,15 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let tried = approve(&operator, "?dry_run=true", &accepted).await;
     assert_eq!((tried.status, &tried.body["revision"]), (200, &Value::Null), "{tried:?}");
     assert_eq!(tried.body["changes"][0]["after"]["spec"]["accepted"], accepted);
+    let digest = foreseen(&tried.body["effects"]["named"][0]);
     let version = format!("?expected_version={added}&reason=looked%20at");
-    let approved = written(&approve(&operator, &version, &accepted).await);
+    let done = approve(&operator, &version, &accepted).await;
+    for member in ["effects", "changes", "unvalidated"] {
+        assert_eq!(done.body[member], tried.body[member], "{member}");
+    }
+    let approved = written(&done);
+    let plan = get(&operator, "tenants/acme/plan").await.body;
+    assert_eq!(plan["points"]["before_tool_call"]["plan_digest"], digest, "as it was foreseen");
     serves_by(&other, approved).await;
     for gateway in [&gateway, &other] {
         assert_eq!(call(gateway, "acme").await.status, 200);
@@ -198,6 +220,35 @@ async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_o
     plugin_is(&operator, |plugin| reasons(plugin) == ["serving", "upgrade_pending"]).await;
     assert_eq!(call(&gateway, "acme").await.status, 200);
     assert_eq!(old.counts().calls, 11);
+}
+
+/// The manifest that waits is foreseen with its schemas, too.
+#[tokio::test]
+async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_are_written_together() {
+    let only =
+        |name: &str| json!({ "type": "object", "properties": { name: {} }, "additionalProperties": false });
+    let old = guard().tenant_config_schema(only("old")).start().await;
+    let new = guard().tenant_config_schema(only("new")).start().await;
+    let Stored { gateway, operator, folder: _folder } = stored_as(file()).await;
+    let bind =
+        |key: &str| json!([{ "plugin": "guard", "tenant": "*", "priority": 10, "config": { key: 1 } }]);
+    let both = [old.endpoint(), new.endpoint()];
+    let entry = json!({ "name": "guard", "endpoints": both, "accepted": old.accepted() });
+    written(&apply(&operator, "", json!({ "plugins": [entry], "bindings": bind("old") })).await);
+    let waits = |plugin: &Value| reasons(plugin) == ["serving", "manifest_mismatch"];
+    let wants = plugin_is(&operator, waits).await["wants"][0]["accepted"].clone();
+    for query in ["?dry_run=true", ""] {
+        let refused = approve(&operator, query, &wants).await;
+        assert_http_error(&refused, Code::ConfigInvalid);
+        assert_eq!(refused.body["errors"][0]["pointer"], "/bindings/guard/config", "{refused:?}");
+    }
+    // What only the one that waits takes isn't taken before.
+    assert_http_error(&apply(&operator, "", json!({ "bindings": bind("new") })).await, Code::ConfigInvalid);
+    let mut entry = get(&operator, "plugins/guard").await.body["spec"].clone();
+    entry["accepted"] = wants;
+    written(&apply(&operator, "", json!({ "plugins": [entry], "bindings": bind("new") })).await);
+    plugin_is(&operator, |plugin| reasons(plugin) == ["manifest_mismatch", "serving"]).await;
+    assert_eq!(call(&gateway, "acme").await.status, 200);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use futures::future::join_all;
 use hookgate::store;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
@@ -67,6 +68,26 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
         assert_eq!(late.commit(&add(2, "c")).await.unwrap(), 3, "{place}");
         assert_eq!(early.snapshot().await.unwrap().objects.len(), 3, "{place}");
         assert_eq!(late.since(0, 10).await.unwrap().len(), 3, "{place}");
+    }
+}
+
+/// Replicas of a new version start beside each other, and each finds the tables of the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_may_bring_an_older_versions_tables_up_at_once() {
+    let older = "DROP TABLE hookgate_bypasses;
+                 ALTER TABLE hookgate_revisions DROP COLUMN further;
+                 DELETE FROM hookgate_migrations WHERE version > 1;";
+    for place in Place::shared().await {
+        place.prepared().await.commit(&add(0, "a")).await.unwrap();
+        for round in 0..5 {
+            run(&place, older).await.unwrap();
+            let stores: Vec<_> = (0..8).map(|_| place.open()).collect();
+            let all = stores.iter().cloned().map(|store| tokio::spawn(async move { store.prepare().await }));
+            for prepared in join_all(all).await {
+                assert!(matches!(prepared, Ok(Ok(()))), "{place}, {round}: {prepared:?}");
+            }
+            assert_eq!(stores[0].commit(&add(round + 1, &format!("t{round}"))).await.unwrap(), round + 2);
+        }
     }
 }
 

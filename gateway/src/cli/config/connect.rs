@@ -11,9 +11,10 @@ use super::{
     check::Mistake,
 };
 use crate::{
-    app::{Connected, Found, Place},
-    config::Problems,
+    app::{self, App, Connected, Found, Place, Rehearsed, Stored},
+    config::{self, Config, Problems},
     point::Point,
+    store::Tables,
     upstream::{Refusal, State, Why},
 };
 
@@ -21,16 +22,99 @@ use crate::{
 #[derive(Serialize)]
 struct Report<'r> {
     mistakes: Vec<Mistake<'r>>,
+    /// Null where the file names no store, or nobody came to read it.
+    store: Option<Store<'r>>,
     plugins: Vec<Row<'r>>,
 }
 
 impl<'r> Report<'r> {
-    fn new(connected: Option<&'r Connected>, mistakes: Option<&'r Problems>) -> Self {
+    fn new(
+        connected: Option<&'r Connected>,
+        store: Option<Store<'r>>,
+        mistakes: Option<&'r Problems>,
+    ) -> Self {
         let of_plugin = |found: &'r Found| found.places.iter().map(move |place| Row::new(found, place));
         Report {
             mistakes: mistakes.into_iter().flat_map(Problems::iter).map(Mistake::from).collect(),
+            store,
             plugins: connected.into_iter().flat_map(|all| &all.plugins).flat_map(of_plugin).collect(),
         }
+    }
+}
+
+/// What a start would find in the store.
+#[derive(Serialize)]
+struct Store<'r> {
+    /// Without user, password and parameters.
+    url: String,
+    /// Why it can't be reached; null: it can, and what is below is there.
+    unreachable: Option<&'r str>,
+    revision: Option<u64>,
+    tables: Option<Tables>,
+    /// How many plugins, tenants and bindings the API owns.
+    of_api: Option<usize>,
+    /// How many objects of the file a start would write there.
+    to_write: Option<usize>,
+    #[serde(skip)]
+    applies: bool,
+}
+
+impl<'r> Store<'r> {
+    fn new(config: &Config, stored: &'r Stored) -> Option<Self> {
+        let settings = config.store.as_ref()?;
+        let store = Store {
+            url: settings.url.shown(),
+            unreachable: None,
+            revision: None,
+            tables: None,
+            of_api: None,
+            to_write: None,
+            applies: settings.apply_file,
+        };
+        Some(match stored {
+            Stored::None => return None,
+            Stored::Unreachable(why) => Store { unreachable: Some(why), ..store },
+            Stored::Read { revision, tables, of_api, to_write } => Store {
+                revision: Some(*revision),
+                tables: Some(*tables),
+                of_api: Some(*of_api),
+                to_write: Some(*to_write),
+                ..store
+            },
+        })
+    }
+
+    /// What a start would do with it; nothing where it can't be reached.
+    fn line(&self) -> String {
+        let (Some(revision), Some(tables), Some(of_api), Some(to_write)) =
+            (self.revision, self.tables, self.of_api, self.to_write)
+        else {
+            return String::new();
+        };
+        let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let tables = match tables {
+            Tables::Absent => "; a start makes its tables",
+            Tables::Older => "; a start brings its tables up to this version",
+            Tables::Newer => "; its tables are of a later version, which this one works with",
+            Tables::Current => "",
+        };
+        let writes = match to_write {
+            _ if !self.applies => {
+                "; what the file lists is not looked at (`store.apply_file: false`)".to_owned()
+            }
+            0 => "; a start writes nothing".to_owned(),
+            n => format!("; a start writes {} of the file", some(n, "object")),
+        };
+        let of_api = some(of_api, "object");
+        format!("registry at {}: revision {revision}, {of_api} of the API{tables}{writes}\n", self.url)
+    }
+
+    /// What is wrong with it, and what a start would do.
+    fn sentence(&self) -> Option<String> {
+        let why = self.unreachable?;
+        Some(printable(&format!(
+            "the store can't be reached: {why}; a start goes on with the last good table (`store.last_good`), or waits"
+        )))
     }
 }
 
@@ -80,24 +164,29 @@ impl<'r> Row<'r> {
 }
 
 pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
-    let (loaded, app) = match check::put_together(file) {
-        Ok(read) => read,
+    let read = async { App::rehearse_with_store(config::load(file, app::environment())?).await };
+    let Rehearsed { app, loaded, of_file, stored } = match Box::pin(read).await {
+        Ok(rehearsed) => rehearsed,
         Err(problems) => return refused(&problems, output),
     };
     let connected = Box::pin(app.connect(enough(wait))).await;
     let mistakes = (!connected.problems.is_empty()).then(|| loaded.render(&connected.problems));
-    let report = Report::new(Some(&connected), mistakes.as_ref());
-    let code = code(&connected);
+    let store = Store::new(&loaded.config, &stored);
+    let code = code(&connected, &stored);
+    let (line, unreachable) =
+        store.as_ref().map_or_else(Default::default, |store| (store.line(), store.sentence()));
+    let report = Report::new(Some(&connected), store, mistakes.as_ref());
     if output != Output::Table {
         return output::data(output, &report, String::new, Exit::told(code));
     }
-    let right = if mistakes.is_none() { check::fine(file, &loaded.config) } else { String::new() };
+    let right = if mistakes.is_none() { check::fine(file, &of_file) } else { String::new() } + &line;
     // What it doesn't take of its config is said below, with the line.
     let refused = Refusal::ConfigRefused.as_str();
     let is_fine = |row: &&Row<'_>| {
         [State::Ready.as_str(), State::Disabled.as_str()].contains(&row.state) || row.reason == refused
     };
     let mut said: Vec<_> = report.plugins.iter().filter(|row| !is_fine(row)).map(Row::sentence).collect();
+    said.extend(unreachable);
     said.extend(mistakes.as_ref().map(ToString::to_string));
     let exit = if said.is_empty() { Exit::ok() } else { Exit::listed(code, said.join("\n")) };
     output::print(&(right + &table(&report.plugins)), exit)
@@ -123,7 +212,7 @@ async fn enough(wait: Duration) {
 fn refused(problems: &Problems, output: Output) -> Exit {
     match output {
         Output::Table => Exit::problems(problems),
-        _ => output::data(output, &Report::new(None, Some(problems)), String::new, Exit::told(2)),
+        _ => output::data(output, &Report::new(None, None, Some(problems)), String::new, Exit::told(2)),
     }
 }
 
@@ -141,15 +230,17 @@ fn table(rows: &[Row<'_>]) -> String {
 }
 
 /// As a start would end: 4 without a required plugin; 2 where the file says what plugins don't take, which a start only
-/// logs; 1 where calls would do without a plugin, or without one of its addresses.
-fn code(connected: &Connected) -> u8 {
+/// logs; 1 where calls would do without a plugin, without one of its addresses, or without what the store holds.
+fn code(connected: &Connected, stored: &Stored) -> u8 {
     let plugins = &connected.plugins;
     let is_fine = |place: &Place| matches!(place.why, Why::Serving | Why::SwitchedOff);
     if plugins.iter().any(|found| found.required && !found.is_ready()) {
         4
     } else if !connected.problems.is_empty() {
         2
-    } else if !plugins.iter().flat_map(|found| &found.places).all(is_fine) {
+    } else if matches!(stored, Stored::Unreachable(_))
+        || !plugins.iter().flat_map(|found| &found.places).all(is_fine)
+    {
         1
     } else {
         0

@@ -16,22 +16,23 @@ pub(super) enum Command {
     /// Says everything that is wrong with a configuration.
     ///
     /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
-    /// the routing. Nothing is listened on and, without --connect, nobody is called.
+    /// the routing. Nothing is listened on and, without --connect, nobody is called and no registry is read.
     #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
                             Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a required plugin isn't ready, \
-                            1 another one, or one of several endpoints, isn't.")]
+                            1 another one, or one of several endpoints, isn't, or the store can't be reached.")]
     Check {
         /// The configuration, see docs/configuration.md.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Connects to every plugin as well: dials, describes, initialises, asks for its health, and lets go of it.
+        /// Connects to every plugin as well: dials, describes, initialises, asks for its health, and lets go of it. Reads
+        /// the registry that `store` names first, with its plugins, and writes nothing there.
         #[arg(long)]
         connect: bool,
         /// How long plugins may take to answer that.
         #[arg(long, value_name = "TIME", default_value = "10s", requires = "connect")]
         wait: Span,
-        /// The form of the answer; json and yaml are a list of mistakes, with --connect an object of `mistakes` and
-        /// `plugins`.
+        /// The form of the answer; json and yaml are a list of mistakes, with --connect an object of `mistakes`, `store`
+        /// and `plugins`.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },

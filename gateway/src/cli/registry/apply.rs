@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Asked, Meant,
     client::{Registry, Write, version},
-    confirm, ended,
+    confirm, ended, selector,
     set::read,
     written,
 };
@@ -39,9 +39,17 @@ pub(in crate::cli) struct Wanted {
     /// standard input.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// Removes what the API owns and the file doesn't name, of the kinds that the file lists.
-    #[arg(long)]
+    /// Removes what the API owns and the file doesn't name; needs --selector or --all.
+    #[arg(long, requires = "pruned")]
     prune: bool,
+    /// What --prune is about: whatever has these labels, all of them; several with commas, or repeated. Everything in the
+    /// file must have them.
+    #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = selector::label)]
+    #[arg(group = "pruned", requires = "prune")]
+    selector: Vec<(String, String)>,
+    /// What --prune is about: everything of the kinds that the file lists, whoever wrote it.
+    #[arg(long, group = "pruned", requires = "prune")]
+    all: bool,
     #[command(flatten)]
     asked: Asked,
 }
@@ -56,6 +64,15 @@ pub(in crate::cli) struct Apply {
     yes: bool,
     #[command(flatten)]
     meant: Meant,
+}
+
+/// What of the rest is to go.
+enum Pruned {
+    Nothing,
+    /// What the API owns of the kinds that the file lists.
+    All,
+    /// What the API owns with these labels.
+    Labelled(BTreeMap<String, String>),
 }
 
 /// What the file comes to.
@@ -80,10 +97,7 @@ pub(in crate::cli) async fn diff(wanted: Wanted) -> Exit {
 }
 
 async fn differ(wanted: Wanted) -> Result<Exit, Exit> {
-    let Wanted { file, prune, asked } = wanted;
-    let listed = listed(&file)?;
-    let registry = Registry::of(asked).await?;
-    let proposal = Proposal::new(&registry, listed, prune).await?;
+    let (registry, proposal) = proposed(wanted).await?;
     let tried = proposal.send(&registry, "", true).await?;
     let is_same = written::is_empty(&tried.body);
     let table = || if is_same { written::end(&tried.body) } else { written::difference(&tried.body) };
@@ -91,10 +105,8 @@ async fn differ(wanted: Wanted) -> Result<Exit, Exit> {
 }
 
 async fn write(apply: Apply) -> Result<Exit, Exit> {
-    let Apply { wanted: Wanted { file, prune, asked }, yes, meant } = apply;
-    let listed = listed(&file)?;
-    let registry = Registry::of(asked).await?;
-    let proposal = Proposal::new(&registry, listed, prune).await?;
+    let Apply { wanted, yes, meant } = apply;
+    let (registry, proposal) = proposed(wanted).await?;
     let tried = proposal.send(&registry, &meant.reason, true).await?;
     if meant.dry_run || written::is_empty(&tried.body) {
         return Ok(tried.print(registry.output, || written::table(&tried.body), Exit::ok()));
@@ -105,6 +117,19 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
     confirm("Write this?", yes, registry.output)?;
     let done = proposal.send(&registry, &meant.reason, false).await?;
     Ok(done.print(registry.output, || written::end(&done.body), Exit::ok()))
+}
+
+async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {
+    let Wanted { file, selector, all, asked, .. } = wanted;
+    let pruned = match selector::labels(selector)? {
+        labels if !labels.is_empty() => Pruned::Labelled(labels),
+        _ if all => Pruned::All,
+        _ => Pruned::Nothing,
+    };
+    let listed = listed(&file)?;
+    let registry = Registry::of(asked).await?;
+    let proposal = Proposal::new(&registry, listed, &pruned).await?;
+    Ok((registry, proposal))
 }
 
 /// What the file lists; says what else is in it.
@@ -125,7 +150,7 @@ fn listed(file: &Path) -> Result<Listed, Exit> {
 }
 
 impl Proposal {
-    async fn new(registry: &Registry, listed: Listed, prune: bool) -> Result<Self, Exit> {
+    async fn new(registry: &Registry, listed: Listed, pruned: &Pruned) -> Result<Self, Exit> {
         let mut body = json!({ "remove": [], "versions": {} });
         let (mut base, mut owned, mut remove) = (None, Vec::new(), Vec::new());
         for kind in Kind::LISTED {
@@ -150,7 +175,8 @@ impl Proposal {
                 }
                 versions.insert(name, object.as_ref().map_or(0, version).into());
             }
-            for (name, object) in held.into_iter().filter(|(_, object)| prune && object["owner"] == "api") {
+            let is_gone = |object: &Value| matches!(pruned, Pruned::All) && object["owner"] == "api";
+            for (name, object) in held.into_iter().filter(|(_, object)| is_gone(object)) {
                 remove.push(json!({ "kind": kind, "name": name }));
                 versions.insert(name, version(&object).into());
             }
@@ -161,7 +187,14 @@ impl Proposal {
             return Err(Exit::problems(&listed.render(owned)));
         }
         body["remove"] = remove.into();
-        let write = Write::post("/admin/v1/apply".to_owned(), Some(body));
+        if let Pruned::Labelled(labels) = pruned {
+            body["prune"] = json!({ "labels": labels });
+        }
+        let mut write = Write::post("/admin/v1/apply".to_owned(), Some(body));
+        // What the gateway prunes has no version here that could say what was looked at.
+        if let (Pruned::Labelled(_), Some(base)) = (pruned, base) {
+            write = write.upon_revision(base);
+        }
         Ok(Proposal { listed, write, base })
     }
 
@@ -210,7 +243,12 @@ impl Proposal {
         };
         let revisions = last.body["revisions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |value: &Value| printable(value.as_str().unwrap_or_default());
-        for revision in revisions.iter().filter(|revision| revision["number"].as_u64() > Some(base)) {
+        let mut since =
+            revisions.iter().filter(|revision| revision["number"].as_u64() > Some(base)).peekable();
+        if since.peek().is_none() {
+            return exit;
+        }
+        for revision in since {
             let reason = text(&revision["reason"]);
             let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
             let (author, at) = (text(&revision["author"]), text(&revision["at"]));

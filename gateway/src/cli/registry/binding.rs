@@ -6,9 +6,11 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::{
-    Asked, Meant, Remove, Show, Switch, Upon,
+    Asked, Meant, OneWrite, Remove, Show, Switch,
     client::{Registry, Write},
-    ended, set,
+    ended,
+    selector::Labelled,
+    set,
     set::Named,
     shown,
 };
@@ -75,6 +77,8 @@ pub(in crate::cli) struct List {
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
+    labelled: Labelled,
+    #[command(flatten)]
     asked: Asked,
 }
 
@@ -119,6 +123,9 @@ pub(in crate::cli) struct Set {
     /// For tenants with this label; may be repeated for those with all of them.
     #[arg(long, value_name = "KEY=VALUE", value_parser = payload::label)]
     selector: Vec<(String, String)>,
+    /// A label of its own, for lists and for `hookgate apply --prune`; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
+    labels: Vec<(String, String)>,
     /// Where in the chain it stands: the lowest runs first.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     priority: Option<i64>,
@@ -145,11 +152,7 @@ pub(in crate::cli) struct Set {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    upon: Upon,
-    #[command(flatten)]
-    meant: Meant,
-    #[command(flatten)]
-    asked: Asked,
+    write: OneWrite,
 }
 
 pub(in crate::cli) async fn run(command: Command) -> Exit {
@@ -165,9 +168,10 @@ pub(in crate::cli) async fn run(command: Command) -> Exit {
 }
 
 async fn list(list: List) -> Result<Exit, Exit> {
+    let mut query = list.labelled.query()?;
+    let named = [("plugin", list.plugin), ("tenant", list.tenant)].into_iter();
+    query.extend(named.filter_map(|(key, value)| Some((key.to_owned(), value?))));
     let registry = Registry::of(list.asked).await?;
-    let query = [("plugin", &list.plugin), ("tenant", &list.tenant)];
-    let query: Vec<_> = query.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect();
     let mut bindings = registry.all(Kind::Binding, &query).await?;
     let mut bypasses = registry.bypasses().await?;
     let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
@@ -197,6 +201,9 @@ async fn set(set: Set) -> Result<Exit, Exit> {
         named.set_whole(&["selector"], labels.collect());
         named.set(&["tenant"], Value::Null);
     }
+    for (key, value) in set.labels {
+        named.set(&["labels", &key], value);
+    }
     named.set_some(&["priority"], set.priority);
     named.set_some(&["mode"], set.mode);
     named.set_some(&["on_error"], set.on_error);
@@ -208,7 +215,7 @@ async fn set(set: Set) -> Result<Exit, Exit> {
         named.set_whole(&["match"], conditions(&set.conditions)?);
     }
     named.set_document(&["config"], "--config", set.config.as_ref())?;
-    set::set((Kind::Binding, &set.name), named, &set.upon, &set.meant, set.asked).await
+    set::set((Kind::Binding, &set.name), named, set.write).await
 }
 
 /// `--match` as `match` of a configuration has it.

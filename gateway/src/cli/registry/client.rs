@@ -37,6 +37,8 @@ pub(super) struct Write {
     body: Option<Value>,
     /// None: the path takes none.
     expected: Option<u64>,
+    /// The registry's revision that it is made upon; none: whichever it is.
+    revision: Option<u64>,
     /// Bindings go with their plugin.
     force: bool,
     /// How long it is to last.
@@ -60,6 +62,7 @@ impl Write {
             path: path(kind, name),
             body: None,
             expected: None,
+            revision: None,
             force: false,
             lasts: None,
             again: Some(format!("hookgate {kind} show {}", printable(name))),
@@ -96,6 +99,12 @@ impl Write {
         Write { expected: Some(version), ..self }
     }
 
+    /// Upon this revision of the registry.
+    pub(super) fn upon_revision(self, revision: u64) -> Self {
+        let again = self.again.or_else(|| Some("hookgate revision list".to_owned()));
+        Write { revision: Some(revision), again, ..self }
+    }
+
     /// Whether the bindings of a plugin go with it.
     pub(super) fn with_bindings(self, force: bool) -> Self {
         Write { force, ..self }
@@ -104,7 +113,7 @@ impl Write {
     /// To a path that stands for no object.
     pub(super) fn post(path: String, body: Option<Value>) -> Self {
         let method = Method::POST;
-        Write { method, path, body, expected: None, force: false, lasts: None, again: None }
+        Write { method, path, body, expected: None, revision: None, force: false, lasts: None, again: None }
     }
 }
 
@@ -165,7 +174,7 @@ impl Registry {
     ///
     /// # Errors
     /// Why it can't be had.
-    pub(super) async fn all(&self, kind: Kind, query: &[(&str, &str)]) -> Result<Value, Exit> {
+    pub(super) async fn all(&self, kind: Kind, query: &[(String, String)]) -> Result<Value, Exit> {
         let (members, mut cursor) = (plural(kind), None::<String>);
         let mut whole = json!({ members: [] });
         for _ in 0..MOST_PAGES {
@@ -223,6 +232,7 @@ impl Registry {
             path += &format!("&reason={}", encoded(reason));
         }
         path.extend(write.expected.map(|version| format!("&expected_version={version}")));
+        path.extend(write.revision.map(|revision| format!("&expected_revision={revision}")));
         path.extend(write.lasts.map(|lasts| format!("&for={lasts}")));
         if write.force {
             path += "&force=true";
@@ -256,15 +266,16 @@ impl Registry {
                 Exit::usage(format!("nothing was written, for there would be {what}:\n{}", lines.trim_end()))
             }
             "CONFLICT" => {
-                let version = detail.contains("version").then_some(again).flatten();
-                let version = version.map(|again| format!("; read it again: {again}")).unwrap_or_default();
+                let is_overtaken = detail.contains("version") || detail.contains("is at revision");
+                let again_by = again.filter(|_| is_overtaken);
+                let again_by = again_by.map(|again| format!("; read it again: {again}")).unwrap_or_default();
                 // What the API calls a member of the query is a flag here, where there is one.
                 let said = match again {
                     Some(_) => detail.replace("send `force=true`", "give --force"),
                     None => detail.split("; delete them first").next().unwrap_or_default().to_owned(),
                 };
                 let said = uncapitalised(&said);
-                Exit::failure(said + &version)
+                Exit::failure(said + &again_by)
             }
             // What the path names is an argument here.
             "NOT_FOUND" if detail.starts_with("There is no ") => Exit::failure(uncapitalised(&detail)),

@@ -18,6 +18,7 @@ pub(super) mod binding;
 mod client;
 pub(super) mod plugin;
 pub(super) mod revision;
+mod selector;
 mod set;
 mod shown;
 pub(super) mod tenant;
@@ -46,13 +47,17 @@ pub(super) struct Meant {
     reason: String,
 }
 
-/// Upon which version.
+/// A write of one object.
 #[derive(Debug, Args)]
-pub(super) struct Upon {
+pub(super) struct OneWrite {
     /// The version that it is to have, 0 where it must not be there; absent: the one that is read now. With another,
     /// nothing is written.
     #[arg(long, value_name = "NUMBER")]
     expected_version: Option<u64>,
+    #[command(flatten)]
+    meant: Meant,
+    #[command(flatten)]
+    asked: Asked,
 }
 
 /// One object to show.
@@ -70,11 +75,7 @@ pub(super) struct Switch {
     /// What it is called.
     name: String,
     #[command(flatten)]
-    upon: Upon,
-    #[command(flatten)]
-    meant: Meant,
-    #[command(flatten)]
-    asked: Asked,
+    write: OneWrite,
 }
 
 /// One object to remove.
@@ -83,11 +84,7 @@ pub(super) struct Remove {
     /// What it is called.
     name: String,
     #[command(flatten)]
-    upon: Upon,
-    #[command(flatten)]
-    meant: Meant,
-    #[command(flatten)]
-    asked: Asked,
+    write: OneWrite,
 }
 
 async fn show(kind: Kind, show: Show) -> Result<Exit, Exit> {
@@ -96,20 +93,20 @@ async fn show(kind: Kind, show: Show) -> Result<Exit, Exit> {
     Ok(answer.print(registry.output, || shown::object(kind, &answer.body), Exit::ok()))
 }
 
-async fn remove(kind: Kind, remove: Remove, force: bool) -> Result<Exit, Exit> {
-    let registry = Registry::of(remove.asked).await?;
-    let version = client::version(&registry.existing(kind, &remove.name).await?.body);
-    let expected = remove.upon.expected_version.unwrap_or(version);
-    let write = Write::delete(kind, &remove.name).upon(expected).with_bindings(force);
-    registry.done(&write, &remove.meant).await
+async fn remove(kind: Kind, Remove { name, write }: Remove, force: bool) -> Result<Exit, Exit> {
+    let OneWrite { expected_version, meant, asked } = write;
+    let registry = Registry::of(asked).await?;
+    let version = client::version(&registry.existing(kind, &name).await?.body);
+    let write = Write::delete(kind, &name).upon(expected_version.unwrap_or(version)).with_bindings(force);
+    registry.done(&write, &meant).await
 }
 
-async fn switch(kind: Kind, switch: Switch, on: bool) -> Result<Exit, Exit> {
-    let registry = Registry::of(switch.asked).await?;
-    let version = client::version(&registry.existing(kind, &switch.name).await?.body);
-    let expected = switch.upon.expected_version.unwrap_or(version);
-    let write = Write::switch(kind, &switch.name, on).upon(expected);
-    registry.done(&write, &switch.meant).await
+async fn switch(kind: Kind, Switch { name, write }: Switch, on: bool) -> Result<Exit, Exit> {
+    let OneWrite { expected_version, meant, asked } = write;
+    let registry = Registry::of(asked).await?;
+    let version = client::version(&registry.existing(kind, &name).await?.body);
+    let write = Write::switch(kind, &name, on).upon(expected_version.unwrap_or(version));
+    registry.done(&write, &meant).await
 }
 
 /// What came of it, whether it was done or not.

@@ -7,9 +7,11 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{
-    Asked, Meant, Remove, Show, Switch, Upon, approve,
+    Asked, Meant, OneWrite, Remove, Show, Switch, approve,
     client::{self, Registry, Write},
-    confirm, ended, set,
+    confirm, ended,
+    selector::Labelled,
+    set,
     set::Named,
     shown, written,
 };
@@ -17,6 +19,7 @@ use crate::{
     cli::{
         Exit,
         output::{self, Output, printable},
+        payload,
     },
     config::Span,
     store::Kind,
@@ -28,6 +31,8 @@ pub(in crate::cli) struct List {
     /// Those in this state, such as `ready` or `refused`.
     #[arg(long)]
     state: Option<String>,
+    #[command(flatten)]
+    labelled: Labelled,
     #[command(flatten)]
     asked: Asked,
 }
@@ -41,6 +46,9 @@ struct Members {
     /// The versions that are accepted, such as `>=1.2, <2`.
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
+    /// A label, for lists and for `hookgate apply --prune`; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
+    labels: Vec<(String, String)>,
     /// A capability that it may ask for, such as `log`; may be repeated, and takes the place of all that were.
     #[arg(long = "grant", value_name = "CAPABILITY")]
     grants: Vec<String>,
@@ -80,11 +88,7 @@ pub(in crate::cli) struct Set {
     #[command(flatten)]
     members: Members,
     #[command(flatten)]
-    upon: Upon,
-    #[command(flatten)]
-    meant: Meant,
-    #[command(flatten)]
-    asked: Asked,
+    write: OneWrite,
 }
 
 /// A plugin to remove.
@@ -102,8 +106,9 @@ pub(in crate::cli) async fn list(list: List) -> Exit {
 }
 
 async fn listed(list: List) -> Result<Exit, Exit> {
+    let mut query = list.labelled.query()?;
+    query.extend(list.state.map(|state| ("state".to_owned(), state)));
     let registry = Registry::of(list.asked).await?;
-    let query: Vec<_> = list.state.iter().map(|state| ("state", state.as_str())).collect();
     let plugins = registry.all(Kind::Plugin, &query).await?;
     Ok(registry.print(&plugins, || shown::plugins(&plugins)))
 }
@@ -121,10 +126,10 @@ pub(in crate::cli) async fn remove(remove: RemovePlugin) -> Exit {
 }
 
 pub(in crate::cli) async fn set(set: Set) -> Exit {
-    let Set { name, members, upon, meant, asked } = set;
+    let Set { name, members, write } = set;
     let done = async {
         let named = members.named()?;
-        set::set((Kind::Plugin, &name), named, &upon, &meant, asked).await
+        set::set((Kind::Plugin, &name), named, write).await
     };
     ended(done.await)
 }
@@ -141,6 +146,9 @@ impl Members {
             named.set(&["endpoints"], Value::Null);
         }
         named.set_some(&["version"], self.version);
+        for (key, value) in self.labels {
+            named.set(&["labels", &key], value);
+        }
         if !self.grants.is_empty() {
             named.set(&["grants"], self.grants);
         }

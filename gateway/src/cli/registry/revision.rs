@@ -69,6 +69,9 @@ pub(in crate::cli) struct Diff {
 pub(in crate::cli) struct Rollback {
     /// The revision to go back to.
     number: u64,
+    /// The last revision that there is; absent: the one that is read now. With another, nothing is written.
+    #[arg(long, value_name = "NUMBER")]
+    expected_revision: Option<u64>,
     /// Doesn't ask.
     #[arg(short, long)]
     yes: bool,
@@ -111,9 +114,13 @@ async fn diff(diff: Diff) -> Result<Exit, Exit> {
 }
 
 async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
-    let Rollback { number, yes, meant, asked } = rollback;
+    let Rollback { number, expected_revision, yes, meant, asked } = rollback;
     let registry = Registry::of(asked).await?;
-    let write = Write::post(format!("/admin/v1/revisions/{number}/rollback"), None);
+    let last = match expected_revision {
+        Some(expected) => expected,
+        None => last(&registry).await?,
+    };
+    let write = Write::post(format!("/admin/v1/revisions/{number}/rollback"), None).upon_revision(last);
     let tried = registry.write(&write, &meant.reason, true).await?;
     let shown = || written::table(&tried.body);
     if meant.dry_run || written::is_empty(&tried.body) {
@@ -125,4 +132,10 @@ async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
     confirm(&format!("Go back to revision {number}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;
     Ok(done.print(registry.output, || written::end(&done.body), Exit::ok()))
+}
+
+/// The last revision; 0: there is none.
+async fn last(registry: &Registry) -> Result<u64, Exit> {
+    let answer = registry.get("/admin/v1/revisions?limit=1").await?;
+    Ok(answer.body["revisions"][0]["number"].as_u64().unwrap_or_default())
 }

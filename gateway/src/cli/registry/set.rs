@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::{
-    Asked, Meant, Upon,
+    OneWrite,
     client::{Registry, Write, version},
 };
 use crate::{
@@ -146,13 +146,11 @@ pub(super) fn read(file: &Path, most: u64) -> Result<(String, String), Exit> {
 pub(super) async fn set(
     (kind, name): (Kind, &str),
     named: Named,
-    upon: &Upon,
-    meant: &Meant,
-    asked: Asked,
+    OneWrite { expected_version, meant, asked }: OneWrite,
 ) -> Result<Exit, Exit> {
     let registry = Registry::of(asked).await?;
     let found = registry.find(kind, name).await?;
-    let write = match (upon.expected_version, &found) {
+    let write = match (expected_version, &found) {
         (Some(0), _) | (None, None) => Write::put(kind, name, named.object()).upon(0),
         (expected, found) => {
             let object = found.as_ref().map(|answer| &answer.body);
@@ -160,5 +158,5 @@ pub(super) async fn set(
             Write::patch(kind, name, patch).upon(expected.or(object.map(version)).unwrap_or_default())
         }
     };
-    registry.done(&write, meant).await
+    registry.done(&write, &meant).await
 }

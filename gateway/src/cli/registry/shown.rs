@@ -43,18 +43,23 @@ fn labels(labels: &Value) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
+/// Those of an object.
+fn own_labels(object: &Value) -> String {
+    let labels = labels(&object["spec"]["labels"]);
+    if labels.is_empty() { "-".to_owned() } else { labels }
+}
+
 /// A list of tenants.
 pub(super) fn tenants(list: &Value) -> String {
     table(list, Kind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
-        let labels = labels(&tenant["spec"]["labels"]);
-        let labels = if labels.is_empty() { "-".to_owned() } else { labels };
+        let labels = own_labels(tenant);
         [text(&tenant["id"]), enabled(tenant), labels, text(&tenant["owner"]), text(&tenant["version"])]
     })
 }
 
 /// A list of bindings.
 pub(super) fn bindings(list: &Value) -> String {
-    let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "OWNER", "VERSION"];
+    let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "LABELS", "OWNER", "VERSION"];
     let bindings = table(list, Kind::Binding, titles, |binding| {
         let spec = &binding["spec"];
         let whom = match (spec["tenant"].as_str(), &spec["selector"]) {
@@ -74,6 +79,7 @@ pub(super) fn bindings(list: &Value) -> String {
             text(&spec["priority"]),
             mode.to_owned(),
             enabled(binding),
+            own_labels(binding),
             text(&binding["owner"]),
             text(&binding["version"]),
         ]
@@ -92,7 +98,7 @@ fn bypasses(list: &Value) -> String {
 
 /// A list of plugins.
 pub(super) fn plugins(list: &Value) -> String {
-    let titles = ["PLUGIN", "STATE", "SAYS", "AT", "BINDINGS", "OWNER", "VERSION"];
+    let titles = ["PLUGIN", "STATE", "SAYS", "AT", "BINDINGS", "LABELS", "OWNER", "VERSION"];
     table(list, Kind::Plugin, titles, |plugin| {
         let ready = plugin["state"] == "ready" || plugin["state"] == "disabled";
         let reason = if ready { String::new() } else { format!(": {}", text(&plugin["reason"])) };
@@ -102,6 +108,7 @@ pub(super) fn plugins(list: &Value) -> String {
             text(&plugin["manifest"]["version"]),
             place(&plugin["spec"]),
             plugin["bindings"].as_array().map_or(0, Vec::len).to_string(),
+            own_labels(plugin),
             text(&plugin["owner"]),
             text(&plugin["version"]),
         ]

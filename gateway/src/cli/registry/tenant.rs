@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{Asked, Meant, Remove, Show, Upon, client::Registry, ended, set, set::Named, shown};
+use super::{
+    Asked, OneWrite, Remove, Show, client::Registry, ended, selector::Labelled, set, set::Named, shown,
+};
 use crate::{
     cli::{Exit, payload},
     config::Rate,
@@ -14,7 +16,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum Command {
     /// Lists the tenants.
-    #[command(after_help = "Example: hookgate tenant list --label plan=gold\n\n\
+    #[command(after_help = "Example: hookgate tenant list --selector plan=gold\n\n\
                             Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
     List(Box<List>),
     /// Shows one tenant as it is written down.
@@ -38,9 +40,8 @@ pub(in crate::cli) enum Command {
 /// Which tenants.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct List {
-    /// Those with this label; may be repeated for those with all of them.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
-    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    labelled: Labelled,
     #[command(flatten)]
     asked: Asked,
 }
@@ -73,11 +74,7 @@ pub(in crate::cli) struct Set {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    upon: Upon,
-    #[command(flatten)]
-    meant: Meant,
-    #[command(flatten)]
-    asked: Asked,
+    write: OneWrite,
 }
 
 pub(in crate::cli) async fn run(command: Command) -> Exit {
@@ -90,9 +87,8 @@ pub(in crate::cli) async fn run(command: Command) -> Exit {
 }
 
 async fn list(list: List) -> Result<Exit, Exit> {
+    let query = list.labelled.query()?;
     let registry = Registry::of(list.asked).await?;
-    let labels: Vec<_> = list.labels.iter().map(|(key, value)| (format!("label.{key}"), value)).collect();
-    let query: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let tenants = registry.all(Kind::Tenant, &query).await?;
     Ok(registry.print(&tenants, || shown::tenants(&tenants)))
 }
@@ -116,5 +112,5 @@ async fn set(set: Set) -> Result<Exit, Exit> {
         named.set(&["disable"], set.disable);
     }
     named.set_some(&["enabled"], set.enabled);
-    set::set((Kind::Tenant, &set.id), named, &set.upon, &set.meant, set.asked).await
+    set::set((Kind::Tenant, &set.id), named, set.write).await
 }

@@ -4,29 +4,28 @@
 //! A token that names a tenant is told of the calls of that tenant, and of them what an agent of it may know too.
 
 use std::{
-    fmt::Write as _,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures::stream;
 use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::query::{Asked, Since};
-use self::seen::Seen;
+pub(super) use self::seen::Seen;
 use crate::{
     auth::{Operator, Reason},
     error::{Code, Error},
     ingress::{call::Gateway, local::LocalUser},
-    telemetry::events::{Events, FOLLOWERS, Follower, Place, micros},
+    telemetry::events::{Batch, Event, Events, FOLLOWERS, Follower, Place, micros},
 };
 
-mod query;
+pub(super) mod query;
 mod seen;
+mod sent;
 
 /// A comment so often where nothing happens, so that nobody on the way takes the connection for dead; the token is
 /// looked at again then.
@@ -42,35 +41,89 @@ pub(super) enum Told {
     Following(Body),
 }
 
-/// Answers the question in `head`, of `operator`; a stream goes on until `ended`.
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
+    pub(super) head: &'a Parts,
+    pub(super) operator: &'a Operator,
+    /// Whom he is confined to.
+    pub(super) reader: Option<&'a str>,
+    /// Until when a stream goes on.
+    pub(super) ended: &'a CancellationToken,
+}
+
+/// What is kept of what was asked for.
+pub(super) struct Kept {
+    pub(super) events: Vec<Arc<Event>>,
+    /// Whether some that were asked for are gone.
+    pub(super) dropped: bool,
+    pub(super) seen: Seen,
+}
+
+/// What a stream goes on with.
+pub(super) enum Step {
+    /// Its beginning, at once: else a client may not see before the first event that it was let in. `gap`: something that
+    /// was asked for is gone.
+    Begins { gap: bool },
+    /// These, in order, and before them so many that were not read in time (none: nobody may know how many).
+    Events { dropped: Option<Option<u64>>, events: Vec<Arc<Event>> },
+    /// Nothing new for a while.
+    Quiet,
+    /// Its end.
+    Ends(End),
+}
+
+/// Why a stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Draining,
+    TokenExpired,
+    TokenRefused,
+}
+
+/// Answers the question in the query.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member that is wrong; OVERLOADED where too many follow.
-pub(super) fn answer(
-    gateway: &Arc<Gateway>,
-    head: &Parts,
-    operator: &Operator,
-    reader: Option<&str>,
-    ended: &CancellationToken,
-) -> Result<Told, Error> {
-    let asked = query::read(head)?;
-    let tag = tag(gateway.telemetry.instance());
-    let seen = Seen::new(tag, &asked, reader);
-    let events = Arc::clone(gateway.telemetry.events());
+pub(super) fn answer(asking: Asking<'_>) -> Result<Told, Error> {
+    let asked = query::read(asking.head)?;
     if !asked.follow {
-        return Ok(Told::Kept(kept(&events, &asked, &seen)));
+        return Ok(Told::Kept(sent::json(&kept(asking, &asked))));
     }
+    Ok(Told::Following(sent::events(follow(asking, &asked)?)))
+}
+
+/// What is kept of what `asked` wants, the last [`query::MOST`] at most.
+pub(super) fn kept(asking: Asking<'_>, asked: &Asked) -> Kept {
+    let seen = seen(asking, asked);
+    let events = asking.gateway.telemetry.events();
+    let (mut place, gap) = begin(events, asked, &seen);
+    let batch = events.read(&mut place, usize::MAX);
+    let mut shown: Vec<_> = batch.events.into_iter().filter(|event| seen.shows(event)).collect();
+    shown.drain(..shown.len().saturating_sub(query::MOST));
+    Kept { events: shown, dropped: gap || batch.missed > 0, seen }
+}
+
+/// What `asked` wants, and what happens from now on until `asking.ended`.
+///
+/// # Errors
+/// OVERLOADED: too many follow.
+pub(super) fn follow(asking: Asking<'_>, asked: &Asked) -> Result<Following, Error> {
+    let Asking { gateway, head, operator, ended, .. } = asking;
+    let seen = seen(asking, asked);
+    let events = Arc::clone(gateway.telemetry.events());
     // Before the rings are looked at: what comes in between is told then.
     let follower = events.follow().ok_or_else(|| {
         let detail = format!("The events of this process are followed by {FOLLOWERS} already");
         Error::new(Code::Overloaded, detail).retry_after(COME_BACK)
     })?;
-    let (place, gap) = begin(&events, &asked, &seen);
+    let (place, gap) = begin(&events, asked, &seen);
     let token = head.headers.get(AUTHORIZATION).cloned();
     let local = head.extensions.get::<LocalUser>().copied();
     let mut beat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let following = Following {
+    Ok(Following {
         gateway: Arc::clone(gateway),
         events,
         follower,
@@ -80,20 +133,13 @@ pub(super) fn answer(
         until: operator.until(),
         beat,
         ended: ended.clone(),
-        is_over: false,
-        // Something at once: else a client may not see before the first event that it was let in.
-        first: Some(if gap {
-            ": following\n\n".to_owned() + &seen.dropped(None)
-        } else {
-            ": following\n\n".into()
-        }),
+        first: Some(Step::Begins { gap }),
         seen,
-    };
-    let pieces = stream::unfold(Box::new(following), |mut following| async {
-        let piece = following.piece().await?;
-        Some((Ok::<_, std::convert::Infallible>(piece), following))
-    });
-    Ok(Told::Following(Body::from_stream(pieces)))
+    })
+}
+
+fn seen(asking: Asking<'_>, asked: &Asked) -> Seen {
+    Seen::new(tag(asking.gateway.telemetry.instance()), asked, asking.reader)
 }
 
 /// What this process is called in ids: the part of its instance that is by chance and tells no time.
@@ -123,27 +169,13 @@ fn begin(events: &Events, asked: &Asked, seen: &Seen) -> (Place, bool) {
     (all.map_or(place, |first| events.after(first - 1).0), gap)
 }
 
-fn kept(events: &Events, asked: &Asked, seen: &Seen) -> Bytes {
-    let (mut place, gap) = begin(events, asked, seen);
-    let batch = events.read(&mut place, usize::MAX);
-    let shown: Vec<_> = batch.events.iter().filter(|event| seen.shows(event)).collect();
-    let mut text = String::from("{\"events\":[");
-    for (at, event) in shown.iter().skip(shown.len().saturating_sub(query::MOST)).enumerate() {
-        text.push_str(if at > 0 { "," } else { "" });
-        seen.write(event, &mut text);
-    }
-    // Writing to a string cannot fail.
-    let _ = write!(text, "],\"dropped\":{}}}", gap || batch.missed > 0);
-    text.into()
-}
-
 /// A stream that goes on.
-struct Following {
+pub(super) struct Following {
     gateway: Arc<Gateway>,
     events: Arc<Events>,
     follower: Follower,
     place: Place,
-    seen: Seen,
+    pub(super) seen: Seen,
     /// The token, to be looked at again.
     token: HeaderMap,
     /// Who was let in by the admin socket instead.
@@ -152,73 +184,59 @@ struct Following {
     until: Option<SystemTime>,
     beat: Interval,
     ended: CancellationToken,
-    is_over: bool,
-    first: Option<String>,
+    first: Option<Step>,
 }
 
 impl Following {
-    /// The next piece of the stream; none: it is over. Asked for only when the one before is written: who reads slowly
-    /// keeps nothing but a place.
-    async fn piece(&mut self) -> Option<Bytes> {
+    /// What comes next; nothing does after its end. Asked for only when what was before is written: who reads slowly keeps
+    /// nothing but a place.
+    pub(super) async fn next(&mut self) -> Step {
         if let Some(first) = self.first.take() {
-            return Some(first.into());
+            return first;
         }
-        while !self.is_over {
+        loop {
             // Asked first: what happened before is still told.
             let ended = self.ended.is_cancelled();
             let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
             let left = self.until.map_or(Duration::MAX, left);
             if left.is_zero() {
-                return Some(self.end("token_expired"));
+                return Step::Ends(End::TokenExpired);
             }
-            let batch = self.events.read(&mut self.place, PIECE);
-            let mut text = String::new();
-            if batch.missed > 0 {
-                text += &self.seen.dropped(Some(batch.missed));
+            let Batch { mut events, missed } = self.events.read(&mut self.place, PIECE);
+            let is_full = events.len() == PIECE;
+            events.retain(|event| self.seen.shows(event));
+            if missed > 0 || !events.is_empty() {
+                let dropped = (missed > 0).then(|| self.seen.missed(missed));
+                return Step::Events { dropped, events };
             }
-            for event in batch.events.iter().filter(|event| self.seen.shows(event)) {
-                self.seen.send(event, &mut text);
-            }
-            if !text.is_empty() {
-                return Some(text.into());
-            }
-            if batch.events.len() == PIECE {
+            if is_full {
                 // None was for this one; others want to go on too.
                 tokio::task::yield_now().await;
                 continue;
             }
             if ended {
-                return Some(self.end("draining"));
+                return Step::Ends(End::Draining);
             }
             tokio::select! {
                 () = self.ended.cancelled() => {}
                 () = self.follower.more() => {}
                 () = sleep(left) => {}
-                _ = self.beat.tick() => return Some(match self.refused().await {
-                    Some(why) => self.end(why),
-                    None => Bytes::from_static(b": nothing new\n\n"),
-                }),
+                _ = self.beat.tick() => return self.refused().await.map_or(Step::Quiet, Step::Ends),
             }
         }
-        None
-    }
-
-    fn end(&mut self, why: &str) -> Bytes {
-        self.is_over = true;
-        format!("event: events.ended\ndata: {{\"reason\":\"{why}\"}}\n\n").into()
     }
 
     /// Why the token isn't good any longer: the configuration may be another by now. Keys that can't be had at the moment
     /// end nothing.
-    async fn refused(&self) -> Option<&'static str> {
+    async fn refused(&self) -> Option<End> {
         let in_force = self.gateway.in_force();
         let operator = super::operator(&in_force, self.local, &self.token).await;
         let reader = operator.and_then(|operator| Ok(operator.reader()?.map(|tenant| tenant.to_string())));
         match reader {
             Ok(reader) if reader.as_deref() == self.seen.reader() => None,
             Err(refusal) if refusal.reason.code().http() >= 500 => None,
-            Err(refusal) if refusal.reason == Reason::Expired => Some("token_expired"),
-            Ok(_) | Err(_) => Some("token_refused"),
+            Err(refusal) if refusal.reason == Reason::Expired => Some(End::TokenExpired),
+            Ok(_) | Err(_) => Some(End::TokenRefused),
         }
     }
 }

@@ -135,7 +135,7 @@ impl Admin {
                 return Ok((StatusCode::OK, told));
             }
             Found::Upkeep(route) => {
-                operator.administers().map_err(|refusal| self.turned_away(arrival, refusal))?;
+                self.check_administers(arrival, &operator)?;
                 // Kept, it would be taken for a call under way.
                 drop(in_force);
                 let (status, json) = self.keep_up(route, arrival, &operator, head, body).await?;
@@ -177,10 +177,21 @@ impl Admin {
         method: &Method,
         operator: &Operator,
     ) -> Result<(), Error> {
-        if !route.is_administration(method) {
-            return Ok(());
-        }
+        if route.is_administration(method) { self.check_administers(arrival, operator) } else { Ok(()) }
+    }
+
+    fn check_administers(&self, arrival: &Arrival, operator: &Operator) -> Result<(), Error> {
         operator.administers().map_err(|refusal| self.turned_away(arrival, refusal))
+    }
+
+    /// Who asks for events.
+    fn follows<'a>(
+        &'a self,
+        head: &'a Parts,
+        operator: &'a Operator,
+        reader: Option<&'a str>,
+    ) -> events::Asking<'a> {
+        events::Asking { gateway: &self.gateway, head, operator, reader, ended: &self.ended }
     }
 
     /// How things are.
@@ -194,7 +205,7 @@ impl Admin {
     ) -> Result<Told, Error> {
         match shown {
             Shown::Status => Ok(json(&self.overview.status())),
-            Shown::Events => events::answer(&self.gateway, head, operator, reader, &self.ended),
+            Shown::Events => events::answer(self.follows(head, operator, reader)),
             Shown::Plan(tenant) => Ok(json(&plan_of(in_force, reader, tenant, || point(&head.uri))?)),
             Shown::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;

@@ -91,7 +91,7 @@ fn step(step: &routing::Step) -> Step<'_> {
         on_error: step.on_error,
         timeout_ms: step.timeout.as_millis(),
         from: if written.is_floor { "floor" } else { "own" },
-        r#match: &written.conditions,
+        r#match: step.conditions.written(),
         writable: step.writable.as_ref(),
         config_digest: &written.config_digest,
         tenant_config_digest: &step.tenant_config_digest,

@@ -43,9 +43,12 @@ use crate::{
 };
 
 /// How long a drain is waited for where nothing is said.
-const USUAL: Duration = Duration::from_secs(30);
+pub(super) const USUAL: Duration = Duration::from_secs(30);
 /// The longest such wait.
-const LONGEST: Duration = Duration::from_secs(120);
+pub(super) const LONGEST: Duration = Duration::from_secs(120);
+
+/// What the tenant of a call must be.
+pub(super) const RIGHT_TENANT: &str = "Must be a tenant's id, or be left out";
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,11 +60,23 @@ pub(super) enum Route {
 }
 
 /// What a call for a plugin says.
-struct Asked {
+pub(super) struct Asked {
     point: Point,
     question: Question,
     /// As an agent would send it.
     request: Bytes,
+}
+
+impl Asked {
+    /// With these texts, which are JSON or empty.
+    pub(super) fn new(point: Point, question: Question, context: &str, payload: &str) -> Self {
+        let mut request = Vec::with_capacity(context.len() + payload.len() + 32);
+        ObjectWriter::object(&mut request, |object| {
+            object.json("context", context.as_bytes());
+            object.json("payload", payload.as_bytes());
+        });
+        Asked { point, question, request: request.into() }
+    }
 }
 
 impl Route {
@@ -114,28 +129,38 @@ impl Admin {
             }
             Route::Drain(name) => {
                 let (expected, patience, reason) = drain(&head.uri)?;
-                let drained = self.upkeep.drain(&who(reason), &name, expected, patience).await;
-                let sent = Sent::Object(Kind::Plugin, name);
-                let drained = drained.map_err(|undone| refused::error(undone, &sent))?;
+                let drained = self.drain(&who(reason), name, expected, patience).await?;
                 Ok((StatusCode::OK, encode(&DrainView::new(&drained))))
             }
             Route::Call(name) => {
                 let who = who(only_reason(&head.uri)?);
-                Ok((StatusCode::OK, self.call(&who, &name, head, body).await?))
+                let limits = self.gateway.in_force().limits;
+                let mut room = self.gateway.admission.room(limits.bytes_in_flight);
+                let body = text(&head.headers, body, Taken::call(limits.request), &mut room).await?;
+                Ok((StatusCode::OK, self.call(&who, &name, &asked(&body)?).await?))
             }
         }
     }
 
-    async fn call(&self, who: &Reason, name: &str, head: &Parts, body: Body) -> Result<Bytes, Error> {
-        let limits = self.gateway.in_force().limits;
-        let mut room = self.gateway.admission.room(limits.bytes_in_flight);
-        let body = text(&head.headers, body, Taken::call(limits.request), &mut room).await?;
-        let asked = asked(&body)?;
+    /// Lets go of the plugin `name`: see [`upkeep::Upkeep::drain`].
+    pub(super) async fn drain(
+        &self,
+        who: &Reason,
+        name: String,
+        expected: Option<u64>,
+        patience: Duration,
+    ) -> Result<Drained, Error> {
+        let drained = self.upkeep.drain(who, &name, expected, patience).await;
+        drained.map_err(|undone| refused::error(undone, &Sent::Object(Kind::Plugin, name)))
+    }
+
+    /// What came of calling the plugin `name`, as a JSON object.
+    pub(super) async fn call(&self, who: &Reason, name: &str, asked: &Asked) -> Result<Bytes, Error> {
         match asked.point {
-            Point::BeforeLlmRequest => self.try_out::<BeforeLlmRequest>(who, name, &asked).await,
-            Point::BeforeToolCall => self.try_out::<BeforeToolCall>(who, name, &asked).await,
-            Point::AfterToolResult => self.try_out::<AfterToolResult>(who, name, &asked).await,
-            Point::BeforeResponse => self.try_out::<BeforeResponse>(who, name, &asked).await,
+            Point::BeforeLlmRequest => self.try_out::<BeforeLlmRequest>(who, name, asked).await,
+            Point::BeforeToolCall => self.try_out::<BeforeToolCall>(who, name, asked).await,
+            Point::AfterToolResult => self.try_out::<AfterToolResult>(who, name, asked).await,
+            Point::BeforeResponse => self.try_out::<BeforeResponse>(who, name, asked).await,
         }
     }
 
@@ -194,21 +219,16 @@ fn asked(body: &Bytes) -> Result<Asked, Error> {
     let tenant = given("tenant").map(|text| serde_json::from_str::<String>(text).ok());
     let tenant = tenant.map(|id| id.filter(|id| is_tenant_id(id)));
     if tenant == Some(None) {
-        wrong.push(Violation::new("/tenant", "Must be a tenant's id, or be left out"));
+        wrong.push(Violation::new("/tenant", RIGHT_TENANT));
     }
     let tenant_config = given("tenant_config").map(|text| serde_json::from_str::<Object>(text).ok());
     if tenant_config == Some(None) {
         wrong.push(Violation::new("/tenant_config", "Must be an object, or be left out"));
     }
     let Some(point) = point.filter(|_| wrong.is_empty()) else { return Err(Error::invalid(wrong)) };
-    let mut request = Vec::with_capacity(body.len());
-    ObjectWriter::object(&mut request, |object| {
-        for name in ["context", "payload"] {
-            object.json(name, given(name).unwrap_or_default().as_bytes());
-        }
-    });
     let question = Question { tenant: tenant.flatten(), tenant_config: tenant_config.flatten() };
-    Ok(Asked { point, question, request: request.into() })
+    let [context, payload] = ["context", "payload"].map(|name| given(name).unwrap_or_default());
+    Ok(Asked::new(point, question, context, payload))
 }
 
 #[derive(Serialize)]

@@ -47,12 +47,12 @@ impl Upkeep {
     ) -> Result<Drained, Undone> {
         log(who, "drain", Some(name));
         let (by, serving) = (Instant::now() + patience, self.client(name));
-        let writer = Writer { author: who.author.clone(), reason: who.reason.clone() };
+        let writer = Writer { author: who.author.clone(), reason: who.reason.clone(), upon: None };
         let wish = Wish::Merge(json!({ "enabled": false }));
         let edit = Edit { kind: Kind::Plugin, name: name.to_owned(), expected, wish };
         let operations = Arc::clone(&self.operations);
         // Whoever hangs up leaves no write half done, or done without a word in the log.
-        let writing = tokio::spawn(async move { operations.write(&writer, &[edit], false).await });
+        let writing = tokio::spawn(async move { operations.write(&writer, &[edit], None, false).await });
         let Outcome { revision, .. } = joined(writing).await?;
         let wanted = match revision {
             Some(revision) => revision,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// What came of describing one endpoint again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// The endpoint.
+    /// The endpoint, or a name that brought no address.
     pub address: String,
     /// Why it was not; none: it was described, accepted and initialised anew.
     pub trouble: Option<String>,
@@ -72,7 +72,7 @@ impl Upkeep {
         match found {
             Some((plugin, client)) if plugin.enabled => Ok(Arc::clone(client)),
             Some(_) => {
-                let detail = format!("Plugin `{name}` is switched off: it is never dialled");
+                let detail = format!("Plugin `{name}` is switched off: enable it first");
                 Err(Error::new(Code::Conflict, detail))
             }
             None => Err(Error::new(

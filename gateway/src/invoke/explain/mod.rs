@@ -188,11 +188,11 @@ fn tried(step: &Step, question: &Question) -> Vec<Tried> {
             Condition::Text => None,
         };
         let (on, written) = match condition {
-            Condition::Agents => ("agents".to_owned(), &step.written.conditions["agents"]),
-            Condition::Models => ("models".to_owned(), &step.written.conditions["models"]),
-            Condition::Label(key) => (format!("labels.{key}"), &step.written.conditions["labels"][key]),
-            Condition::Tools => ("tools".to_owned(), &step.written.conditions["tools"]),
-            Condition::Text => ("text".to_owned(), &step.written.conditions["text"]),
+            Condition::Agents => ("agents".to_owned(), &step.conditions.written()["agents"]),
+            Condition::Models => ("models".to_owned(), &step.conditions.written()["models"]),
+            Condition::Label(key) => (format!("labels.{key}"), &step.conditions.written()["labels"][key]),
+            Condition::Tools => ("tools".to_owned(), &step.conditions.written()["tools"]),
+            Condition::Text => ("text".to_owned(), &step.conditions.written()["text"]),
         };
         Tried { on, patterns: patterns(written), value: value.filter(|value| !value.is_empty()), result }
     };

@@ -1,5 +1,7 @@
 //! A table made from the one before against one that is built whole.
 
+use std::collections::HashSet;
+
 use proptest::{prelude::*, sample::Index};
 use serde_json::json;
 
@@ -195,8 +197,8 @@ fn bindings() -> impl Strategy<Value = Value> {
         2 => Just(json!({ "mode": "advise" })),
         2 => Just(json!({ "points": ["before_tool_call"], "writable": ["args"] })),
         2 => Just(json!({ "overridable": true })),
-        // Rarely: a pattern takes longer to compile than all the rest.
         1 => Just(json!({ "match": { "tools": ["fs.*"] } })),
+        1 => Just(json!({ "match": { "tools": ["fs.*"], "labels": { "env": ["prod"] } } })),
     ];
     let config = prop_oneof![3 => Just(json!({ "limit": 1 })), 1 => Just(json!({ "limit": "no number" }))];
     (whose, 0..3, rarely(false, true), more, config).prop_map(|(mut entry, plugin, enabled, more, config)| {
@@ -279,7 +281,22 @@ fn distinct(config: &Config, table: &RouteTable) -> usize {
         TenantRoute::Known(plans) => Some(std::ptr::from_ref(plans.plan(TOOL))),
         TenantRoute::Disabled | TenantRoute::Unknown => None,
     });
-    plans.collect::<std::collections::HashSet<_>>().len()
+    plans.collect::<HashSet<_>>().len()
+}
+
+/// How many different conditions all steps have, by what they say and by what was compiled of it.
+fn conditions(table: &RouteTable) -> [usize; 2] {
+    let plans = TENANTS.iter().flat_map(|id| match table.tenant(id) {
+        TenantRoute::Known(plans) => Point::ALL.map(|point| plans.plan(point)).to_vec(),
+        TenantRoute::Disabled | TenantRoute::Unknown => Vec::new(),
+    });
+    let written: Vec<_> = plans
+        .flat_map(|plan| &plan.steps)
+        .map(|step| step.conditions.written())
+        .filter(|of| !of.is_null())
+        .collect();
+    let said: HashSet<_> = written.iter().map(ToString::to_string).collect();
+    [said.len(), written.into_iter().map(std::ptr::from_ref).collect::<HashSet<_>>().len()]
 }
 
 proptest! {
@@ -296,6 +313,8 @@ proptest! {
             // As in a registry: what is wrong is not published.
             if let (Ok(after), Ok(built)) = (after, built) {
                 prop_assert_eq!(distinct(&next, &after), distinct(&next, &built), "tenants share plans as they would, {:?}", change);
+                let [said, compiled] = conditions(&after);
+                prop_assert_eq!(said, compiled, "equal conditions are one, {:?}", change);
                 (config, manifests, table) = (next, now, after);
             }
         }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::connections::{Connections, Taken};
 use super::{
-    CommitError, Draft, Kind, Object, Revision, Snapshot, Store, StoreError, fault,
+    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, fault,
     migrations::{self, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
@@ -171,6 +171,25 @@ impl Store for Postgres {
         Ok(())
     }
 
+    async fn look(&self) -> Result<Look, StoreError> {
+        let mut taken = self.connections.take().await?;
+        self.check_server(&mut taken).await?;
+        let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        let mut moment = self.within(PATIENCE, begin).await?;
+        let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
+        let look = if self.within(PATIENCE, made.fetch_one(&mut *moment)).await? {
+            let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment);
+            let done = self.within(PATIENCE, done).await?;
+            let tables = migrations::tables(&migrations::postgres(), &done);
+            Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
+        } else {
+            Look::nothing()
+        };
+        self.within(PATIENCE, moment.rollback()).await?;
+        taken.keep();
+        Ok(look)
+    }
+
     async fn head(&self) -> Result<u64, StoreError> {
         let mut taken = self.connections.take().await?;
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *taken);
@@ -183,17 +202,10 @@ impl Store for Postgres {
         let mut taken = self.connections.take().await?;
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         let mut moment = self.within(PATIENCE, begin).await?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
-        let revision = rows::number(self.within(PATIENCE, head).await?)?;
-        let mut objects: Vec<Object> = Vec::new();
-        let mut stream = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch(&mut *moment);
-        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
-            objects.push(rows::object(row)?);
-        }
-        drop(stream);
+        let snapshot = self.read(&mut moment, rows::OBJECTS).await?;
         self.within(PATIENCE, moment.rollback()).await?;
         taken.keep();
-        Ok(Snapshot { revision, objects })
+        Ok(snapshot)
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
@@ -264,23 +276,38 @@ impl Store for Postgres {
 }
 
 impl Postgres {
+    /// Everything that `objects` asks for, and the revision of that moment.
+    async fn read(&self, moment: &mut PgConnection, objects: &'static str) -> Result<Snapshot, StoreError> {
+        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
+        let revision = rows::number(self.within(PATIENCE, head).await?)?;
+        let mut found: Vec<Object> = Vec::new();
+        let mut stream = sqlx::query_as::<_, ObjectRow>(objects).fetch(moment);
+        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+            found.push(rows::object(row)?);
+        }
+        Ok(Snapshot { revision, objects: found })
+    }
+
     async fn check_server(&self, taken: &mut Taken<'_>) -> Result<(), StoreError> {
         let asked = sqlx::query_as::<_, (i32, String)>(
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
         );
         let (version, encoding) = self.within(PATIENCE, asked.fetch_one(&mut **taken)).await?;
-        let (place, major) = (self.connections.place(), version / 10_000);
-        if major < OLDEST {
-            let text = format!("{place} is version {major}: it has to be {OLDEST} or newer");
-            return Err(StoreError::Unusable(text));
-        }
-        if encoding != "UTF8" {
-            return Err(StoreError::Unusable(format!(
-                "{place} has the encoding {encoding}: it has to be UTF8"
-            )));
-        }
-        Ok(())
+        let place = self.connections.place();
+        usable(version, &encoding).map_err(|why| StoreError::Unusable(format!("{place} {why}")))
     }
+}
+
+/// Whether a server of this `server_version_num`, with a database of this encoding, can hold the registry; else what it is.
+fn usable(version: i32, encoding: &str) -> Result<(), String> {
+    let major = version / 10_000;
+    if major < OLDEST {
+        return Err(format!("is version {major}: it has to be {OLDEST} or newer"));
+    }
+    if encoding != "UTF8" {
+        return Err(format!("has the encoding {encoding}: it has to be UTF8"));
+    }
+    Ok(())
 }
 
 /// How long a statement that carries the draft may take.
@@ -302,4 +329,21 @@ fn insert(kind: Kind) -> &'static str {
         " (name, owner, version, spec)
           SELECT name, owner, $4, spec FROM UNNEST($1::text[], $2::text[], $3::text[]) AS new (name, owner, spec)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_older_than_14_or_without_utf_8_is_refused_in_a_sentence() {
+        for version in [140_000, 140_022, 150_014, 180_001] {
+            assert_eq!(usable(version, "UTF8"), Ok(()), "{version}");
+        }
+        for (version, major) in [(139_999, 13), (130_004, 13), (90_624, 9)] {
+            let said = usable(version, "UTF8");
+            assert_eq!(said, Err(format!("is version {major}: it has to be 14 or newer")));
+        }
+        assert_eq!(usable(150_014, "LATIN1"), Err("has the encoding LATIN1: it has to be UTF8".to_owned()));
+    }
 }

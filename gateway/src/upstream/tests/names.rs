@@ -60,6 +60,38 @@ fn named_with(port: u16, resolver: Arc<Scripted>) -> (Client, Arc<Scripted>) {
 }
 
 #[tokio::test]
+async fn who_asks_for_a_plugin_to_be_described_again_gets_the_present_addresses() {
+    let places = Place::of_one_port(2);
+    let scripts: Vec<_> = places.iter().map(|_| Arc::new(Script::default())).collect();
+    let _processes: Vec<_> =
+        places.iter().zip(&scripts).map(|(place, script)| place.start(Process::new(script))).collect();
+    let resolver = Arc::new(Scripted::default());
+    resolver.answers(&[&places[0]]);
+    let (client, resolver) = named_with(places[0].address.port(), resolver);
+    client.until_ready().await;
+    let asked = resolver.asked.load(Ordering::SeqCst);
+
+    resolver.answers(&[&places[1]]);
+    let told = Mutex::new(Vec::new());
+    client.describe_again(|described| told.lock().expect("unpoisoned").push(described)).await;
+    let told = std::mem::take(&mut *told.lock().expect("unpoisoned"));
+    assert_eq!(resolver.asked.load(Ordering::SeqCst), asked + 1, "sooner than by itself");
+    let described: Vec<_> = told.iter().map(|one| (&*one.address, &one.trouble)).collect();
+    assert_eq!(described, [(&*places[1].endpoint(), &None)]);
+    client.tool_call(SECOND).await.expect("an answer");
+    assert_eq!((scripts[0].executions(), scripts[1].executions()), (0, 1));
+
+    // A name that brings nothing any more is no reason to lose what there is, and is said.
+    *resolver.answer.lock().expect("unpoisoned") = None;
+    let told = Mutex::new(Vec::new());
+    client.describe_again(|described| told.lock().expect("unpoisoned").push(described)).await;
+    let told = told.into_inner().expect("unpoisoned");
+    let trouble: Vec<_> = told.iter().map(|one| (&*one.address, one.trouble.is_some())).collect();
+    let name = format!("dns:///guard:{}", places[0].address.port());
+    assert_eq!(trouble, [(&*name, true), (&*places[1].endpoint(), false)]);
+}
+
+#[tokio::test]
 async fn addresses_that_come_get_calls_and_those_that_go_are_let_go_of() {
     let places = Place::of_one_port(3);
     let scripts: Vec<_> = places.iter().map(|_| Arc::new(Script::default())).collect();

@@ -1,6 +1,6 @@
-//! The question in a query: which events, from where on, once or for good.
+//! The question: which events, from where on, once or for good; and how a query puts it.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use http::request::Parts;
 use regex::{RegexSet, RegexSetBuilder};
@@ -13,7 +13,9 @@ use crate::{
 };
 
 /// Most events of one answer.
-pub(super) const MOST: usize = 1000;
+pub(in crate::ingress::admin) const MOST: usize = 1000;
+/// How many of the last may be asked for.
+pub(in crate::ingress::admin) const LIMITS: RangeInclusive<usize> = 1..=MOST;
 /// Most patterns of one question, and the longest of them in bytes.
 const PATTERNS: usize = 32;
 const PATTERN_BYTES: usize = 128;
@@ -22,26 +24,35 @@ const LAST_EVENT_ID: &str = "last-event-id";
 
 /// What is asked.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) follow: bool,
-    pub(super) since: Option<Since>,
+pub(in crate::ingress::admin) struct Asked {
+    pub(in crate::ingress::admin) follow: bool,
+    pub(in crate::ingress::admin) since: Option<Since>,
     /// The last so many of those that are there.
-    pub(super) limit: Option<usize>,
+    pub(in crate::ingress::admin) limit: Option<usize>,
     /// Any of these names; none: all.
-    pub(super) names: Option<RegexSet>,
-    pub(super) plugin: Option<String>,
-    pub(super) tenant: Option<String>,
+    pub(in crate::ingress::admin) names: Option<RegexSet>,
+    pub(in crate::ingress::admin) plugin: Option<String>,
+    pub(in crate::ingress::admin) tenant: Option<String>,
     /// This one and those that are worse.
-    pub(super) level: Level,
+    pub(in crate::ingress::admin) level: Level,
 }
 
 /// From where on.
 #[derive(Debug)]
-pub(super) enum Since {
+pub(in crate::ingress::admin) enum Since {
     /// After the event of this id.
     Id { process: String, id: u64 },
     /// What happened in so long.
     Ago(Duration),
+}
+
+impl Since {
+    /// After the event whose id is `text`; none: it is no id.
+    pub(in crate::ingress::admin) fn id(text: &str) -> Option<Self> {
+        let (process, id) = text.split_once('-')?;
+        let is_process = process.len() == 12 && process.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Some(Since::Id { process: process.to_owned(), id: id.parse().ok().filter(|_| is_process)? })
+    }
 }
 
 /// Reads the question.
@@ -58,7 +69,7 @@ pub(super) fn read(head: &Parts) -> Result<Asked, Error> {
         tenant: None,
         level: Level::INFO,
     };
-    let (mut patterns, mut before) = (Vec::new(), Vec::new());
+    let (mut globs, mut before) = (Vec::new(), Vec::new());
     for pair in head.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
@@ -66,7 +77,7 @@ pub(super) fn read(head: &Parts) -> Result<Asked, Error> {
             return Err(invalid(format!("The query has `{name}` twice")));
         }
         match name.as_str() {
-            "event" => patterns.push(pattern(&value)?),
+            "event" => globs.push(value),
             "follow" => asked.follow = switch(&value)?,
             "since" => asked.since = Some(since("`since` in the query", &value)?),
             "limit" => asked.limit = Some(limit(&value)?),
@@ -81,27 +92,34 @@ pub(super) fn read(head: &Parts) -> Result<Asked, Error> {
         }
         before.push(name);
     }
-    if patterns.len() > PATTERNS {
-        return Err(invalid(format!("The query has `event` more than {PATTERNS} times")));
-    }
-    asked.names = (!patterns.is_empty()).then(|| set(&patterns)).transpose()?;
+    asked.names = names("`event` in the query", &globs).map_err(invalid)?;
     if let Some(last) = head.headers.get(LAST_EVENT_ID).filter(|_| asked.follow) {
         asked.since = Some(since("Header `last-event-id`", last.to_str().unwrap_or_default())?);
     }
     Ok(asked)
 }
 
-fn pattern(glob: &str) -> Result<String, Error> {
-    if glob.is_empty() || glob.len() > PATTERN_BYTES {
-        let right = format!("`event` in the query must be a name or a glob of 1 to {PATTERN_BYTES} bytes");
-        return Err(invalid(right + ", such as `plugin.*`"));
+/// The names that `globs`, which are called `what`, stand for; none: all.
+///
+/// # Errors
+/// What is wrong with them, in words.
+pub(in crate::ingress::admin) fn names(what: &str, globs: &[String]) -> Result<Option<RegexSet>, String> {
+    if globs.len() > PATTERNS {
+        return Err(format!("{what}: there are more than {PATTERNS}"));
     }
-    hookgate_glob::to_regex(glob).map_err(|wrong| invalid(format!("`event` in the query: {wrong}")))
-}
-
-fn set(patterns: &[String]) -> Result<RegexSet, Error> {
+    let pattern = |glob: &String| {
+        if glob.is_empty() || glob.len() > PATTERN_BYTES {
+            let right = format!("{what} must be a name or a glob of 1 to {PATTERN_BYTES} bytes");
+            return Err(right + ", such as `plugin.*`");
+        }
+        hookgate_glob::to_regex(glob).map_err(|wrong| format!("{what}: {wrong}"))
+    };
+    let patterns = globs.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
+    if patterns.is_empty() {
+        return Ok(None);
+    }
     let set = RegexSetBuilder::new(patterns).build();
-    set.map_err(|_| invalid("`event` in the query: the patterns are too large together".into()))
+    set.map(Some).map_err(|_| format!("{what}: the patterns are too large together"))
 }
 
 fn switch(text: &str) -> Result<bool, Error> {
@@ -109,7 +127,7 @@ fn switch(text: &str) -> Result<bool, Error> {
 }
 
 fn limit(text: &str) -> Result<usize, Error> {
-    let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+    let limit = text.parse().ok().filter(|limit| LIMITS.contains(limit));
     limit.ok_or_else(|| invalid(format!("`limit` in the query must be 1 to {MOST}")))
 }
 
@@ -123,13 +141,8 @@ fn level(text: &str) -> Result<Level, Error> {
 }
 
 fn since(what: &str, text: &str) -> Result<Since, Error> {
-    let of_id = |text: &str| {
-        let (process, id) = text.split_once('-')?;
-        let is_process = process.len() == 12 && process.bytes().all(|byte| byte.is_ascii_hexdigit());
-        Some(Since::Id { process: process.to_owned(), id: id.parse().ok().filter(|_| is_process)? })
-    };
     let ago = || Some(Since::Ago(text.parse::<Span>().ok()?.0));
-    of_id(text).or_else(ago).ok_or_else(|| {
+    Since::id(text).or_else(ago).ok_or_else(|| {
         invalid(format!("{what} must be the id of an event, or how long ago as a duration such as `10m`"))
     })
 }

@@ -78,10 +78,15 @@ impl Seen {
             && self.reader.as_ref().is_none_or(|reader| is_of(event, reader))
     }
 
+    /// What it is called, so that a stream can be gone on with after it.
+    pub(in crate::ingress::admin) fn id(&self, event: &Event) -> String {
+        format!("{}-{}", self.tag, event.id)
+    }
+
     /// Writes it as a JSON object.
-    pub(super) fn write(&self, event: &Event, text: &mut String) {
+    pub(in crate::ingress::admin) fn write(&self, event: &Event, text: &mut String) {
         // Writing to a string cannot fail.
-        let _ = write!(text, "{{\"id\":\"{}-{}\"", self.tag, event.id);
+        let _ = write!(text, "{{\"id\":\"{}\"", self.id(event));
         for (name, member) in event.members() {
             if self.reader.is_none() || is_told(event, name) {
                 text.push(',');
@@ -91,19 +96,9 @@ impl Seen {
         text.push('}');
     }
 
-    /// Writes it as a server-sent event.
-    pub(super) fn send(&self, event: &Event, text: &mut String) {
-        let _ = write!(text, "id: {}-{}\nevent: {}\ndata: ", self.tag, event.id, event.name);
-        self.write(event, text);
-        text.push_str("\n\n");
-    }
-
-    /// Tells that events are gone which were not read, and how many of all where that is known: not to a tenant, whose
-    /// own they may not be.
-    pub(super) fn dropped(&self, count: Option<u64>) -> String {
-        let count = count.filter(|_| self.reader.is_none());
-        let count = count.map_or(String::new(), |count| format!("\"count\":{count}"));
-        format!("event: events.dropped\ndata: {{{count}}}\n\n")
+    /// How many events of all are gone, for whoever may know: not a tenant, whose own they may not be.
+    pub(super) fn missed(&self, count: u64) -> Option<u64> {
+        Some(count).filter(|_| self.reader.is_none())
     }
 }
 

@@ -1,16 +1,30 @@
 //! What messages ask for, in the words of the registry. A member that is wrong is named by a violation.
 
+use std::time::Duration;
+
 use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
+use tracing::Level;
 
 use crate::{
+    auth::is_tenant_id,
     error::{Error, Violation},
-    ingress::admin::{
-        explain::TIMEOUTS,
-        registry::query::{Meant, SIZES, Wanted, right_reason, right_size, state, states},
+    ingress::{
+        admin::{
+            events::query::{self as events, LIMITS, Since},
+            explain::TIMEOUTS,
+            registry::{
+                body::part,
+                query::{Meant, SIZES, Wanted, can_last, right_reason, right_size, state, states},
+            },
+            upkeep,
+        },
+        upkeep::Question as Trial,
     },
     invoke::explain::Question,
     point::Point,
     registry::{
+        bypass::{LONGEST, SHORTEST},
+        document::plural,
         edit::can_be_reason,
         listing::{self, Filter},
     },
@@ -93,30 +107,32 @@ pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Res
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
 pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Wanted, Error> {
-    let wire::ListObjectsRequest { enabled, labels, plugin, tenant, .. } = asked;
+    let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, .. } = asked;
     for (member, is_there, of) in [
         ("state", asked.state.is_some(), Kind::Plugin),
         ("enabled", enabled.is_some(), Kind::Tenant),
-        ("labels", !labels.is_empty(), Kind::Tenant),
         ("plugin", plugin.is_some(), Kind::Binding),
-        ("tenant", tenant.is_some(), Kind::Binding),
+        ("binding", binding.is_some(), Kind::Bypass),
     ] {
         if is_there && kind != of {
-            return Err(wrong(member, &format!("absent: it is for {of}s")));
+            return Err(wrong(member, &format!("absent: it is for {}", plural(of))));
         }
+    }
+    if !labels.is_empty() && kind == Kind::Bypass {
+        return Err(wrong("labels", "absent: no bypass has any"));
+    }
+    if tenant.is_some() && !matches!(kind, Kind::Binding | Kind::Bypass) {
+        return Err(wrong("tenant", "absent: it is for bindings and bypasses"));
+    }
+    let owner = owner(asked.owner)?;
+    if owner.is_some() && kind == Kind::Bypass {
+        return Err(wrong("owner", "absent: bypasses are the API's"));
     }
     let right_state = || wrong("state", &states());
     Ok(Wanted {
         most: size(asked.page_size)?,
         after: place(&asked.page_token, |token| listing::read_cursor(kind, token))?,
-        filter: Filter {
-            owner: owner(asked.owner)?,
-            plugin,
-            tenant,
-            binding: None,
-            labels: labels.into_iter().collect(),
-            enabled,
-        },
+        filter: Filter { owner, plugin, tenant, binding, labels: labels.into_iter().collect(), enabled },
         state: asked.state.map(|name| state(&name).ok_or_else(right_state)).transpose()?,
     })
 }
@@ -126,10 +142,7 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
 /// # Errors
 /// PAYLOAD_INVALID: there can't be such a reason.
 pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<Meant, Error> {
-    if !can_be_reason(&reason) {
-        return Err(wrong("reason", &right_reason()));
-    }
-    Ok(Meant { expected, reason, dry_run, force: false })
+    Ok(Meant { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
 /// How a write is meant that must name a version.
@@ -151,6 +164,97 @@ pub(super) fn forced(kind: Kind, force: bool, meant: Meant) -> Result<Meant, Err
         return Err(wrong("force", "absent: it is for plugins"));
     }
     Ok(Meant { force, ..meant })
+}
+
+/// Why, in the operator's words.
+///
+/// # Errors
+/// PAYLOAD_INVALID: there can't be such a reason.
+pub(super) fn reason(reason: String) -> Result<String, Error> {
+    if can_be_reason(&reason) { Ok(reason) } else { Err(wrong("reason", &right_reason())) }
+}
+
+/// How a bypass is meant, and how long it is to last.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(Meant, Duration), Error> {
+    let lasts = Duration::from_millis(for_ms);
+    if !can_last(&lasts) {
+        let (least, most) = (SHORTEST.as_millis(), LONGEST.as_millis());
+        return Err(wrong("for_ms", &format!("{least} to {most}")));
+    }
+    if reason.trim().is_empty() {
+        return Err(wrong("reason", "there: why the binding is bypassed"));
+    }
+    Ok((meant(None, reason, dry_run)?, lasts))
+}
+
+/// How long a drain is waited for.
+///
+/// # Errors
+/// PAYLOAD_INVALID: longer than it may be.
+pub(super) fn patience(millis: Option<u64>) -> Result<Duration, Error> {
+    let patience = millis.map_or(upkeep::USUAL, Duration::from_millis);
+    let right = || format!("{} at most", upkeep::LONGEST.as_millis());
+    if patience > upkeep::LONGEST { Err(wrong("timeout_ms", &right())) } else { Ok(patience) }
+}
+
+/// What a call's member `member` holds; empty: it isn't there.
+fn text<'t>(member: &str, text: &'t [u8]) -> Result<&'t str, Error> {
+    if text.is_empty() { Ok("") } else { part(member, &format!("`{member}_json`"), text) }
+}
+
+/// What a plugin is to be called with.
+///
+/// # Errors
+/// PAYLOAD_INVALID with the places of what is wrong.
+pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<upkeep::Asked, Error> {
+    let wire::CallPluginRequest { payload_json, context_json, tenant, tenant_config_json, .. } = asked;
+    let point = point(asked.point)?.ok_or_else(no_point)?;
+    if tenant.as_ref().is_some_and(|id| !is_tenant_id(id)) {
+        return Err(Error::invalid(vec![Violation::new("/tenant", upkeep::RIGHT_TENANT)]));
+    }
+    let tenant_config = match text("tenant_config", tenant_config_json)? {
+        "" => None,
+        // The scanner takes nothing that this doesn't.
+        text => serde_json::from_str(text).map_err(|_| wrong("tenant_config", "an object"))?,
+    };
+    let question = Trial { tenant: tenant.clone(), tenant_config };
+    let (context, payload) = (text("context", context_json)?, text("payload", payload_json)?);
+    Ok(upkeep::Asked::new(point, question, context, payload))
+}
+
+/// Which events, and whether those to come.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::Asked, Error> {
+    let level = match asked.level() {
+        wire::EventLevel::Unspecified if asked.level != 0 => {
+            return Err(wrong("level", "EVENT_LEVEL_INFO, EVENT_LEVEL_WARN or EVENT_LEVEL_ERROR"));
+        }
+        wire::EventLevel::Unspecified | wire::EventLevel::Info => Level::INFO,
+        wire::EventLevel::Warn => Level::WARN,
+        wire::EventLevel::Error => Level::ERROR,
+    };
+    let wire::StreamEventsRequest { follow, names, plugin, tenant, since, limit, .. } = asked;
+    let names = events::names("`names`", &names);
+    let names = names.map_err(|message| Error::invalid(vec![Violation::new("/names", message)]))?;
+    let since = match since {
+        None => None,
+        Some(wire::stream_events_request::Since::AgoMs(millis)) => {
+            Some(Since::Ago(Duration::from_millis(millis)))
+        }
+        Some(wire::stream_events_request::Since::AfterId(id)) => {
+            Some(Since::id(&id).ok_or_else(|| wrong("after_id", "the id of an event"))?)
+        }
+    };
+    let right_limit = || wrong("limit", &format!("{} to {}", LIMITS.start(), LIMITS.end()));
+    let limit = limit.map(|limit| {
+        usize::try_from(limit).ok().filter(|limit| LIMITS.contains(limit)).ok_or_else(right_limit)
+    });
+    Ok(events::Asked { follow, since, limit: limit.transpose()?, names, plugin, tenant, level })
 }
 
 /// Which call is to be explained.

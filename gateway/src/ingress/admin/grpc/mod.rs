@@ -1,8 +1,10 @@
 //! The admin API over gRPC: `hookgate.admin.v1.AdminService`, health and reflection. Thin: each rpc is what its message says, as
-//! a question or a write that HTTP has too, and its answer is what HTTP would show, as a message. Who may do what is
+//! a question, a write or an act that HTTP has too, and its answer is what HTTP would show, as a message. Who may do what is
 //! decided where HTTP asks for it.
 
+mod acts;
 mod asked;
+mod events;
 mod reads;
 mod told;
 mod writes;
@@ -16,7 +18,9 @@ use tonic::service::Routes;
 use tower::ServiceExt;
 
 use super::{
-    Admin, Found, nothing,
+    Admin, Found,
+    events::Told,
+    nothing,
     registry::{
         Route,
         body::{MOST_OF_DOCUMENT, MOST_OF_OBJECT, receive_bytes},
@@ -43,7 +47,6 @@ pub struct AdminGrpc {
 /// One request of whoever was let in.
 struct Call<'a> {
     admin: &'a Admin,
-    in_force: &'a InForce,
     arrival: &'a Arrival,
     head: &'a Parts,
     operator: Operator,
@@ -72,17 +75,12 @@ impl AdminGrpc {
                 Err(impossible) => match impossible {},
             };
         }
-        let call = Call {
-            admin: &self.admin,
-            in_force: &in_force,
-            arrival: &arrival,
-            head: &head,
-            operator,
-            reader,
-        };
+        let call = Call { admin: &self.admin, arrival: &arrival, head: &head, operator, reader };
         let rpc = head.uri.path().strip_prefix(SERVICE);
-        match call.answer(rpc.unwrap_or_default(), body).await {
-            Some(asked) => answer::grpc_asked(&arrival, asked),
+        match call.answer(in_force, rpc.unwrap_or_default(), body).await {
+            Some(Ok(Told::Following(events))) => answer::grpc_events(&arrival, events),
+            Some(Ok(Told::Kept(frames))) => answer::grpc_asked(&arrival, Ok(frames)),
+            Some(Err(error)) => answer::grpc_asked(&arrival, Err(error)),
             None => {
                 let what = if rpc.is_some() { "method" } else { "service" };
                 let error = Error::new(Code::NotFound, format!("No such {what}"));
@@ -92,17 +90,18 @@ impl AdminGrpc {
     }
 }
 
-/// The answer as a frame.
-type Answered = Result<bytes::Bytes, Error>;
+/// The answer as frames.
+type Answered = Result<Told, Error>;
 
 impl Call<'_> {
     /// None: there is no such method.
-    async fn answer(&self, rpc: &str, body: Body) -> Option<Answered> {
+    async fn answer(&self, in_force: Arc<InForce>, rpc: &str, body: Body) -> Option<Answered> {
         let most = if rpc == "Apply" { MOST_OF_DOCUMENT } else { MOST_OF_OBJECT };
+        let by = &*in_force;
         Some(match rpc {
             "GetStatus" => self.unary(body, most, |asked| ready(self.get_status(asked))).await,
-            "ListObjects" => self.unary(body, most, |asked| self.list_objects(asked)).await,
-            "GetObject" => self.unary(body, most, |asked| self.get_object(asked)).await,
+            "ListObjects" => self.unary(body, most, |asked| self.list_objects(by, asked)).await,
+            "GetObject" => self.unary(body, most, |asked| self.get_object(by, asked)).await,
             "PutObject" => self.unary(body, most, |asked| self.put_object(asked)).await,
             "PatchObject" => self.unary(body, most, |asked| self.patch_object(asked)).await,
             "DeleteObject" => self.unary(body, most, |asked| self.delete_object(asked)).await,
@@ -113,8 +112,31 @@ impl Call<'_> {
             "GetRevision" => self.unary(body, most, |asked| self.get_revision(asked)).await,
             "DiffRevisions" => self.unary(body, most, |asked| self.diff_revisions(asked)).await,
             "RollBack" => self.unary(body, most, |asked| self.roll_back(asked)).await,
-            "GetPlan" => self.unary(body, most, |asked| ready(self.get_plan(&asked))).await,
-            "Explain" => self.unary(body, most, |asked| ready(self.explain(asked))).await,
+            "GetPlan" => self.unary(body, most, |asked| ready(self.get_plan(by, &asked))).await,
+            "Explain" => self.unary(body, most, |asked| ready(self.explain(by, asked))).await,
+            "ApprovePlugin" => self.unary(body, most, |asked| self.approve_plugin(by, asked)).await,
+            "PutBypass" => self.unary(body, most, |asked| self.put_bypass(by, asked)).await,
+            "DeleteBypass" => self.unary(body, most, |asked| self.delete_bypass(by, asked)).await,
+            _ => {
+                // Kept, it would be taken for a call under way.
+                drop(in_force);
+                return self.act(rpc, body).await;
+            }
+        })
+    }
+
+    /// The same of what takes a while, and holds no configuration that is in force meanwhile.
+    async fn act(&self, rpc: &str, body: Body) -> Option<Answered> {
+        let most = MOST_OF_OBJECT;
+        Some(match rpc {
+            "Reload" => self.unary(body, most, |asked| self.reload(asked)).await,
+            "DescribePlugin" => self.unary(body, most, |asked| self.describe_plugin(asked)).await,
+            "DrainPlugin" => self.unary(body, most, |asked| self.drain_plugin(asked)).await,
+            "CallPlugin" => {
+                let most = self.admin.gateway.in_force().limits.request;
+                self.unary(body, most, |asked| self.call_plugin(asked)).await
+            }
+            "StreamEvents" => self.answered(body, most, |asked| ready(self.stream_events(asked))).await,
             _ => return None,
         })
     }
@@ -126,11 +148,21 @@ impl Call<'_> {
         A: Message,
         F: Future<Output = Result<A, Error>>,
     {
+        let answer = async |asked| Ok(Told::Kept(answer::framed(&run(asked).await?)));
+        self.answered(body, most, answer).await
+    }
+
+    /// The same, of an answer that has its frames.
+    async fn answered<Q, F>(&self, body: Body, most: usize, run: impl FnOnce(Q) -> F) -> Answered
+    where
+        Q: Message + Default,
+        F: Future<Output = Answered>,
+    {
         grpc::check(self.head)?;
-        let mut room = self.admin.gateway.admission.room(self.in_force.limits.bytes_in_flight);
+        let limits = self.admin.gateway.in_force().limits;
+        let mut room = self.admin.gateway.admission.room(limits.bytes_in_flight);
         let body = receive_bytes(body, most, grpc::PREFIX, &mut room).await?;
-        let answer = run(grpc::message(body, most)?).await?;
-        Ok(answer::framed(&answer))
+        run(grpc::message(body, most)?).await
     }
 
     /// Whether whoever asks may do what `method` stands for with what is `found` (none: it can't be there).
@@ -138,8 +170,7 @@ impl Call<'_> {
         let found = found.filter(|found| found.is_for(self.reader.as_deref(), method)).ok_or_else(nothing)?;
         match found {
             Found::Registry(route) => self.admin.check_scope(self.arrival, &route, method, &self.operator),
-            // Over HTTP alone.
-            Found::Upkeep(_) => Err(nothing()),
+            Found::Upkeep(_) => self.admin.check_administers(self.arrival, &self.operator),
             Found::Shown(_) => Ok(()),
         }
     }

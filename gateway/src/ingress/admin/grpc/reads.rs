@@ -6,12 +6,15 @@ use http::Method;
 use super::{Call, asked, told};
 use crate::{
     error::Error,
-    ingress::admin::{
-        Found, Shown, bytes, explained, plan_of,
-        registry::{
-            Route, told as refused,
-            view::{self, Counts, RevisionView},
+    ingress::{
+        admin::{
+            Found, Shown, bytes, explained, plan_of,
+            registry::{
+                Route, told as refused,
+                view::{self, Counts, RevisionView},
+            },
         },
+        call::InForce,
     },
     registry::listing,
 };
@@ -24,24 +27,26 @@ impl Call<'_> {
 
     pub(super) async fn list_objects(
         &self,
+        in_force: &InForce,
         asked: wire::ListObjectsRequest,
     ) -> Result<wire::ListObjectsResponse, Error> {
         let kind = asked::kind(asked.kind)?;
         self.check_route(Some(Route::List(kind)), &Method::GET)?;
         let wanted = asked::wanted(kind, asked)?;
         let contents = self.admin.contents().await?;
-        let page = self.admin.list(self.in_force, &contents, kind, self.reader.as_deref(), &wanted);
+        let page = self.admin.list(in_force, &contents, kind, self.reader.as_deref(), &wanted);
         Ok(told::page(page))
     }
 
     pub(super) async fn get_object(
         &self,
+        in_force: &InForce,
         asked: wire::GetObjectRequest,
     ) -> Result<wire::GetObjectResponse, Error> {
         let (kind, name) = (asked::kind(asked.kind)?, asked.name);
         self.check_route(Route::one(kind, &name), &Method::GET)?;
         let contents = self.admin.contents().await?;
-        let object = self.admin.one(self.in_force, &contents, kind, &name, self.reader.as_deref())?;
+        let object = self.admin.one(in_force, &contents, kind, &name, self.reader.as_deref())?;
         Ok(wire::GetObjectResponse { object: Some(told::object(object)) })
     }
 
@@ -83,17 +88,25 @@ impl Call<'_> {
         Ok(wire::DiffRevisionsResponse { from, to, changes })
     }
 
-    pub(super) fn get_plan(&self, asked: &wire::GetPlanRequest) -> Result<wire::GetPlanResponse, Error> {
+    pub(super) fn get_plan(
+        &self,
+        in_force: &InForce,
+        asked: &wire::GetPlanRequest,
+    ) -> Result<wire::GetPlanResponse, Error> {
         let tenant = &asked.tenant;
         self.check(Some(Found::Shown(Shown::Plan(tenant.clone()))), &Method::GET)?;
-        let plan = plan_of(self.in_force, self.reader.as_deref(), tenant, || asked::point(asked.point))?;
+        let plan = plan_of(in_force, self.reader.as_deref(), tenant, || asked::point(asked.point))?;
         Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
     }
 
-    pub(super) fn explain(&self, asked: wire::ExplainRequest) -> Result<wire::ExplainResponse, Error> {
+    pub(super) fn explain(
+        &self,
+        in_force: &InForce,
+        asked: wire::ExplainRequest,
+    ) -> Result<wire::ExplainResponse, Error> {
         self.check(Some(Found::Shown(Shown::Explain(asked.tenant.clone()))), &Method::GET)?;
         let question = asked::question(asked)?;
-        let said = explained(self.in_force, self.reader.as_deref(), &question);
+        let said = explained(in_force, self.reader.as_deref(), &question);
         Ok(wire::ExplainResponse { explanation_json: bytes(&said) })
     }
 }

@@ -3,11 +3,14 @@
 use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
 
 use crate::{
-    ingress::admin::{
-        bytes,
-        registry::view::{
-            ChangeView, ContentView, Counts, Held, ObjectView, Objects, PageView, RevisionView, Written,
+    ingress::{
+        admin::{
+            bytes,
+            registry::view::{
+                ChangeView, ContentView, Counts, Held, ObjectView, Objects, PageView, RevisionView, Written,
+            },
         },
+        upkeep::Outcome,
     },
     point::Point,
     registry::effect::{Effect, Effects, PlanEffect, Standing},
@@ -63,6 +66,15 @@ pub(super) fn written(written: Written) -> wire::Written {
         effects: has.map(effects),
         unvalidated,
         in_force,
+    }
+}
+
+/// What came of a reload, and what it waits for.
+pub(super) fn outcome(outcome: Outcome) -> (wire::ReloadOutcome, Option<String>) {
+    match outcome {
+        Outcome::InForce => (wire::ReloadOutcome::InForce, None),
+        Outcome::Unchanged => (wire::ReloadOutcome::Unchanged, None),
+        Outcome::Waiting(what) => (wire::ReloadOutcome::Waiting, Some(what)),
     }
 }
 

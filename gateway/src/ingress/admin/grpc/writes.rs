@@ -6,8 +6,11 @@ use http::Method;
 use super::{Call, asked, told};
 use crate::{
     error::Error,
-    ingress::admin::registry::{Route, body::read, query::Meant, write::Asked},
-    registry::edit::Wish,
+    ingress::{
+        admin::registry::{Route, body::read, query::Meant, write::Asked},
+        call::InForce,
+    },
+    registry::{bypass::Glass, edit::Wish},
     store::Kind,
 };
 
@@ -72,9 +75,9 @@ impl Call<'_> {
     }
 
     pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
-        let wire::ApplyRequest { document_json, reason, dry_run, force } = asked;
+        let wire::ApplyRequest { document_json, reason, dry_run, force, expected_revision } = asked;
         self.check_route(Some(Route::Apply), &Method::POST)?;
-        let meant = Meant { force, ..asked::meant(None, reason, dry_run)? };
+        let meant = Meant { force, upon: expected_revision, ..asked::meant(None, reason, dry_run)? };
         let asked = Asked::document(read("`document_json`", &document_json)?, meant)?;
         Ok(wire::ApplyResponse { written: self.written(asked).await? })
     }
@@ -83,10 +86,50 @@ impl Call<'_> {
         &self,
         asked: wire::RollBackRequest,
     ) -> Result<wire::RollBackResponse, Error> {
-        let wire::RollBackRequest { number, reason, dry_run } = asked;
+        let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
         self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
-        let meant = asked::meant(None, reason, dry_run)?;
+        let meant = Meant { upon: expected_revision, ..asked::meant(None, reason, dry_run)? };
         Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
+    }
+
+    pub(super) async fn approve_plugin(
+        &self,
+        in_force: &InForce,
+        asked: wire::ApprovePluginRequest,
+    ) -> Result<wire::ApprovePluginResponse, Error> {
+        let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::find(&["plugins", &name, "approve"]), &Method::POST)?;
+        let meant = asked::meant(expected_version, reason, dry_run)?;
+        let approval = read("`approval_json`", &approval_json)?;
+        let accepted = self.admin.approved(in_force, &name, approval).await?;
+        let written = self.written(Asked::approval(name, accepted, meant)).await?;
+        Ok(wire::ApprovePluginResponse { written })
+    }
+
+    pub(super) async fn put_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::PutBypassRequest,
+    ) -> Result<wire::PutBypassResponse, Error> {
+        let wire::PutBypassRequest { binding, tenant, for_ms, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
+        let (meant, lasts) = asked::bypass(for_ms, reason, dry_run)?;
+        let glass = Glass { binding, tenant, lasts: Some(lasts) };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::PutBypassResponse { written })
+    }
+
+    pub(super) async fn delete_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::DeleteBypassRequest,
+    ) -> Result<wire::DeleteBypassResponse, Error> {
+        let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
+        let meant = asked::meant(None, reason, dry_run)?;
+        let glass = Glass { binding, tenant, lasts: None };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::DeleteBypassResponse { written })
     }
 
     /// The kind of the object that `method` is to be done with, if whoever asks may do that.

@@ -27,7 +27,7 @@ impl Admin {
     /// # Errors
     /// PAYLOAD_INVALID; CONFLICT where the plugin `name` wants something else by now, or nothing, as far as this process
     /// knows.
-    pub(super) async fn approved(
+    pub(in crate::ingress::admin) async fn approved(
         &self,
         in_force: &InForce,
         name: &str,

@@ -117,6 +117,25 @@ pub(in crate::ingress::admin) fn read(name: &str, text: &[u8]) -> Result<Value, 
     parsed(name, text)
 }
 
+/// The object of a call for a plugin that `text`, which is called `name`, holds to the byte: there it is the member `member`,
+/// which pointers begin with.
+///
+/// # Errors
+/// PAYLOAD_INVALID with the places of what is wrong.
+pub(in crate::ingress::admin) fn part<'t>(
+    member: &str,
+    name: &str,
+    text: &'t [u8],
+) -> Result<&'t str, Error> {
+    scan(name, text, json::MAX_DEPTH + 1).map_err(|mut error| {
+        for violation in &mut error.violations {
+            violation.pointer = format!("/{member}{}", violation.pointer);
+        }
+        error
+    })?;
+    std::str::from_utf8(text).map_err(|_| Error::new(Code::PayloadInvalid, format!("{name} is no UTF-8")))
+}
+
 fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
     let kind = json::scan_all(text, depth).map_err(|flaws| {
         let violation = |flaw: json::Flaw| {

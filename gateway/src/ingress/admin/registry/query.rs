@@ -36,9 +36,9 @@ impl Wanted {
     /// PAYLOAD_INVALID, naming the member.
     pub(super) fn read(kind: Kind, uri: &Uri) -> Result<Self, Error> {
         let known: &[&str] = match kind {
-            Kind::Plugin => &["limit", "cursor", "owner", "state"],
+            Kind::Plugin => &["limit", "cursor", "owner", "state", "label.KEY"],
             Kind::Tenant => &["limit", "cursor", "owner", "enabled", "label.KEY"],
-            Kind::Binding => &["limit", "cursor", "owner", "plugin", "tenant"],
+            Kind::Binding => &["limit", "cursor", "owner", "plugin", "tenant", "label.KEY"],
             Kind::Bypass => &["limit", "cursor", "binding", "tenant"],
         };
         let mut query = Query::read(uri, known)?;
@@ -121,6 +121,8 @@ pub(super) enum Upon {
     Version,
     /// It may be.
     AnyVersion,
+    /// The registry's revision may be named.
+    Revision,
     /// There is none.
     Nothing,
 }
@@ -130,6 +132,8 @@ pub(super) enum Upon {
 pub(in crate::ingress::admin) struct Meant {
     /// See [`crate::registry::edit::Edit::expected`].
     pub(in crate::ingress::admin) expected: Option<u64>,
+    /// See [`crate::registry::Writer::upon`].
+    pub(in crate::ingress::admin) upon: Option<u64>,
     pub(in crate::ingress::admin) reason: String,
     pub(in crate::ingress::admin) dry_run: bool,
     /// Plugins go with their bindings.
@@ -143,8 +147,10 @@ impl Meant {
     /// PAYLOAD_INVALID, naming the member that is wrong or missing.
     pub(super) fn read(uri: &Uri, upon: Upon, may_force: bool) -> Result<Self, Error> {
         let mut known = vec!["dry_run", "reason"];
-        if upon != Upon::Nothing {
-            known.insert(0, "expected_version");
+        match upon {
+            Upon::Version | Upon::AnyVersion => known.insert(0, "expected_version"),
+            Upon::Revision => known.insert(0, "expected_revision"),
+            Upon::Nothing => {}
         }
         if may_force {
             known.push("force");
@@ -156,9 +162,10 @@ impl Meant {
                           where there is to be none";
             return Err(Error::new(Code::PayloadInvalid, detail));
         }
+        let revision = query.read_as("expected_revision", "a revision's number", number)?;
         let reason = reason(&mut query)?;
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
-        Ok(Meant { expected, reason, dry_run, force })
+        Ok(Meant { expected, upon: revision, reason, dry_run, force })
     }
 
     /// The same of a bypass, and how long it is to last.
@@ -169,8 +176,7 @@ impl Meant {
         let mut query = Query::read(uri, &["for", "reason", "dry_run"])?;
         let right = "a time from 1s to 24h, such as 15m";
         let time = |text: &str| text.parse().ok().map(|Span(time)| time);
-        let lasts = query
-            .read_as("for", right, |text| time(text).filter(|time| (SHORTEST..=LONGEST).contains(time)))?;
+        let lasts = query.read_as("for", right, |text| time(text).filter(can_last))?;
         let Some(lasts) = lasts else {
             return Err(invalid(format!("The query must have `for`, {right}")));
         };
@@ -178,8 +184,16 @@ impl Meant {
         let Some(reason) = reason else {
             return Err(invalid("The query must have `reason`: why the binding is bypassed".to_owned()));
         };
-        Ok((Meant { expected: None, reason, dry_run: query.flag("dry_run")?, force: false }, lasts))
+        Ok((
+            Meant { expected: None, upon: None, reason, dry_run: query.flag("dry_run")?, force: false },
+            lasts,
+        ))
     }
+}
+
+/// Whether a bypass may last so long.
+pub(in crate::ingress::admin) fn can_last(time: &Duration) -> bool {
+    (SHORTEST..=LONGEST).contains(time)
 }
 
 /// Why, in the operator's own words; absent: nothing.

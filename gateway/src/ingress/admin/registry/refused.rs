@@ -84,6 +84,10 @@ fn refused(refusal: Refusal, sent: &Sent) -> Error {
             &name,
             format!("The version of {kind} `{name}` is {current}, and {expected} is expected"),
         ),
+        Refusal::Revision { current, expected } => Error::new(
+            Code::Conflict,
+            format!("The registry is at revision {current}, and {expected} is expected"),
+        ),
         Refusal::OfFile { kind, name } => {
             conflict(kind, &name, format!("The configuration file owns {kind} `{name}`: change it there"))
         }

@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{
     auth::Operator,
-    config::UnknownTenant,
+    config::{Consent, UnknownTenant},
     error::{Error, Violation},
     ingress::{admin::Admin, call::InForce},
     joined::joined,
     registry::{
         Writer,
         bypass::Glass,
-        document::Document,
+        document::{Document, Prune, Wishes},
         edit::{Edit, Wish},
         operations::{Operations, Outcome, Undone},
     },
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is to be done.
 enum Task {
-    Edits(Vec<Edit>),
+    Edits(Vec<Edit>, Option<Prune>),
     RollBack(u64),
     Bypass { glass: Glass, serves_others: bool },
 }
@@ -52,7 +52,7 @@ impl Asked {
     /// One object is to be as `wish` says.
     pub(in crate::ingress::admin) fn object(kind: Kind, name: String, wish: Wish, meant: Meant) -> Self {
         let (expected, sent) = (meant.expected, Sent::Object(kind, name.clone()));
-        Asked { task: Task::Edits(vec![Edit { kind, name, expected, wish }]), meant, sent }
+        Asked { task: Task::Edits(vec![Edit { kind, name, expected, wish }], None), meant, sent }
     }
 
     /// A plugin is to be switched on, or off.
@@ -65,8 +65,20 @@ impl Asked {
     /// # Errors
     /// PAYLOAD_INVALID: it is none, with the places of what is wrong.
     pub(in crate::ingress::admin) fn document(document: Value, meant: Meant) -> Result<Self, Error> {
-        let (edits, places) = document_of(document)?.edits(meant.force).map_err(Error::invalid)?;
-        Ok(Asked { task: Task::Edits(edits), meant, sent: Sent::Document(places) })
+        let wishes = document_of(document)?.wishes(meant.force).map_err(Error::invalid)?;
+        let Wishes { edits, prune, places } = wishes;
+        Ok(Asked { task: Task::Edits(edits, prune), meant, sent: Sent::Document(places) })
+    }
+
+    /// The plugin is to do what was consented to.
+    pub(in crate::ingress::admin) fn approval(plugin: String, accepted: Consent, meant: Meant) -> Self {
+        Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant)
+    }
+
+    /// The binding is to be out of the tenant's chains for a while, or back in them.
+    pub(in crate::ingress::admin) fn bypass(in_force: &InForce, glass: Glass, meant: Meant) -> Self {
+        let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
+        Asked { task: Task::Bypass { glass, serves_others }, meant, sent: Sent::Nothing }
     }
 
     /// Everything is to be as it was at the revision `number`.
@@ -98,8 +110,8 @@ impl Admin {
         operator: &Operator,
         Asked { task, meant, sent }: Asked,
     ) -> Result<Written, Error> {
-        let Meant { reason, dry_run, .. } = meant;
-        let writer = Writer { author: operator.author(), reason };
+        let Meant { reason, dry_run, upon, .. } = meant;
+        let writer = Writer { author: operator.author(), reason, upon };
         let operations = Arc::clone(&self.operations);
         // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
@@ -132,11 +144,9 @@ impl Admin {
                     let (meant, lasts) = Meant::of_bypass(uri)?;
                     (meant, Some(lasts))
                 };
-                let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
-                let task = Task::Bypass { glass: Glass { binding, tenant, lasts }, serves_others };
-                Ok(Asked { task, meant, sent: Sent::Nothing })
+                Ok(Asked::bypass(in_force, Glass { binding, tenant, lasts }, meant))
             }
-            Route::RollBack(number) => Ok(Asked::roll_back(number, Meant::read(uri, Upon::Nothing, false)?)),
+            Route::RollBack(number) => Ok(Asked::roll_back(number, Meant::read(uri, Upon::Revision, false)?)),
             Route::Switch { plugin, on } => {
                 Ok(Asked::switch(plugin, on, Meant::read(uri, Upon::AnyVersion, false)?))
             }
@@ -154,10 +164,10 @@ impl Admin {
                 let meant = Meant::read(uri, Upon::AnyVersion, false)?;
                 let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
                 let accepted = self.approved(in_force, &plugin, body).await?;
-                Ok(Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant))
+                Ok(Asked::approval(plugin, accepted, meant))
             }
             _ => {
-                let meant = Meant::read(uri, Upon::Nothing, true)?;
+                let meant = Meant::read(uri, Upon::Revision, true)?;
                 Asked::document(self.receive(in_force, head, body, Taken::DOCUMENT).await?, meant)
             }
         }
@@ -182,7 +192,7 @@ async fn perform(
     dry_run: bool,
 ) -> Result<Outcome, Undone> {
     match task {
-        Task::Edits(edits) => operations.write(writer, edits, dry_run).await,
+        Task::Edits(edits, prune) => operations.write(writer, edits, prune.as_ref(), dry_run).await,
         Task::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
         Task::Bypass { glass, serves_others } => {
             operations.bypass(writer, glass, *serves_others, dry_run).await

@@ -1,0 +1,341 @@
+//! From a write to the registry to the table in force: a gateway with its registry in SQLite, plugins and an operator in one
+//! process; and what calls notice of it, which take turns with none being written, so that what else the machine does
+//! concerns both.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use hookgate::{
+    app::{App, Source},
+    config,
+    store::{self, Change, Content, Draft, Kind as Of, Owner},
+    telemetry::{
+        Telemetry,
+        events::{Events, Place, micros},
+    },
+};
+use hookgate_proto::admin::v1::{
+    Kind as WireKind, PutObjectRequest, admin_service_client::AdminServiceClient,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::{sync::oneshot, time::sleep};
+use tonic::transport::{Channel, Endpoint};
+use uuid::Uuid;
+
+use crate::{
+    Failed, Pace,
+    load::Target,
+    process,
+    published::{Ratio, histogram},
+    role,
+    scale::{SIZES, mib, ms},
+    scenario,
+};
+
+/// Of each tenant, each with a config and a condition.
+const STEPS: usize = role::NAMES.len();
+/// Writes one after another, without calls.
+const CHANGES: usize = 40;
+/// Between two writes while there are calls: 20 a second at most.
+const EVERY: Duration = Duration::from_millis(50);
+/// How long one side of the comparison goes on before the other has its turn.
+const TURN: Duration = Duration::from_secs(2);
+/// Longest until a revision is in force.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What one process found.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Whole {
+    tenants: usize,
+    bindings: usize,
+    /// From nothing to serving, out of the database.
+    started_ms: f64,
+    /// The first write, when what plugins say of themselves has come since the start: committed until in force.
+    first_ms: f64,
+    /// What the operator waits for: checked, committed, read again.
+    written_p50_ms: f64,
+    written_max_ms: f64,
+    /// Committed until in force.
+    in_force_p50_ms: f64,
+    in_force_max_ms: f64,
+    /// CPU time, user and system, that the whole process uses for a write, from the request to the last of the table before.
+    cpu_ms: f64,
+    /// Of the process, plugins and operator with it: after the start, at the end, at most.
+    started_mib: f64,
+    resident_mib: f64,
+    peak_mib: f64,
+    /// Calls while tables are published, beside none.
+    pub(crate) calls: Ratio,
+}
+
+/// One process for each size; `quick`: the small ones.
+pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, Failed> {
+    let (sizes, seconds) = if quick { (&SIZES[..2], "0.4") } else { (&SIZES[..], "20") };
+    let measure = |tenants: &usize| {
+        Ok(serde_json::from_str(&process::said_by(&["whole", &tenants.to_string(), seconds])?)?)
+    };
+    sizes.iter().map(measure).collect()
+}
+
+/// Measures one size in this process, with calls for so long, and says what it found as JSON.
+pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, Failed> {
+    let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
+    let mut plugins = Vec::new();
+    for (number, name) in role::NAMES.iter().enumerate() {
+        let address = format!("unix://{}/{name}.sock", directory.path().display());
+        plugins.push(json!({ "name": name, "endpoint": address }));
+        tokio::spawn(async move { role::plugin(number, &address, |_| ()).await });
+    }
+    fill(directory.path(), tenants, plugins).await?;
+    let file = directory.path().join("hookgate.yaml");
+    std::fs::write(&file, own(directory.path()).to_string())?; // JSON is YAML
+    let source = Source::new(None, move || config::load(&file, []));
+    let begun = Instant::now();
+    let started = App::start(source, Telemetry::start).await;
+    let (app, telemetry) = started.map_err(|problems| problems.to_string())?;
+    let (serves, served) = oneshot::channel();
+    let socket = directory.path().join("admin.sock");
+    let operator = tokio::spawn(async move {
+        let address = served.await?;
+        let started_ms = ms(begun.elapsed());
+        let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))?.connect().await?;
+        let (client, events) = (AdminServiceClient::new(channel), Arc::clone(telemetry.events()));
+        let mut operator =
+            Operator { client, place: events.end(), events, tenants, number: 0, versions: HashMap::new() };
+        operator.measure(started_ms, address, calls).await
+    });
+    // Where the gateway's own task is in production: on the thread that began.
+    tokio::select! {
+        found = operator => Ok(serde_json::to_string(&found??)?),
+        ended = app.run(|running| drop(serves.send(format!("http://{}", running.data_addr())))) => {
+            ended?;
+            Err("the gateway ended".into())
+        }
+    }
+}
+
+/// A process's own part of the configuration.
+fn own(directory: &Path) -> Value {
+    let mut file = scenario::config(&[]);
+    for list in ["plugins", "bindings", "tenants"] {
+        file.as_object_mut().map(|file| file.remove(list));
+    }
+    file["server"]["admin_socket"] = directory.join("admin.sock").display().to_string().into();
+    file["log"] = json!({ "level": "error" });
+    file["store"] = json!({
+        "url": format!("sqlite:{}", directory.join("registry.db").display()),
+        "last_good": directory.join("last-good.json"),
+        "apply_file": false,
+    });
+    file
+}
+
+/// Everything in one revision.
+async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(), Failed> {
+    let store = store::open(&format!("sqlite:{}", directory.join("registry.db").display()))?;
+    store.prepare().await?;
+    // The file's plugins may be anywhere, and nobody has to consent to them.
+    let named = |kind, name: &str, spec| Change {
+        kind,
+        name: name.into(),
+        before: None,
+        after: Some(Content {
+            owner: if kind == Of::Plugin { Owner::File } else { Owner::Api },
+            spec: Arc::new(spec),
+        }),
+    };
+    let mut changes: Vec<_> =
+        plugins.into_iter().zip(role::NAMES).map(|(spec, name)| named(Of::Plugin, name, spec)).collect();
+    // Its calls meet no plugin.
+    changes.push(named(Of::Tenant, "acme", json!({ "id": "acme" })));
+    for n in 0..tenants {
+        let id = id(n);
+        changes.push(named(Of::Tenant, &id, tenant(&id, n)));
+        for step in 0..STEPS {
+            let name = format!("{id}-{step}");
+            let spec = json!({
+                "name": name, "plugin": role::NAMES[step], "tenant": id, "priority": 10 + step,
+                "match": { "tools": ["fs.*"] }, "config": { "limit": step, "owner": id },
+            });
+            changes.push(named(Of::Binding, &name, spec));
+        }
+    }
+    changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    let (id, at) = (Uuid::now_v7(), OffsetDateTime::now_utc());
+    let draft = Draft { id, base: 0, at, author: "bench".into(), reason: String::new(), changes };
+    store.commit(&draft).await?;
+    store.close().await;
+    Ok(())
+}
+
+fn id(tenant: usize) -> String {
+    format!("tenant-{tenant:05}")
+}
+
+fn tenant(id: &str, limit: usize) -> Value {
+    json!({ "id": id, "labels": { "plan": "pro" }, "config": { role::NAMES[0]: { "limit": limit } } })
+}
+
+/// Who writes.
+struct Operator {
+    client: AdminServiceClient<Channel>,
+    events: Arc<Events>,
+    place: Place,
+    tenants: usize,
+    number: usize,
+    /// Of the tenants that were written.
+    versions: HashMap<String, u64>,
+}
+
+/// One write.
+struct Put {
+    written: Duration,
+    in_force: Duration,
+}
+
+impl Operator {
+    async fn measure(&mut self, started_ms: f64, address: String, calls: f64) -> Result<Whole, Failed> {
+        // Until the plugins have said what they are, and the last good table is written.
+        sleep(Duration::from_secs(3)).await;
+        let started_mib = mib(process::own_memory()?);
+        let first = self.put().await?;
+        let (mut written, mut in_force) = (Vec::new(), Vec::new());
+        let before = process::own_cpu()?;
+        for _ in 0..CHANGES {
+            let put = self.put().await?;
+            written.push(put.written);
+            in_force.push(put.in_force);
+        }
+        // What was in force is let go of by then.
+        sleep(Duration::from_millis(300)).await;
+        let cpu = process::own_cpu()? - before;
+        written.sort();
+        in_force.sort();
+        let calls = self.calls(&address, Duration::from_secs_f64(calls)).await?;
+        let last = CHANGES - 1;
+        Ok(Whole {
+            tenants: self.tenants,
+            bindings: self.tenants * STEPS,
+            started_ms,
+            first_ms: ms(first.in_force),
+            written_p50_ms: ms(written[CHANGES / 2]),
+            written_max_ms: ms(written[last]),
+            in_force_p50_ms: ms(in_force[CHANGES / 2]),
+            in_force_max_ms: ms(in_force[last]),
+            cpu_ms: ms(cpu) / CHANGES as f64,
+            started_mib,
+            resident_mib: mib(process::own_memory()?),
+            peak_mib: mib(process::own_peak()?),
+            calls,
+        })
+    }
+
+    /// Writes one tenant's entry, and waits until it is in force.
+    async fn put(&mut self) -> Result<Put, Failed> {
+        let number = self.number;
+        self.number += 1;
+        let id = id(number * 7919 % self.tenants);
+        let spec = tenant(&id, number + self.tenants);
+        let request = PutObjectRequest {
+            kind: WireKind::Tenant.into(),
+            name: id.clone(),
+            spec_json: spec.to_string().into(),
+            expected_version: Some(self.versions.get(&id).copied().unwrap_or(1)),
+            ..PutObjectRequest::default()
+        };
+        let begun = Instant::now();
+        let answer = self.client.put_object(request).await?.into_inner();
+        let written = begun.elapsed();
+        let revision = answer.written.and_then(|written| written.revision).ok_or("nothing was written")?;
+        self.versions.insert(id, revision);
+        let [committed, published] = self.in_force(revision).await?;
+        Ok(Put { written, in_force: Duration::from_micros(published.saturating_sub(committed)) })
+    }
+
+    /// When `revision` was committed, and when it came into force, in microseconds since 1970.
+    async fn in_force(&mut self, revision: u64) -> Result<[u64; 2], Failed> {
+        let (mut committed, until) = (None, micros(SystemTime::now() + PATIENCE));
+        let is_of = format!("\"revision\":{revision}");
+        loop {
+            for event in self.events.read(&mut self.place, usize::MAX).events {
+                let is_it = event.members().any(|(_, member)| member == is_of);
+                match (&*event.name, committed) {
+                    ("registry.written", None) if is_it => committed = Some(event.id),
+                    ("table.published", Some(committed)) if is_it => return Ok([committed, event.id]),
+                    _ => {}
+                }
+            }
+            if micros(SystemTime::now()) > until {
+                return Err(format!("revision {revision} is not in force").into());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn calls(&mut self, address: &str, time: Duration) -> Result<Ratio, Failed> {
+        let token = scenario::token()?;
+        let target = Target { address, token: &token, workers: 1 };
+        let turn = TURN.min(time / 2);
+        let pace = Pace { warm_up: turn / 10, measured: turn };
+        let (mut alone, mut beside) = (histogram()?, histogram()?);
+        let (first, begun) = (self.number, Instant::now());
+        while begun.elapsed() < time {
+            alone.add(target.measure(pace, || Ok(())).await?.micros)?;
+            let stop = AtomicBool::new(false);
+            let called = async {
+                let called = target.measure(pace, || Ok(())).await;
+                stop.store(true, Ordering::Relaxed);
+                called
+            };
+            let (called, written) = tokio::join!(called, self.write(&stop));
+            written?;
+            beside.add(called?.micros)?;
+        }
+        Ok(Ratio::new(self.number - first, &beside, &alone))
+    }
+
+    async fn write(&mut self, stop: &AtomicBool) -> Result<(), Failed> {
+        while !stop.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            self.put().await?;
+            sleep(EVERY.saturating_sub(begun.elapsed())).await;
+        }
+        Ok(())
+    }
+}
+
+#[allow(clippy::print_stdout)] // standard output is where a command shows what it found
+pub(crate) fn print(found: &[Whole]) {
+    println!(
+        "\n{:>8}{:>10}{:>12}{:>10}{:>17}{:>19}{:>9}{:>26}",
+        "tenants",
+        "bindings",
+        "started ms",
+        "first ms",
+        "written p50/max",
+        "in force p50/max",
+        "CPU ms",
+        "MiB started/end/peak"
+    );
+    for whole in found {
+        let Whole { tenants, bindings, started_ms, first_ms, cpu_ms, .. } = whole;
+        let written = format!("{:.1}/{:.1}", whole.written_p50_ms, whole.written_max_ms);
+        let in_force = format!("{:.1}/{:.1}", whole.in_force_p50_ms, whole.in_force_max_ms);
+        let memory = format!("{:.0}/{:.0}/{:.0}", whole.started_mib, whole.resident_mib, whole.peak_mib);
+        println!(
+            "{tenants:>8}{bindings:>10}{started_ms:>12.0}{first_ms:>10.1}{written:>17}{in_force:>19}{cpu_ms:>9.1}{memory:>26}"
+        );
+    }
+    for whole in found {
+        println!("\ncalls, {} tenants in a registry: {}", whole.tenants, whole.calls);
+    }
+}

@@ -1,0 +1,68 @@
+//! Events as HTTP sends them: one document, or server-sent events.
+
+use std::{convert::Infallible, fmt::Write as _};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::stream;
+
+use super::{End, Following, Kept, Seen, Step};
+use crate::telemetry::events::Event;
+
+/// What is kept, as a JSON object.
+pub(super) fn json(Kept { events, dropped, seen }: &Kept) -> Bytes {
+    let mut text = String::from("{\"events\":[");
+    for (at, event) in events.iter().enumerate() {
+        text.push_str(if at > 0 { "," } else { "" });
+        seen.write(event, &mut text);
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(text, "],\"dropped\":{dropped}}}");
+    text.into()
+}
+
+/// What goes on, as server-sent events.
+pub(super) fn events(following: Following) -> Body {
+    let pieces = stream::unfold(Some(Box::new(following)), |following| async {
+        let mut following = following?;
+        let step = following.next().await;
+        let is_over = matches!(step, Step::Ends(_));
+        let piece = Bytes::from(text(&following.seen, step));
+        Some((Ok::<_, Infallible>(piece), (!is_over).then_some(following)))
+    });
+    Body::from_stream(pieces)
+}
+
+fn text(seen: &Seen, step: Step) -> String {
+    match step {
+        Step::Begins { gap: false } => ": following\n\n".to_owned(),
+        Step::Begins { gap: true } => ": following\n\n".to_owned() + &dropped(None),
+        Step::Events { dropped: missed, events } => {
+            let mut text = missed.map(dropped).unwrap_or_default();
+            events.iter().for_each(|event| put(seen, event, &mut text));
+            text
+        }
+        Step::Quiet => ": nothing new\n\n".to_owned(),
+        Step::Ends(why) => format!("event: events.ended\ndata: {{\"reason\":\"{}\"}}\n\n", reason(why)),
+    }
+}
+
+fn put(seen: &Seen, event: &Event, text: &mut String) {
+    let _ = write!(text, "id: {}\nevent: {}\ndata: ", seen.id(event), event.name);
+    seen.write(event, text);
+    text.push_str("\n\n");
+}
+
+/// Events are gone which were not read, and so many of all where that is known.
+fn dropped(count: Option<u64>) -> String {
+    let count = count.map_or(String::new(), |count| format!("\"count\":{count}"));
+    format!("event: events.dropped\ndata: {{{count}}}\n\n")
+}
+
+const fn reason(end: End) -> &'static str {
+    match end {
+        End::Draining => "draining",
+        End::TokenExpired => "token_expired",
+        End::TokenRefused => "token_refused",
+    }
+}

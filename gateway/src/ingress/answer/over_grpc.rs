@@ -1,0 +1,125 @@
+//! What is gRPC's own of an answer: frames, trailers, and an error as a status. Knows nothing of chains.
+
+use std::{collections::HashMap, convert::Infallible};
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use prost::Message;
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::{sentence, timing_headers};
+use crate::{
+    config::Detail,
+    error::{Code, Error},
+    ingress::{arrival::Arrival, sending},
+};
+
+/// Domain of our ErrorInfo.
+pub(super) const DOMAIN: &str = "hookgate";
+/// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
+/// escapes of a message must fit: so many bytes of violations, and of the sentence.
+const GRPC_VIOLATION_BYTES: usize = 3 << 10;
+const GRPC_SENTENCE_BYTES: usize = 512;
+
+/// The gRPC answer to a request that is no call of ours.
+pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
+    let mut answer = grpc_error(error, detail);
+    answer.headers_mut().extend(timing_headers(arrival, &[], detail));
+    answer
+}
+
+/// The gRPC answer to whatever somebody with a token asked for, as [`framed`] made it. Here NOT_FOUND is what the table
+/// says: the method is there, and what isn't is what it was to be about.
+pub fn grpc_asked(arrival: &Arrival, asked: Result<Bytes, Error>) -> Response<Body> {
+    let mut answer = match asked {
+        Ok(frame) => grpc_frame(frame),
+        Err(error) => grpc_status_of(&error, error.code.grpc(), Detail::Full),
+    };
+    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
+    answer
+}
+
+pub(super) fn grpc_message(message: &impl Message) -> Response<Body> {
+    grpc_frame(framed(message))
+}
+
+/// A message as gRPC sends it.
+pub fn framed(message: &impl Message) -> Bytes {
+    let mut frame = BytesMut::with_capacity(5 + message.encoded_len());
+    frame.put_u8(0); // not compressed
+    frame.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    message.encode(&mut frame).expect("a BytesMut grows as it needs to");
+    frame.freeze()
+}
+
+/// The gRPC answer that goes on: `frames` end with what [`grpc_end`] makes of its end.
+pub fn grpc_events(arrival: &Arrival, frames: Body) -> Response<Body> {
+    let mut answer = grpc_body(frames);
+    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
+    sending::goes_on(&mut answer);
+    answer
+}
+
+/// The last of an answer that went on.
+pub fn grpc_end(error: &Error) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    let status = status_of(error, error.code.grpc(), Detail::Full);
+    if status.add_header(&mut trailers).is_err() {
+        // It has no words that a header could not hold.
+        trailers.insert("grpc-status", HeaderValue::from(i32::from(status.code())));
+    }
+    Frame::trailers(trailers)
+}
+
+fn grpc_frame(frame: Bytes) -> Response<Body> {
+    let trailers =
+        HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+    // Frames rather than a body of known size: gRPC answers carry no content-length.
+    let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    grpc_body(Body::new(StreamBody::new(stream::iter(frames))))
+}
+
+fn grpc_body(frames: Body) -> Response<Body> {
+    let mut answer = Response::new(frames);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    answer
+}
+
+pub(super) fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
+    grpc_status_of(error, grpc_status(error.code), detail)
+}
+
+fn grpc_status_of(error: &Error, status: tonic::Code, detail: Detail) -> Response<Body> {
+    status_of(error, status, detail).into_http::<Body>()
+}
+
+fn status_of(error: &Error, status: tonic::Code, detail: Detail) -> Status {
+    let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, HashMap::new());
+    if error.retry_after.is_some() {
+        details.set_retry_info(error.retry_after);
+    }
+    let mut left = GRPC_VIOLATION_BYTES;
+    for violation in &error.violations {
+        let size = violation.pointer.len() + violation.message.len();
+        let Some(rest) = left.checked_sub(size) else { break };
+        left = rest;
+        details.add_bad_request_violation(&violation.pointer, &violation.message);
+    }
+    let sentence = sentence(error, detail);
+    let sentence = &sentence[..sentence.floor_char_boundary(GRPC_SENTENCE_BYTES)];
+    Status::with_error_details(status, sentence, details)
+}
+
+/// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown
+/// method answers; the reason says NOT_FOUND (docs/decisions/0002).
+fn grpc_status(code: Code) -> tonic::Code {
+    match code {
+        Code::NotFound => tonic::Code::Unimplemented,
+        other => other.grpc(),
+    }
+}

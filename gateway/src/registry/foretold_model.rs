@@ -1,0 +1,134 @@
+//! What holds in a registry, read off the stored objects by hand: no line of what is tested here is used for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use proptest::prelude::*;
+use serde_json::{Map, Value};
+
+use super::{Built, STRANGER, World};
+use crate::{
+    config::UnknownTenant,
+    point::Point,
+    registry::Change,
+    routing::{Manifest, TenantRoute},
+    store::{Content, Kind, Owner, Snapshot},
+};
+
+/// A binding that stands somewhere, and the config that its tenant has there.
+type Standing = (String, Map<String, Value>);
+
+/// By kind and name.
+type State = BTreeMap<(Kind, Arc<str>), Content>;
+
+fn specs(objects: &Snapshot, kind: Kind) -> impl Iterator<Item = &Value> {
+    objects.objects.iter().filter(move |object| object.kind == kind).map(|object| &*object.content.spec)
+}
+
+fn is_on(spec: &Value) -> bool {
+    spec.get("enabled") != Some(&Value::Bool(false))
+}
+
+/// Who runs for the tenant `id` at `point`, in order; none: it isn't served.
+fn expected(
+    there: &Snapshot,
+    manifests: &BTreeMap<String, Arc<Manifest>>,
+    accepts: bool,
+    (id, point): (&str, Point),
+) -> Option<Vec<Standing>> {
+    let tenant = specs(there, Kind::Tenant).find(|tenant| tenant["id"] == id);
+    if tenant.map_or(!accepts, |tenant| !is_on(tenant)) {
+        return None;
+    }
+    let tenant = tenant.unwrap_or(&Value::Null);
+    let stands = |binding: &&Value| {
+        let plugin = specs(there, Kind::Plugin).find(|plugin| plugin["name"] == binding["plugin"]);
+        let is_for = match (binding.get("tenant"), binding.get("selector")) {
+            (Some(Value::String(whose)), _) => whose == "*" || whose == id,
+            (_, Some(Value::Object(labels))) => {
+                labels.iter().all(|(key, value)| tenant["labels"].get(key) == Some(value))
+            }
+            other => panic!("for nobody: {other:?}"),
+        };
+        let disabled = tenant["disable"].as_array().is_some_and(|list| list.contains(&binding["name"]));
+        let is_at = match (
+            binding.get("points").and_then(Value::as_array),
+            manifests.get(binding["plugin"].as_str().expect("a name")),
+        ) {
+            (Some(points), _) => points.iter().any(|listed| listed == point.as_str()),
+            (None, Some(manifest)) => manifest.offers[point.index()].is_some(),
+            (None, None) => true,
+        };
+        let may_be_disabled = binding.get("overridable") == Some(&Value::Bool(true));
+        is_on(binding) && plugin.is_some_and(is_on) && is_for && is_at && !(disabled && may_be_disabled)
+    };
+    let mut standing: Vec<_> = specs(there, Kind::Binding).filter(stands).collect();
+    standing.sort_by_key(|binding| binding["priority"].as_i64());
+    let one = |binding: &Value| {
+        let mut config = binding.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
+        let own = tenant["config"].get(binding["plugin"].as_str().expect("a name"));
+        config.extend(own.and_then(Value::as_object).cloned().unwrap_or_default());
+        (binding["name"].as_str().expect("a name").to_owned(), config)
+    };
+    Some(standing.into_iter().map(one).collect())
+}
+
+/// Every tenant's plans are what its entries say.
+pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Result<(), TestCaseError> {
+    let accepts = built.config.tenants.unknown == UnknownTenant::Accept;
+    let listed = specs(there, Kind::Tenant).map(|tenant| tenant["id"].as_str().expect("an id"));
+    for id in listed.chain([STRANGER]) {
+        for point in Point::ALL {
+            let found = match built.table.tenant(id) {
+                TenantRoute::Known(plans) => Some(&plans.plan(point).steps),
+                TenantRoute::Disabled | TenantRoute::Unknown => None,
+            };
+            let one = |step: &crate::routing::Step| -> Standing {
+                let config = serde_json::from_slice(&step.tenant_config).expect("an object");
+                (step.binding.to_string(), config)
+            };
+            let found = found.map(|steps| steps.iter().map(one).collect());
+            let expected = expected(there, &world.process.manifests, accepts, (id, point));
+            prop_assert_eq!(found, expected, "{} {}", id, point);
+        }
+    }
+    Ok(())
+}
+
+fn state(snapshot: &Snapshot) -> State {
+    let one =
+        |object: &crate::store::Object| ((object.kind, Arc::clone(&object.name)), object.content.clone());
+    snapshot.objects.iter().map(one).collect()
+}
+
+/// After a way back to `then` from `before`, the API's objects are what they were, and the file's what they are.
+pub(super) fn check_back(then: &Snapshot, before: &Snapshot, after: &Snapshot) -> Result<(), TestCaseError> {
+    let of = |snapshot: &Snapshot, owner: Owner| -> State {
+        let mut state = state(snapshot);
+        state.retain(|_, content| content.owner == owner);
+        state
+    };
+    let mut expected = of(then, Owner::Api);
+    expected.extend(of(before, Owner::File));
+    prop_assert_eq!(state(after), expected, "back to {}", then.revision);
+    Ok(())
+}
+
+/// What is said to differ between `then` and `now` is what differs, and nothing else.
+pub(super) fn check_difference(
+    then: &Snapshot,
+    now: &Snapshot,
+    said: &[Change],
+) -> Result<(), TestCaseError> {
+    let (mut state, now) = (state(then), state(now));
+    for change in said {
+        let key = (change.kind, Arc::clone(&change.name));
+        prop_assert_ne!(&change.before, &change.after, "nothing changes");
+        prop_assert_eq!(state.get(&key), change.before.as_ref(), "it was something else");
+        match &change.after {
+            Some(after) => drop(state.insert(key, after.clone())),
+            None => drop(state.remove(&key)),
+        }
+    }
+    prop_assert_eq!(state, now, "from {}", then.revision);
+    Ok(())
+}
