@@ -74,7 +74,8 @@
 
 {{/* Whether the admin port opens: text, empty for no. */}}
 {{- define "hookgate.admin" -}}
-{{- range (.Values.config.auth | default dict).issuers -}}
+{{- include "hookgate.validate" . -}}
+{{- range .Values.config.auth.issuers -}}
 {{- if .admin_audience -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
@@ -127,7 +128,7 @@ tls:
 {{- range $plugin := .Values.plugins -}}
 {{- $plugins = append $plugins (include "hookgate.plugin" $plugin | fromYaml) -}}
 {{- range $binding := $plugin.bindings -}}
-{{- $bindings = append $bindings (merge (dict "plugin" $plugin.name) $binding) -}}
+{{- $bindings = append $bindings (set (deepCopy $binding) "plugin" $plugin.name) -}}
 {{- end -}}
 {{- end -}}
 {{- with concat $plugins ($config.plugins | default list) -}}

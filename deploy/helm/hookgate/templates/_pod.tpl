@@ -22,8 +22,13 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- /* Key by key: `merge` takes false for nothing. */}}
+{{- $security := include "hookgate.restricted" . | fromYaml }}
+{{- range $key, $value := .securityContext }}
+{{- $_ := set $security $key $value }}
+{{- end }}
 securityContext:
-  {{- merge (dict) (.securityContext | default dict) (include "hookgate.restricted" . | fromYaml) | toYaml | nindent 2 }}
+  {{- toYaml $security | nindent 2 }}
 {{- with .resources }}
 resources:
   {{- toYaml . | nindent 2 }}
