@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     cli_support::Folder,
     deploy_chart_support::{Pod, Rendered, chart, list, print, variants},
+    docs::parts,
 };
 
 fn read(path: &str) -> String {
@@ -52,6 +53,23 @@ async fn every_variants_file_is_one_that_the_gateway_takes() {
         let (code, said) = check(&Pod::of(&rendered, &ca)).await;
         assert_eq!(code, Some(0), "{}: {said}\n{}", rendered.name(), rendered.text());
         assert!(said.contains(": no mistakes: "), "{}: {said}", rendered.name());
+    }
+}
+
+#[tokio::test]
+async fn every_example_of_the_page_is_taken_too() {
+    let page = read("docs/operations.md");
+    let (_, section) = page.split_once("## On Kubernetes\n").expect("the page has it");
+    let section = section.split("\n## ").next().unwrap();
+    let readme = read("README.md");
+    let (_, readme) = readme.split_once("## On Kubernetes\n").expect("the page has it");
+    let readme = readme.split("\n## ").next().unwrap();
+    let blocks = [parts(section).1, parts(readme).1].concat();
+    let examples: Vec<_> = blocks.iter().filter(|(language, _)| language == "yaml").collect();
+    assert!(examples.len() >= 4, "only {} examples were found", examples.len());
+    for (_, values) in examples {
+        let (code, said) = check(&Pod::of(&Rendered::over_minimal(values), &Ca::new())).await;
+        assert_eq!(code, Some(0), "{said}\n{values}");
     }
 }
 

@@ -50,7 +50,11 @@ pub(crate) struct Rendered {
 impl Rendered {
     /// Of a file of values.
     pub(crate) fn of(values: &Path) -> Self {
-        let text = print(values, &[]);
+        Rendered::parse(values, &[])
+    }
+
+    fn parse(values: &Path, args: &[&str]) -> Self {
+        let text = print(values, args);
         let object = |part: &str| {
             serde_saphyr::from_str(part)
                 .unwrap_or_else(|error| panic!("{}: {error}\n{part}", values.display()))
@@ -62,10 +66,20 @@ impl Rendered {
 
     /// Of values that stand in no file.
     pub(crate) fn with(values: &Value) -> Self {
+        Rendered::laid(&values.to_string(), &[])
+    }
+
+    /// Of values that are laid over those of the smallest variant.
+    pub(crate) fn over_minimal(values: &str) -> Self {
+        let minimal = repository::root().join("deploy/helm/variants/minimal.yaml");
+        Rendered::laid(values, &["-f", minimal.to_str().unwrap()])
+    }
+
+    fn laid(values: &str, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("values.yaml");
-        fs::write(&file, values.to_string()).unwrap();
-        Rendered::of(&file)
+        fs::write(&file, values).unwrap();
+        Rendered::parse(&file, args)
     }
 
     /// What to call it.
