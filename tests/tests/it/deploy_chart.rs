@@ -198,6 +198,24 @@ fn arguments_are_those_that_the_binary_takes() {
     }
 }
 
+/// Besides, `hookgate config check` refuses a `HOOKGATE__` that sets nothing, and a reference to what isn't set.
+#[test]
+fn variables_are_settings_references_or_the_command_lines() {
+    let (page, mut count) = (read("docs/cli.md"), 0);
+    for values in variants() {
+        let rendered = Rendered::of(&values);
+        for variable in list(&rendered.gateway()["env"]) {
+            count += 1;
+            let name = variable["name"].as_str().unwrap();
+            let is_known = name.starts_with("HOOKGATE__")
+                || rendered.text().contains(&format!("${{{name}}}"))
+                || page.contains(&format!("| `{name}` |"));
+            assert!(is_known, "{}: {name}", rendered.name());
+        }
+    }
+    assert!(count >= 4, "only {count} variables were found");
+}
+
 #[test]
 fn the_chart_is_of_the_version_that_is_built() {
     let chart: Value = serde_saphyr::from_str(&read("deploy/helm/hookgate/Chart.yaml")).unwrap();

@@ -19,11 +19,11 @@ use super::deploy_chart_support::{Pod, Rendered, list};
 /// What an image's entry point is, before its arguments.
 async fn entry_point(image: &str) -> Vec<String> {
     match image {
-        "hookgate/tenant-auth:0.1.0" => {
+        "hookgate-tenant-auth:0.1.0" => {
             let words = ["plugin", "run", "tenant-auth", "--listen"].map(str::to_owned);
             [vec![binary().display().to_string()], words.to_vec()].concat()
         }
-        "example/python-raw:1.0.0" => {
+        "hookgate-python-raw:1.0.0" => {
             let example = repository::root().join("examples/python-raw");
             let generated = Command::new(example.join("generate.sh")).output().await.unwrap();
             assert!(generated.status.success(), "{generated:?}");
@@ -57,9 +57,9 @@ fn values() -> Value {
         },
         "drain": { "graceSeconds": 0 },
         "plugins": [
-            { "name": "tenant-auth", "image": "hookgate/tenant-auth:0.1.0", "bindings": [{ "tenant": "*", "priority": 100 }] },
+            { "name": "tenant-auth", "image": "hookgate-tenant-auth:0.1.0", "bindings": [{ "tenant": "*", "priority": 100 }] },
             {
-                "name": "python-raw", "image": "example/python-raw:1.0.0", "bindings": [{ "tenant": "acme", "priority": 200 }],
+                "name": "python-raw", "image": "hookgate-python-raw:1.0.0", "bindings": [{ "tenant": "acme", "priority": 200 }],
                 "config": { "refused_tools": ["fs.delete"] },
             },
         ],

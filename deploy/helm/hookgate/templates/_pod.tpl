@@ -45,8 +45,12 @@ name: hookgate
 image: {{ include "hookgate.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [serve, --config, /etc/hookgate/hookgate.yaml]
-{{- if or .Values.store.postgresql.existingSecret .Values.extraEnv }}
+{{- if or .Values.adminSocket .Values.store.postgresql.existingSecret .Values.extraEnv }}
 env:
+  {{- if .Values.adminSocket }}
+  # For the command line, by `kubectl exec`.
+  - { name: HOOKGATE_ADMIN_ADDR, value: "unix:///run/hookgate/admin.sock" }
+  {{- end }}
   {{- if .Values.store.postgresql.existingSecret }}
   - name: HOOKGATE_STORE_URL
     valueFrom:
