@@ -16,6 +16,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
+import renderer
 import restricted
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -255,7 +256,7 @@ def main():
     wrong += check_values(files, schema)
     refused, refusals = check_refused(schema)
     policy, mutations = check_policy(files[0])
-    wrong += refused + policy
+    wrong += refused + policy + renderer.faults(HERE / "render.sh")
     for fault in wrong:
         print(fault, file=sys.stderr)
     if wrong:
