@@ -114,6 +114,45 @@ async fn the_rendered_pod_serves_with_its_sidecars_and_answers_its_probes() {
     assert_eq!(exit.code, Some(0), "{}", exit.log);
 }
 
+/// Until its pod is replaced, a gateway reads the file that is meant for the next pods (docs/operations.md).
+#[tokio::test]
+async fn a_pod_takes_what_it_can_do_and_keeps_what_it_had_where_it_lacks_a_sidecar() {
+    let mut values = values();
+    values["plugins"] = json!([{
+        "name": "content-policy", "builtin": "content-policy", "config": { "max_input_chars": 10 },
+        "bindings": [{ "tenant": "*", "priority": 10 }],
+    }]);
+    values["config"]["tenants"] = json!({ "unknown": "accept" });
+    values["config"]["startup"] = json!({ "wait": "1s" });
+    let rendered = Rendered::with(&values);
+    let pod = Pod::of(&rendered, &Ca::new());
+    let mut setup = Setup::file(&pod.text);
+    for port in ["DATA", "OPS"] {
+        setup = setup.environment(&format!("HOOKGATE__SERVER__{port}_ADDR"), "127.0.0.1:0");
+    }
+    let gateway = setup.start().await;
+    let status = async |text: &str| {
+        let answer = gateway
+            .http(&token("acme"))
+            .call(ExtensionPoint::BeforeLlmRequest, json!({ "text": text }))
+            .await;
+        answer.status
+    };
+    assert_eq!((status("short").await, status("longer than ten").await), (200, 413));
+
+    values["plugins"][0]["config"]["max_input_chars"] = json!(20);
+    gateway.reload(&Setup::file(&pod.moved(Rendered::with(&values).text())));
+    gateway.wait_for_revision(2).await;
+    assert_eq!(status("longer than ten").await, 200);
+
+    values["plugins"][0]["config"]["max_input_chars"] = json!(5);
+    let guard = json!({ "name": "guard", "image": "example/guard:1.0.0", "bindings": [{ "tenant": "*", "priority": 20 }] });
+    values["plugins"].as_array_mut().unwrap().push(guard);
+    gateway.reload(&Setup::file(&pod.moved(Rendered::with(&values).text())));
+    gateway.log().wait_for(|line| line.field("event").is_some_and(|event| event == "table.refused")).await;
+    assert_eq!(status("longer than ten").await, 200, "nothing of it holds");
+}
+
 /// The Deployment shares one volume of a plugin's between it and the gateway alone.
 #[test]
 fn no_sidecar_sees_the_sockets_of_another() {
