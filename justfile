@@ -25,6 +25,11 @@ lint:
 deny:
     {{tools}}/bin/cargo-deny --offline check bans licenses sources
 
+# The Helm chart: its values, its variants, what it refuses.
+chart:
+    {{tools}}/deploy/bin/check-jsonschema --schemafile deploy/helm/hookgate/values.schema.json deploy/helm/variants/*.yaml
+    {{tools}}/deploy/bin/python deploy/check/chart.py
+
 # The API documentation.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked

@@ -1,0 +1,269 @@
+"""Checks the chart: every variant of deploy/helm/variants rendered for three versions of Kubernetes, by schema, by policy
+and by what its parts say of each other; and every file of deploy/helm/refused refused with the sentence it names.
+
+Run by ./test, in the virtual environment that it makes. What the gateway itself has to say is tests/tests/it/deploy_chart.rs.
+"""
+
+import copy
+import functools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+import renderer
+import restricted
+
+HERE = pathlib.Path(__file__).resolve().parent
+HELM = HERE.parent / "helm"
+CHART = HELM / "hookgate"
+# The oldest that the chart takes, one in between, the newest that kubernetes-validate knows.
+VERSIONS = ("1.29", "1.33", "1.37")
+# Kinds that operators of their own bring; kubernetes-validate has no schema of them.
+FOREIGN = {"cert-manager.io/v1/Certificate", "monitoring.coreos.com/v1/ServiceMonitor"}
+# A registry's host is not named, and the version is: a tag that isn't `latest`, or a digest.
+IMAGE = re.compile(r"[a-z0-9-]+(/[a-z0-9._-]+)*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})")
+
+# It reads megabytes of definitions for each object otherwise.
+kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
+
+
+def render(values, version=VERSIONS[-1], *more):
+    command = [HERE / "render.sh", "-kube-version", f"{version}.0", "-f", values, *more, CHART]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def rendered(values, version):
+    done = render(values, version)
+    if done.returncode != 0:
+        raise SystemExit(f"{values.name}: {done.stderr}")
+    return done.stdout
+
+
+def load(text):
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+@functools.cache
+def by_schema(version, text):
+    """What Kubernetes' schema says of one object. Many variants have the same."""
+    try:
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return f"{'.'.join(map(str, error.path))}: {error.message}"
+    except kubernetes_validate.SchemaNotFoundError as error:
+        return error.message
+    return None
+
+
+def pods(documents):
+    for document in documents:
+        if document["kind"] == "Pod":
+            yield document["metadata"], document["spec"]
+        elif document["kind"] in ("Deployment", "StatefulSet"):
+            template = document["spec"]["template"]
+            yield template["metadata"], template["spec"]
+
+
+def containers(spec):
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def within(labels, selector):
+    return selector.items() <= labels.items()
+
+
+def faults(documents):
+    """What is wrong with the objects of one rendering, beyond their schemas."""
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    yield from (f"{name} is there twice" for name in set(names) if names.count(name) > 1)
+    for document in documents:
+        name = document["metadata"]["name"]
+        if document["metadata"].get("namespace") != "agents":
+            yield f"{document['kind']} {name} has no namespace"
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            yield f"{document['kind']} {name} is no name"
+    for metadata, spec in pods(documents):
+        yield from restricted.faults(spec)
+        yield from of_pod(spec)
+    [workload] = [document for document in documents if document["kind"] in ("Deployment", "StatefulSet")]
+    template = workload["spec"]["template"]
+    if not within(template["metadata"]["labels"], workload["spec"]["selector"]["matchLabels"]):
+        yield "the workload doesn't select its own pods"
+    yield from selections(documents, template)
+
+
+def of_pod(spec):
+    volumes = [volume["name"] for volume in spec.get("volumes", [])] + ["state"]
+    yield from (f"volume {name} is there twice" for name in set(volumes) - {"state"} if volumes.count(name) > 1)
+    names = [container["name"] for container in containers(spec)]
+    yield from (f"container {name} is there twice" for name in set(names) if names.count(name) > 1)
+    for container in containers(spec):
+        if not IMAGE.fullmatch(container["image"]):
+            yield f"image {container['image']} names a host, or no version"
+        paths = [mount["mountPath"] for mount in container.get("volumeMounts", [])]
+        yield from (f"{path} is mounted twice" for path in set(paths) if paths.count(path) > 1)
+        for mount in container.get("volumeMounts", []):
+            if mount["name"] not in volumes:
+                yield f"container {container['name']} mounts {mount['name']}, which isn't there"
+            if "subPath" in mount:
+                yield f"{mount['mountPath']} would never change"
+
+
+def selections(documents, template):
+    """Whom Services, budgets and policies mean, and the ports that they name."""
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    [test] = [document for document in documents if document["kind"] == "Pod"]
+    for document in documents:
+        kind, spec = document["kind"], document.get("spec", {})
+        selector = {
+            "Service": lambda: spec["selector"],
+            "PodDisruptionBudget": lambda: spec["selector"]["matchLabels"],
+            "NetworkPolicy": lambda: spec["podSelector"]["matchLabels"],
+        }.get(kind)
+        if not selector:
+            continue
+        if not within(template["metadata"]["labels"], selector()):
+            yield f"{kind} {document['metadata']['name']} selects no gateway"
+        if within(test["metadata"]["labels"], selector()):
+            yield f"{kind} {document['metadata']['name']} selects the pod of `helm test`"
+        named = [port["targetPort"] for port in spec.get("ports", [])]
+        for rule in spec.get("ingress", []):
+            named += [port["port"] for port in rule["ports"]]
+            if not rule.get("from"):
+                yield f"{kind} {document['metadata']['name']} lets everybody in"
+        yield from (f"{kind} {document['metadata']['name']}: no port {port}" for port in named if port not in ports)
+        if kind == "NetworkPolicy" and sorted(spec["policyTypes"]) != ["Egress", "Ingress"]:
+            yield "NetworkPolicy leaves a way open"
+
+
+def check_variants(files):
+    wrong, shown, written = [], 0, set()
+    for values in files:
+        for version in VERSIONS:
+            text = rendered(values, version)
+            written |= set(re.findall(r"^# Source: hookgate/(.*)$", text, re.MULTILINE))
+            documents = load(text)
+            shown += len(documents)
+            for document in documents:
+                about = f"{values.name}, {version}: {document['kind']} {document['metadata']['name']}"
+                if f"{document['apiVersion']}/{document['kind']}" in FOREIGN:
+                    continue
+                fault = by_schema(version, json.dumps(document, sort_keys=True))
+                if fault:
+                    wrong.append(f"{about}: {fault}")
+        wrong += (f"{values.name}: {fault}" for fault in faults(documents))
+        notes = render(values, VERSIONS[-1], "-notes")
+        if notes.returncode != 0 or not notes.stdout.strip():
+            wrong.append(f"{values.name}: no notes: {notes.stderr}")
+    templates = {str(file.relative_to(CHART)) for file in (CHART / "templates").rglob("*.yaml")}
+    wrong += (f"{template}: no variant renders it" for template in sorted(templates - written))
+    return wrong, shown
+
+
+def paths(values, above=""):
+    """Every key that leads to no mapping; one that is empty is the user's own."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from paths(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def check_values(files, schema):
+    """values.yaml and the schema have the same keys, and each is another one in some variant."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    wrong = []
+
+    def compare(values, schema, above):
+        known = schema.get("properties")
+        if known is None:
+            return
+        for key in sorted(set(values) ^ (set(known) - {"global"})):
+            wrong.append(f"{above}{key} is in values.yaml or its schema alone")
+        for key in set(values) & set(known):
+            if isinstance(values[key], dict):
+                compare(values[key], known[key], f"{above}{key}.")
+
+    compare(defaults, schema, "")
+    tried = set()
+    for values in files:
+        given = yaml.safe_load(values.read_text())
+        for path in paths(defaults):
+            here, there = given, defaults
+            for key in path.split("."):
+                here, there = (here or {}).get(key), (there or {}).get(key)
+                if here is None:
+                    break
+            else:
+                if here != there:
+                    tried.add(path)
+    wrong += (f"values.yaml: no variant sets {path}" for path in paths(defaults) if path not in tried)
+    return wrong
+
+
+def without_null(values):
+    """Null takes out what the chart says, before Helm asks the schema."""
+    return {key: without_null(value) if isinstance(value, dict) else value
+            for key, value in values.items() if value is not None}
+
+
+def check_refused(schema):
+    """The first line of each file says who refuses it, and in which words."""
+    wrong, files = [], sorted((HELM / "refused").glob("*.yaml"))
+    for values in files:
+        kind, _, expected = values.read_text().splitlines()[0].removeprefix("# ").partition(": ")
+        given = without_null(yaml.safe_load(values.read_text()))
+        errors = [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(given)]
+        if kind == "schema":
+            if not any(expected in error for error in errors):
+                wrong.append(f"{values.name}: the schema says {errors}")
+        elif kind == "template":
+            done = render(values)
+            said = re.sub(r"^Error: execution error at \([^)]*\): ", "", done.stderr).rstrip("\n")
+            if errors or done.returncode != 1 or said != expected:
+                wrong.append(f"{values.name}: schema {errors}, exit code {done.returncode}: {done.stderr}")
+        else:
+            wrong.append(f"{values.name}: who refuses it?")
+    old = render(sorted((HELM / "variants").glob("*.yaml"))[0], "1.28")
+    if old.stderr != "Error: chart requires kubeVersion: >=1.29.0-0 which is incompatible with Kubernetes v1.28.0\n":
+        wrong.append(f"Kubernetes 1.28: {old.stderr}")
+    return wrong, len(files)
+
+
+def check_policy(values):
+    """A policy that finds nothing proves nothing."""
+    [(_, good), *_] = pods(load(rendered(values, VERSIONS[-1])))
+    wrong, tried = [f"the good pod: {fault}" for fault in restricted.faults(good)], 0
+    for name, change in restricted.mutations():
+        tried += 1
+        bad = copy.deepcopy(good)
+        change(bad)
+        if not restricted.faults(bad):
+            wrong.append(f"the policy takes a pod with: {name}")
+    return wrong, tried
+
+
+def main():
+    files = sorted((HELM / "variants").glob("*.yaml"))
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    wrong, objects = check_variants(files)
+    wrong += check_values(files, schema)
+    refused, refusals = check_refused(schema)
+    policy, mutations = check_policy(files[0])
+    wrong += refused + policy + renderer.faults(HERE / "render.sh")
+    for fault in wrong:
+        print(fault, file=sys.stderr)
+    if wrong:
+        raise SystemExit(1)
+    print(f"{len(files)} variants, {objects} objects for Kubernetes {', '.join(VERSIONS)}; "
+          f"{refusals} files refused; the policy finds {mutations} faults of {mutations}")
+
+
+if __name__ == "__main__":
+    main()

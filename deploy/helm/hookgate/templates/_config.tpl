@@ -1,0 +1,155 @@
+{{/* What can't be installed, said before anything is. */}}
+{{- define "hookgate.validate" -}}
+{{- $config := .Values.config | default dict -}}
+{{- range $key, $values := dict "server" "listenAddress, tls and adminSocket" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
+{{- if hasKey $config $key -}}
+{{- fail (printf "config.%s is written by the chart: set %s instead" $key $values) -}}
+{{- end -}}
+{{- end -}}
+{{- if not ($config.auth | default dict).issuers -}}
+{{- fail "config.auth.issuers is missing: say whose tokens are accepted, such as [{ issuer: https://id.example.com, audience: hookgate, jwks_url: https://id.example.com/jwks.json }]" -}}
+{{- end -}}
+{{- range $plugin := .Values.plugins -}}
+{{- $name := required "plugins: an entry has no name" $plugin.name -}}
+{{- $places := list -}}
+{{- range $key := list "image" "endpoint" "endpoints" "builtin" -}}
+{{- if get $plugin $key -}}{{- $places = append $places $key -}}{{- end -}}
+{{- end -}}
+{{- if ne (len $places) 1 -}}
+{{- fail (printf "plugins: %s needs one of image, endpoint, endpoints and builtin, and has %s" $name (join " and " $places | default "none")) -}}
+{{- end -}}
+{{- if $plugin.tlsSecret -}}
+{{- $_ := required (printf "plugins: tlsSecret.name of %s is missing: name a Secret with ca.crt" $name) $plugin.tlsSecret.name -}}
+{{- if or $plugin.image $plugin.builtin -}}
+{{- fail (printf "plugins: tlsSecret of %s is for an endpoint, and a plugin of this pod has none" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- include "hookgate.validateStore" . -}}
+{{- include "hookgate.validateTls" . -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.agents) -}}
+{{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateStore" -}}
+{{- $postgresql := .Values.store.postgresql -}}
+{{- if and $postgresql.url $postgresql.existingSecret -}}
+{{- fail "store.postgresql: url and existingSecret exclude each other" -}}
+{{- end -}}
+{{- if .Values.store.sqlite.enabled -}}
+{{- if or $postgresql.url $postgresql.existingSecret -}}
+{{- fail "store: postgresql and sqlite exclude each other" -}}
+{{- end -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- fail "store.sqlite is a file of one gateway: set autoscaling.enabled to false, or take store.postgresql" -}}
+{{- end -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- fail (printf "store.sqlite is a file of one gateway, and replicas is %d: set it to 1, or take store.postgresql" (int .Values.replicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateTls" -}}
+{{- if .Values.tls.enabled -}}
+{{- if .Values.tls.certManager.enabled -}}
+{{- if .Values.tls.existingSecret -}}
+{{- fail "tls: existingSecret and certManager exclude each other" -}}
+{{- end -}}
+{{- $_ := required "tls.certManager.issuerRef.name is missing: name the issuer that signs" .Values.tls.certManager.issuerRef.name -}}
+{{- else -}}
+{{- $_ := required "tls.existingSecret is missing: name a Secret with tls.crt and tls.key, or set tls.certManager.enabled" .Values.tls.existingSecret -}}
+{{- end -}}
+{{- else if or .Values.tls.existingSecret .Values.tls.certManager.enabled .Values.tls.clientCa.existingSecret -}}
+{{- fail "tls.enabled is false, and tls says more: set it to true, or leave the rest out" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether there is a registry: text, empty for no. */}}
+{{- define "hookgate.store" -}}
+{{- if .Values.store.sqlite.enabled -}}sqlite
+{{- else if or .Values.store.postgresql.url .Values.store.postgresql.existingSecret -}}postgresql
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the admin port opens: text, empty for no. */}}
+{{- define "hookgate.admin" -}}
+{{- include "hookgate.validate" . -}}
+{{- range .Values.config.auth.issuers -}}
+{{- if .admin_audience -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.server" -}}
+data_addr: {{ printf "%s:8080" .Values.listenAddress | quote }}
+ops_addr: {{ printf "%s:9090" .Values.listenAddress | quote }}
+admin_addr: {{ printf "%s:9091" .Values.listenAddress | quote }}
+{{- if .Values.adminSocket }}
+admin_socket: /run/hookgate/admin.sock
+{{- end }}
+{{- if .Values.tls.enabled }}
+tls:
+  cert_file: /tls/server/tls.crt
+  key_file: /tls/server/tls.key
+  {{- if .Values.tls.clientCa.existingSecret }}
+  client_ca_file: /tls/clients/{{ .Values.tls.clientCa.key }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* An entry of `plugins` as the gateway's file has it. */}}
+{{- define "hookgate.plugin" -}}
+{{- $plugin := omit . "image" "imagePullPolicy" "command" "args" "env" "envFrom" "volumeMounts" "resources" "securityContext" "tlsSecret" "bindings" -}}
+{{- if .image -}}
+{{- $_ := set $plugin "endpoint" (include "hookgate.socket" .) -}}
+{{- end -}}
+{{- if .tlsSecret -}}
+{{- $folder := printf "/tls/plugins/%s" .name -}}
+{{- $tls := dict "ca_file" (printf "%s/ca.crt" $folder) -}}
+{{- if .tlsSecret.clientCertificate -}}
+{{- $tls = merge $tls (dict "cert_file" (printf "%s/tls.crt" $folder) "key_file" (printf "%s/tls.key" $folder)) -}}
+{{- end -}}
+{{- $_ := set $plugin "tls" (merge dict (.tls | default dict) $tls) -}}
+{{- end -}}
+{{- toYaml $plugin -}}
+{{- end -}}
+
+{{/* A folder of its own, so that no plugin can put itself in another one's place. */}}
+{{- define "hookgate.socket" -}}
+{{- printf "unix:///run/plugins/%s/plugin.sock" .name -}}
+{{- end -}}
+
+{{/* The gateway's file. */}}
+{{- define "hookgate.config" -}}
+{{- include "hookgate.validate" . -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $plugins := list -}}
+{{- $bindings := list -}}
+{{- range $plugin := .Values.plugins -}}
+{{- $plugins = append $plugins (include "hookgate.plugin" $plugin | fromYaml) -}}
+{{- range $binding := $plugin.bindings -}}
+{{- $bindings = append $bindings (set (deepCopy $binding) "plugin" $plugin.name) -}}
+{{- end -}}
+{{- end -}}
+{{- with concat $plugins ($config.plugins | default list) -}}
+{{- $_ := set $config "plugins" . -}}
+{{- end -}}
+{{- with concat $bindings ($config.bindings | default list) -}}
+{{- $_ := set $config "bindings" . -}}
+{{- end -}}
+{{- $_ := set $config "server" (include "hookgate.server" . | fromYaml) -}}
+{{- $_ := set $config "drain" (dict "grace" (printf "%ds" (int .Values.drain.graceSeconds)) "finish" (printf "%ds" (int .Values.drain.finishSeconds))) -}}
+{{- if include "hookgate.store" . -}}
+{{- $url := ternary "sqlite:/var/lib/hookgate/hookgate.db" "${HOOKGATE_STORE_URL}" (eq "sqlite" (include "hookgate.store" .)) -}}
+{{- $_ := set $config "store" (dict "url" $url "last_good" "/var/lib/hookgate/last-good.json" "apply_file" .Values.store.applyFile) -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* What of the file a running gateway doesn't take up: the pods are replaced when it changes, and only then. */}}
+{{- define "hookgate.restart" -}}
+{{- $config := include "hookgate.config" . | fromYaml -}}
+{{- $telemetry := pick ($config.telemetry | default dict) "otlp_endpoint" "otlp_protocol" -}}
+{{- $restart := merge (dict "telemetry" $telemetry "admin" (include "hookgate.admin" .)) (pick $config "server" "drain" "store" "log") -}}
+{{- toJson $restart | sha256sum -}}
+{{- end -}}

@@ -1,0 +1,72 @@
+{{- define "hookgate.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Short enough for the longest name that is made of it, `...-headless`. */}}
+{{- define "hookgate.fullname" -}}
+{{- $name := include "hookgate.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 54 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 54 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/name: {{ include "hookgate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* The component keeps the pod of `helm test` out of the Services and the NetworkPolicy. */}}
+{{- define "hookgate.selector" -}}
+app.kubernetes.io/name: {{ include "hookgate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
+{{- end -}}
+
+{{- define "hookgate.testSelector" -}}
+app.kubernetes.io/name: {{ include "hookgate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{- define "hookgate.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "hookgate.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "hookgate.fullname" .)) -}}
+{{- end -}}
+
+{{/* Of a plugin's container and of its sockets' volume: names of plugins may hold what names of containers may not. */}}
+{{- define "hookgate.sidecar" -}}
+{{- printf "plugin-%s" .name | lower | replace "_" "-" | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Pod security standard `restricted`, for every container. */}}
+{{- define "hookgate.restricted" -}}
+allowPrivilegeEscalation: false
+capabilities: { drop: [ALL] }
+readOnlyRootFilesystem: true
+runAsGroup: 65532
+runAsNonRoot: true
+runAsUser: 65532
+seccompProfile: { type: RuntimeDefault }
+{{- end -}}
