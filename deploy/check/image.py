@@ -31,7 +31,8 @@ def base(image):
         if tag != f"{version}-slim-bookworm":
             raise Wrong(f"{image} is not the toolchain of rust-toolchain.toml, {version}")
         # The registry's path is part of what cargo takes for unchanged, so CARGO_HOME is where this machine has it.
-        env = {"PATH": f"/usr/local/rust/bin:{SYSTEM_PATH}", "CARGO_HOME": CARGO_HOME}
+        # Without lines our own crates are others than the tests', which stand elsewhere: else each build would undo the other.
+        env = {"PATH": f"/usr/local/rust/bin:{SYSTEM_PATH}", "CARGO_HOME": CARGO_HOME, "CARGO_PROFILE_DEV_DEBUG": "0"}
         return Stage(image, ROOTS / "rust", Config(env=env), binds=[(toolchain, "/usr/local/rust")])
     if name == "python" and re.fullmatch(r"3\.11\.\d+-slim-bookworm", tag):  # bookworm's own minor version
         env = {"PATH": SYSTEM_PATH, **{key: value for key, value in os.environ.items() if key.startswith("PIP_")}}
@@ -73,7 +74,7 @@ class Container:
             options += ["--bind", f"{source}:{target}"]
         for key, value in {**config.env, **(env or {})}.items():
             options += ["--env", f"{key}={value}"]
-        program = config.healthcheck[0:] if probe else config.entrypoint + (config.cmd if command is None else command)
+        program = config.healthcheck if probe else config.entrypoint + (config.cmd if command is None else command)
         self.name = f"{stage.name}: {' '.join(program)}"
         self.command = [sys.executable, str(Path(__file__).parent / "contained.py"), *options, "--", *program]
         self.process = None
