@@ -285,7 +285,9 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
     let metrics = HttpAgent::new(ops).of(Port::Ops).get("/metrics").await.unwrap().text;
     assert!(metrics.contains("hookgate_blocks_total{"), "what Prometheus fetches: {metrics}");
     collector
-        .wait_until(|received| received.span("before_tool_call", "hookgate.tenant.id", "globex").is_some())
+        .wait_until(|received| {
+            received.span("POST /v1/before-tool-call", "hookgate.tenant.id", "globex").is_some()
+        })
         .await;
 
     gateway.signal("TERM");

@@ -97,9 +97,9 @@ async fn readiness(ops: SocketAddr) -> u16 {
     HttpAgent::new(ops).of(Port::Ops).get("/readyz").await.unwrap().status
 }
 
-fn initialized(line: &Line) -> bool {
+fn connected(line: &Line) -> bool {
     let is = |name, value: &str| line.field(name).is_some_and(|field| field == value);
-    is("event", "plugin.initialized") && is("plugin", "tenant-auth")
+    is("event", "plugin.connected") && is("plugin", "tenant-auth")
 }
 
 /// What the kernel says of the process is what a restricted pod has.
@@ -151,13 +151,17 @@ async fn a_gateway_in_a_restricted_pod_waits_for_its_sidecar_fails_closed_withou
     drop(sidecar);
     for name in ["fs.read", "shell.exec"] {
         let answer = tool(data, "acme", name).await;
-        assert!(matches!(answer.status, 502..=504), "{name}: {answer:?}");
-        assert_eq!(answer.body["plugin"], "tenant-auth", "{answer:?}");
+        assert_eq!(
+            (answer.status, &answer.body["code"]),
+            (503, &json!("PLUGIN_UNAVAILABLE")),
+            "{name}: {answer:?}"
+        );
+        assert!(answer.body["detail"].as_str().unwrap().contains("'tenant-auth'"), "{answer:?}");
     }
 
     // It is started again at the same place.
     let _sidecar = pod.sidecar().await;
-    gateway.line(initialized).await;
+    gateway.line(connected).await;
     let allowed = async {
         // The breaker lets a call try when its time has come, and nothing tells of that but calling.
         while tool(data, "acme", "fs.read").await.status != 200 {
