@@ -3,7 +3,7 @@
 It knows the instructions and flags that this repository's Dockerfiles use; anything else is an error, never skipped.
 What a base image is, and where a build's caches are, the caller says: it must not know.
 """
-import json, os, re, shlex, shutil, subprocess, sys
+import json, os, re, shlex, shutil, subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

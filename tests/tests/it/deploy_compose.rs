@@ -61,6 +61,8 @@ fn every_image_is_pinned_and_every_file_and_variable_is_there() {
             );
         }
     }
+    let python = format!("FROM {} AS build", compose["services"]["load"]["image"].as_str().unwrap());
+    assert!(text("examples/python-raw/Dockerfile").contains(&python), "one Python: {python}");
     let example = text(".env.example");
     let named = example.lines().filter(|line| !line.starts_with('#'));
     let named: BTreeSet<_> = named.filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect();
