@@ -25,7 +25,11 @@ CHART = HELM / "hookgate"
 # The oldest that the chart takes, one in between, the newest that kubernetes-validate knows.
 VERSIONS = ("1.29", "1.33", "1.37")
 # Kinds that operators of their own bring; kubernetes-validate has no schema of them.
-FOREIGN = {"cert-manager.io/v1/Certificate", "monitoring.coreos.com/v1/ServiceMonitor"}
+FOREIGN = {
+    "cert-manager.io/v1/Certificate",
+    "monitoring.coreos.com/v1/PrometheusRule",
+    "monitoring.coreos.com/v1/ServiceMonitor",
+}
 # A registry's host is not named, and the version is: a tag that isn't `latest`, or a digest.
 IMAGE = re.compile(r"[a-z0-9-]+(/[a-z0-9._-]+)*(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})")
 
@@ -96,6 +100,17 @@ def faults(documents):
     if not within(template["metadata"]["labels"], workload["spec"]["selector"]["matchLabels"]):
         yield "the workload doesn't select its own pods"
     yield from selections(documents, template)
+    for document in documents:
+        yield from of_files(document)
+
+
+def of_files(document):
+    """Rules and dashboards are in the cluster what they are in the chart: nothing of theirs is a template's."""
+    if document["kind"] == "PrometheusRule" and document["spec"] != yaml.safe_load((CHART / "rules/hookgate.yaml").read_text()):
+        yield "PrometheusRule isn't what rules/hookgate.yaml says"
+    if document["kind"] == "ConfigMap" and document["metadata"]["name"].endswith("-dashboards"):
+        if document["data"] != {file.name: file.read_text() for file in (CHART / "dashboards").glob("*.json")}:
+            yield "the dashboards aren't those of the chart"
 
 
 def of_pod(spec):
