@@ -261,9 +261,11 @@ class Build:
                 contained.bind(source, f"{stage.root}{target}")
             os.chroot(stage.root)
             os.chdir(stage.config.workdir)
+            user, group = map(int, stage.config.user.split(":"))
+            os.setgroups([]), os.setgid(group), os.setuid(user)
 
-        shell = ["/bin/sh", "-c", instruction.rest]
-        done = subprocess.run(shell, preexec_fn=inside, env=contained_env, stdin=subprocess.DEVNULL)
+        words = json.loads(instruction.rest) if instruction.rest.startswith("[") else ["/bin/sh", "-c", instruction.rest]
+        done = subprocess.run(words, preexec_fn=inside, env=contained_env, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
             raise Wrong(f"the command ended with {done.returncode}: {instruction.rest}")
 

@@ -128,7 +128,20 @@ CONFIG = {
 }
 
 
-def start_and_call(gateway, tenant_auth, python_raw):
+def of_tutorial(gateway):
+    """The plugin that docs/sidecar-tutorial.md writes, upon the gateway's image as a reader would have it."""
+    page, folder = (REPOSITORY / "docs/sidecar-tutorial.md").read_text(), WORK / "tool-guard"
+    folder.mkdir()
+    (folder / ".dockerignore").touch()
+    for name in ("plugin.py", "Dockerfile"):
+        block = re.search(rf"<!-- story: file {re.escape(name)} -->\n```\w+\n(.*?)```\n", page, re.DOTALL)
+        (folder / name).write_text(block[1])
+    ours = f"hookgate:{gateway.config.labels['org.opencontainers.image.version']}"
+    upon = lambda image: gateway if image == ours else base(image)
+    return Build(folder / "Dockerfile", folder, WORK / "tutorial", upon, cache, {}).stage()
+
+
+def start_and_call(gateway, tenant_auth, python_raw, tool_guard):
     contained.own_network()
     volumes = {}
     for name in ("plugins", "state", "run"):  # as an engine makes a volume: owner and mode of the image's folder
@@ -154,6 +167,12 @@ def start_and_call(gateway, tenant_auth, python_raw):
                                  ("shell.exec", 3, "by python-raw")):
             call = of_gateway(["call", "before_tool_call", "--tool", tool], {"HOOKGATE_TOKEN": token})
             call.expect(code, text)
+        address = "unix:///run/plugins/tool-guard.sock"
+        with Container(tool_guard, [address], [sockets]) as guard:
+            guard.wait_for("its socket", (volumes["plugins"] / "tool-guard.sock").exists)
+            refused = json.dumps({"refused_tools": ["orders.refund"]})
+            of_gateway(["plugin", "test", address, "before_tool_call", "--tool", "orders.refund", "--tenant-config",
+                        refused]).expect(3, "TOOL_NOT_ALLOWED")
         listed = of_gateway(["plugin", "list", "--addr", "unix:///run/hookgate/admin.sock"]).expect(0, "python-raw")
     print(listed)
     if not (volumes["state"] / "registry.db").exists():
@@ -173,8 +192,10 @@ def main():
     made.stage("audit-log")
     say("examples/python-raw/Dockerfile")
     python_raw = Build(REPOSITORY / "examples/python-raw/Dockerfile", REPOSITORY, WORK / "python-raw", base, cache, {}).stage()
+    say("the Dockerfile of docs/sidecar-tutorial.md")
+    tool_guard = of_tutorial(gateway)
     say("what came out, started")
-    start_and_call(gateway, tenant_auth, python_raw)
+    start_and_call(gateway, tenant_auth, python_raw, tool_guard)
     say("done")
 
 

@@ -17,6 +17,8 @@ deploy/check/tools.sh
 
 lint() {
     "$TOOLS/deploy/bin/hadolint" --failure-threshold style deploy/Dockerfile examples/python-raw/Dockerfile
+    sed -n '/^<!-- story: file Dockerfile -->$/,/^```$/p' docs/sidecar-tutorial.md | sed '1,2d;$d' |
+        "$TOOLS/deploy/bin/hadolint" --failure-threshold style -
 }
 
 # Debian as base images have it, from where this machine gets its packages, plus what the image of that name has.

@@ -38,10 +38,10 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fenced block and the comment before it.
-struct Block {
-    story: Option<String>,
+pub(crate) struct Block {
+    pub(crate) story: Option<String>,
     language: String,
-    text: String,
+    pub(crate) text: String,
 }
 
 fn blocks(page: &str) -> Vec<Block> {
@@ -71,6 +71,8 @@ pub(crate) struct Story {
     environment: BTreeMap<String, String>,
     started: Vec<(String, Child)>,
     gateway: Option<Gateway>,
+    /// Where the root of the gateway's pod is, if it has one.
+    root: String,
     folder: TempDir,
 }
 
@@ -92,7 +94,8 @@ impl Story {
             environment.insert(format!("HOOKGATE__SERVER__{port}"), "127.0.0.1:0".to_owned());
         }
         let place = folder.path().join("tmp");
-        Story { page: page.to_owned(), place, environment, started: Vec::new(), gateway: None, folder }
+        let (page, root) = (page.to_owned(), String::new());
+        Story { page, place, environment, started: Vec::new(), gateway: None, root, folder }
     }
 
     /// Where the page's /tmp is.
@@ -107,38 +110,64 @@ impl Story {
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
 
+    /// Where `cd` led.
+    pub(crate) fn here(&self) -> &Path {
+        &self.place
+    }
+
+    /// Goes on with a gateway that was started by other means, in a pod whose root is there.
+    pub(crate) fn goes_on_with(&mut self, gateway: Gateway, root: &str) {
+        root.clone_into(&mut self.root);
+        self.gateway = Some(gateway);
+    }
+
+    /// The gateway that runs.
+    pub(crate) fn gateway(&self) -> &Gateway {
+        self.gateway.as_ref().expect("it was started")
+    }
+
+    /// The blocks of its page.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        blocks(&fs::read_to_string(repository::root().join("docs").join(&self.page)).unwrap())
+    }
+
     /// Tells it to its end, and gives back what every session printed.
     pub(crate) async fn told(mut self) -> String {
-        let page = fs::read_to_string(repository::root().join("docs").join(&self.page)).unwrap();
         let mut printed = String::new();
-        for block in blocks(&page) {
-            let Some(story) = &block.story else {
-                assert!(
-                    block.language.starts_with("rust"),
-                    "{}: no story says what this is:\n{}",
-                    self.page,
-                    block.text
-                );
-                continue;
-            };
-            let (kind, argument) = story.split_once(' ').unwrap_or((story, ""));
-            let text = self.real(&block.text);
-            match kind {
-                "file" => self.write(argument, &visible(&text)),
-                "append" => {
-                    let before = fs::read_to_string(self.place.join(argument)).unwrap();
-                    self.write(argument, &(before + "\n" + &visible(&text)));
-                }
-                "change" => self.change(argument, &text),
-                "run" => drop(self.run(&format!("set -eu\n{text}")).await),
-                "session" => printed += &self.session(&text, argument == "eventually").await,
-                "start" => self.start(text.trim()).await,
-                "gateway" => self.serve(text.trim(), argument == "unready").await,
-                "installed" => {}
-                _ => panic!("{}: `{story}` is no kind of block", self.page),
-            }
+        for block in self.blocks() {
+            printed += &self.tell(&block).await;
         }
         printed
+    }
+
+    /// Tells one block, and gives back what a session printed.
+    pub(crate) async fn tell(&mut self, block: &Block) -> String {
+        let Some(story) = &block.story else {
+            let page = &self.page;
+            assert!(
+                block.language.starts_with("rust"),
+                "{page}: no story says what this is:\n{}",
+                block.text
+            );
+            return String::new();
+        };
+        let (kind, argument) = story.split_once(' ').unwrap_or((story, ""));
+        let text = self.real(&block.text);
+        match kind {
+            "file" => self.write(argument, &visible(&text)),
+            "append" => {
+                let before = fs::read_to_string(self.place.join(argument)).unwrap();
+                self.write(argument, &(before + "\n" + &visible(&text)));
+            }
+            "change" => self.change(argument, &text),
+            "run" => drop(self.run(&format!("set -eu\n{text}")).await),
+            "session" => return self.session(&text, argument == "eventually").await,
+            "start" => self.start(text.trim()).await,
+            "gateway" => self.serve(text.trim(), argument == "unready").await,
+            "installed" => {}
+            _ => panic!("{}: `{story}` is no kind of block", self.page),
+        }
+        String::new()
     }
 
     /// The text with what is true here.
@@ -227,10 +256,11 @@ impl Story {
         printed
     }
 
-    /// What was said, with the name that the page has for the gateway's file.
+    /// What was said, with the name that the page has for the gateway's file, and with paths as its pod has them.
     fn as_shown(&self, said: &str) -> String {
         let file = self.gateway.as_ref().map(|gateway| gateway.file().display().to_string());
-        file.map_or_else(|| said.to_owned(), |file| said.replace(&file, "hookgate.yaml"))
+        let said = file.map_or_else(|| said.to_owned(), |file| said.replace(&file, "hookgate.yaml"));
+        if self.root.is_empty() { said } else { said.replace(&self.root, "") }
     }
 
     async fn start(&mut self, command: &str) {
