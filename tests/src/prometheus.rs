@@ -126,7 +126,8 @@ async fn start(file: &Path, folder: &Path) -> (SocketAddr, Child) {
         }
     };
     let address = tokio::time::timeout(PATIENCE, listening).await;
-    let address = address.unwrap_or_else(|_| panic!("Prometheus: {}", fs::read_to_string(&said).unwrap_or_default()));
+    let address =
+        address.unwrap_or_else(|_| panic!("Prometheus: {}", fs::read_to_string(&said).unwrap_or_default()));
     (address, child)
 }
 

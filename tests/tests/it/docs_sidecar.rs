@@ -27,7 +27,8 @@ use super::{
 };
 
 /// What the page shows and nobody runs.
-const NOT_RUN: [&str; 5] = [
+const NOT_RUN: [&str; 6] = [
+    "kind load docker-image hookgate:0.1.0 tool-guard:1.0.0",
     r#"kubectl create secret generic hookgate-jwt --from-literal=HOOKGATE_JWT_SECRET="$(head -c 32 /dev/urandom | base64)""#,
     "kubectl port-forward service/hookgate 8080 > port-forward.log &",
     "kubectl get pods --selector app.kubernetes.io/name=hookgate",
@@ -105,6 +106,8 @@ impl Cluster {
         let ports = &service.expect("what is forwarded to is there")["spec"]["ports"];
         assert!(list(ports).iter().any(|port| port["port"] == 8080), "{ports}");
         let gateway = rendered.gateway();
+        let loaded = NOT_RUN[0].split(' ').skip(3);
+        assert_eq!(loaded.collect::<Vec<_>>(), self.images.keys().collect::<Vec<_>>());
         let words = [self.image(gateway).entry_point.clone(), words(&gateway["args"])].concat();
         // What `Setup` runs.
         assert_eq!(words, ["/usr/local/bin/hookgate", "serve", "--config", "/etc/hookgate/hookgate.yaml"]);
