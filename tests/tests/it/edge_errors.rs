@@ -159,7 +159,9 @@ fn getting(address: std::net::SocketAddr, token: &str) -> reqwest::RequestBuilde
 async fn overload(provoked: &Provoked) {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
-    let setup = Gateway::with().tenant("acme").plugin(&plugin).binding("slow", 10);
+    // The first call is to last for as long as the second one takes, however busy the machine is.
+    let setup = Gateway::with().tenant("acme").plugin(&plugin);
+    let setup = setup.binding_with("slow", 10, &json!({ "timeout": "60s" })).set("/limits/budget", "60s");
     let gateway = setup.set("/limits/in_flight", 1).start().await;
     let agent = gateway.http(&token("acme"));
     let first = tokio::spawn(async move { agent.call(POINT, payload()).await });
