@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::{
     net::{TcpListener, UnixListener},
     signal::unix::Signal,
-    sync::mpsc,
+    sync::{mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -296,6 +296,8 @@ impl Bound {
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
+        // Before it is looked at what there is: a plugin may come while the table is built.
+        let changes = workshop.shared.changes();
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
         publisher.refresh().await;
         let mut ending = Ending::new(readiness, health.clone());
@@ -304,7 +306,7 @@ impl Bound {
         let (asked, shared, of_all) = (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway));
         let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
         Ok(Running {
-            workshop,
+            changes,
             gateway,
             started,
             data_addr,
@@ -319,7 +321,8 @@ impl Bound {
 
 /// A gateway that serves; [`Running::until`] keeps what is in force up to date and ends it.
 pub struct Running {
-    workshop: Arc<Workshop>,
+    /// Of plugins, from before the first table on.
+    changes: watch::Receiver<u64>,
     gateway: Arc<Gateway>,
     /// What it was started with. Its generation isn't kept: that would keep its clients and the fetching of its keys.
     started: Arc<Config>,
@@ -353,9 +356,9 @@ impl Running {
 
     /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let Running { workshop, gateway, started, admin_socket, lifecycle, health, mut reload, .. } = self;
+        let Running { changes, gateway, started, admin_socket, lifecycle, health, mut reload, .. } = self;
         tokio::select! {
-            () = reload.run(workshop.shared.changes()) => {}
+            () = reload.run(changes) => {}
             () = stop() => {}
         }
         reload.give_up();

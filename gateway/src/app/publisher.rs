@@ -166,10 +166,17 @@ impl Publisher {
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
-        let bypassed = self.workshop.bypasses.active(&generation.basis.contents());
-        let config = with(&generation.config, &bypassed.bypasses);
-        let (config, table) = build(generation, config, &manifests, revision).await?;
-        generation.table.store(Arc::new(table.clone()));
+        let (bypassed, config, table) = loop {
+            let active = || self.workshop.bypasses.active(&generation.basis.contents());
+            let bypassed = active();
+            let config = with(&generation.config, &bypassed.bypasses);
+            let (config, table) = build(generation, config, &manifests, revision).await?;
+            generation.table.store(Arc::new(table.clone()));
+            // One may have run out while the table was built, which is made from this one then.
+            if active().bypasses == bypassed.bypasses {
+                break (bypassed, config, table);
+            }
+        };
         for problem in table.config_problems() {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");

@@ -230,8 +230,9 @@ impl Reload {
                 return self.refused(vec![why]);
             }
         };
-        if !before.iter().zip(&self.before()).all(|(then, now)| Arc::ptr_eq(then, now)) {
-            // The candidate came into force meanwhile: clients that this one would take over are let go of.
+        let now = self.before();
+        if before.len() != now.len() || !before.iter().zip(&now).all(|(then, now)| Arc::ptr_eq(then, now)) {
+            // The candidate came into force meanwhile, or was given up: clients that this one would take over are let go of.
             return match occasion {
                 Occasion::File => self.again.notify_one(),
                 Occasion::Registry => self.moved.notify_one(),

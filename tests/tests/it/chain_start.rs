@@ -158,3 +158,30 @@ async fn a_start_that_comes_to_nothing_lets_go_of_the_plugins_it_initialised() {
     let counts = whole.counts();
     assert_eq!((counts.initializes, counts.shutdowns), (1, 1));
 }
+
+#[tokio::test]
+async fn plugins_that_come_while_the_first_table_is_built_are_in_the_next_one() {
+    let mut setup = Gateway::with().builtin("content-policy", &json!({ "redact_emails": true }));
+    let tenants: Vec<_> = (0..5000).map(|number| format!("tenant-{number}")).collect();
+    let own = |tenant: &String| json!({ "plugin": "content-policy", "tenant": tenant, "priority": 10 });
+    setup = setup.set("/tenants/list", tenants.iter().map(|id| json!({ "id": id })).collect::<Vec<_>>());
+    setup = setup.set("/bindings", tenants.iter().map(own).collect::<Vec<_>>());
+    // The table is begun as soon as the one plugin is there that a start waits for.
+    let mut late = Vec::new();
+    for (name, ms) in [("a", 50), ("b", 100), ("c", 150), ("d", 200)] {
+        let handshake = Handshake::Slow(Duration::from_millis(ms));
+        let plugin = FakePlugin::named(name).on_describe(handshake).start().await;
+        setup = setup.plugin_with(&plugin, &json!({ "required": false })).binding(name, 100 + ms as i64);
+        late.push(plugin);
+    }
+    let gateway = setup.start().await;
+    let agent = gateway.http(&token("tenant-1"));
+    let payload = || json!({ "tool_name": "fs.read", "args": {} });
+    for _ in 0..500 {
+        if agent.call(POINT, payload()).await.status == 200 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await; // only asking again tells
+    }
+    panic!("some plugin stays out: {:?}", agent.call(POINT, payload()).await);
+}
