@@ -263,3 +263,7 @@ fn same(left: &Manifests, right: &Manifests) -> bool {
         (Some(_), None) | (None, Some(_)) => false,
     })
 }
+
+#[cfg(test)]
+#[path = "publisher_tests.rs"]
+mod tests;

@@ -174,3 +174,7 @@ fn same(a: &Step, b: &Step) -> bool {
         && (written.priority, a.conditions.written(), &written.version, &written.config_digest)
             == (other.priority, b.conditions.written(), &other.version, &other.config_digest)
 }
+
+#[cfg(test)]
+#[path = "effect_tests.rs"]
+mod tests;

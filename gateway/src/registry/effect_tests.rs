@@ -1,0 +1,126 @@
+//! What counts as a change of a plan, one fact of a step after the other.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::routing::{Access, Manifest, Offer, SideEffects};
+
+const TOOL: Point = Point::BeforeToolCall;
+
+/// Both plugins describe themselves so; they are called before tools alone.
+fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest>> {
+    let mut offers = [None; 4];
+    offers[TOOL.index()] = Some(Offer { access, side_effects: SideEffects::None });
+    Some(Arc::new(Manifest {
+        name: "a".into(),
+        version: version.parse().expect("a version"),
+        offers,
+        capabilities: Vec::new(),
+        config_schema: None,
+        tenant_config_schema: Some(Arc::new(jsonschema::validator_for(&schema).expect("a schema"))),
+    }))
+}
+
+/// Two tenants, of which the first has a binding; these members stand over those of the binding and of its plugin.
+fn config(binding: Value, plugin: Value) -> Config {
+    let merged = |mut object: Value, members: Value| {
+        let Value::Object(members) = members else { panic!("members, not {members}") };
+        object.as_object_mut().expect("an object").extend(members);
+        object
+    };
+    let own = json!({ "name": "own", "plugin": "a", "tenant": "t0", "priority": 1, "on_error": "fail" });
+    let config = json!({
+        "auth": { "issuers": [] },
+        "plugins": [merged(json!({ "name": "a", "builtin": "x" }), plugin), { "name": "b", "builtin": "x" }],
+        "tenants": { "unknown": "accept", "list": [{ "id": "t0" }, { "id": "t1" }] },
+        "bindings": [{ "name": "floor", "plugin": "b", "tenant": "*", "priority": 0 }, merged(own, binding)],
+    });
+    serde_json::from_value(config).expect("the test writes a configuration of the right types")
+}
+
+fn told(before: &(Config, RouteTable), after: &(Config, RouteTable)) -> Effects {
+    let [before, after] = [before, after].map(|(config, table)| Ground { config, table });
+    effects(&before, &after)
+}
+
+fn built(config: Config, manifest: Option<Arc<Manifest>>) -> (Config, RouteTable) {
+    let table = RouteTable::build(&config, &[manifest.clone(), manifest], 1).expect("it is right");
+    (config, table)
+}
+
+#[test]
+fn whichever_fact_of_a_step_is_another_its_plan_changes_for_its_tenant_alone() {
+    let usual = || manifest("1.0.0", Access::Read, json!({}));
+    let before = built(config(json!({}), json!({})), usual());
+    assert_eq!(told(&before, &built(config(json!({}), json!({})), usual())), Effects::default(), "as it was");
+    let bound = |members| built(config(members, json!({})), usual());
+    for (fact, after) in [
+        ("plugin", bound(json!({ "plugin": "b" }))),
+        ("mode", bound(json!({ "mode": "advise" }))),
+        ("on_error", bound(json!({ "on_error": "skip" }))),
+        ("timeout", bound(json!({ "timeout": "7s" }))),
+        ("config", bound(json!({ "config": { "x": 1 } }))),
+        ("writable", bound(json!({ "writable": ["args"] }))),
+        ("match", bound(json!({ "match": { "tools": ["fs.*"] } }))),
+        ("priority", bound(json!({ "priority": 2 }))),
+        ("the plugin's config", built(config(json!({}), json!({ "config": { "x": 1 } })), usual())),
+    ] {
+        let effects = told(&before, &after);
+        let [effect] = effects.named.as_slice() else { panic!("{fact}: {effects:?}") };
+        assert_eq!((effects.tenants, &*effect.tenant, effect.settings), (1, "t0", false), "{fact}");
+        let plan = effect.points.get(&TOOL).filter(|_| effect.points.len() == 1);
+        let plan = plan.unwrap_or_else(|| panic!("{fact}: {effect:?}"));
+        assert_eq!(
+            (&*plan.changed, &*plan.added, &*plan.removed),
+            (&["own".to_owned()][..], &[][..], &[][..]),
+            "{fact}"
+        );
+        assert_eq!(plan.order, ["floor", "own"], "{fact}");
+    }
+}
+
+#[test]
+fn what_a_plugin_describes_itself_as_changes_the_plans_that_it_stands_in() {
+    let plain = || config(json!({}), json!({}));
+    let before = built(plain(), manifest("1.0.0", Access::Read, json!({})));
+    for (fact, now) in [
+        ("version", manifest("1.0.1", Access::Read, json!({}))),
+        ("offer", manifest("1.0.0", Access::Modify, json!({}))),
+        ("schema", manifest("1.0.0", Access::Read, json!({ "required": ["x"] }))),
+    ] {
+        let effects = told(&before, &built(plain(), now));
+        let changed: Vec<_> = effects
+            .named
+            .iter()
+            .map(|effect| (&*effect.tenant, effect.points[&TOOL].changed.join(" ")))
+            .collect();
+        let floor = || "floor".to_owned();
+        assert_eq!(changed, [("*", floor()), ("t0", "floor own".to_owned()), ("t1", floor())], "{fact}");
+    }
+}
+
+#[test]
+fn a_bypass_for_a_tenant_that_is_not_listed_is_told_of_that_tenant() {
+    let usual = || manifest("1.0.0", Access::Read, json!({}));
+    let before = built(config(json!({}), json!({})), usual());
+    let mut with = config(json!({}), json!({}));
+    let bypass =
+        json!({ "binding": "floor", "tenant": "guest", "until": "2026-11-22T10:00:00Z", "reason": "x" });
+    with.bypasses = vec![serde_json::from_value(bypass).expect("a bypass")];
+    let after = built(with, usual());
+    for (effects, added, removed) in [
+        (told(&before, &after), [].as_slice(), ["floor"].as_slice()),
+        (told(&after, &before), &["floor"], &[]),
+    ] {
+        let [effect] = effects.named.as_slice() else { panic!("{effects:?}") };
+        assert_eq!((effects.tenants, &*effect.tenant), (1, "guest"));
+        let plan = &effect.points[&TOOL];
+        assert_eq!((&*plan.added, &*plan.removed), (&*strings(added), &*strings(removed)));
+    }
+}
+
+fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
