@@ -1,6 +1,6 @@
 //! Metrics that are read when they are collected: the state of what this process holds.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use opentelemetry::KeyValue;
 
@@ -26,7 +26,8 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
     let refused = |gateway: &Gateway| one(u64::from(gateway.applied().refused.is_some()));
     telemetry.observe(&names::TABLE_REFUSED, of_gateway(refused));
-    telemetry.observe(&names::JWKS_AGE, of_gateway(key_ages));
+    telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| of_keys(gateway, |age, _| age)));
+    telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| of_keys(gateway, |_, left| left)));
 
     let of_plugins = |read: fn(&PluginClient) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
@@ -69,12 +70,11 @@ fn one(value: u64) -> Vec<Observed> {
     vec![(value as f64, Vec::new())]
 }
 
-fn key_ages(gateway: &Gateway) -> Vec<Observed> {
-    let of_issuer = |issuer: &str, age: std::time::Duration| {
-        (age.as_secs_f64(), vec![KeyValue::new(names::ISSUER, issuer.to_owned())])
+fn of_keys(gateway: &Gateway, what: fn(Duration, Duration) -> Duration) -> Vec<Observed> {
+    let of_issuer = |(issuer, age, left): (&str, _, _)| {
+        (what(age, left).as_secs_f64(), vec![KeyValue::new(names::ISSUER, issuer.to_owned())])
     };
-    let auth = &gateway.in_force().auth;
-    auth.key_ages().map(|(issuer, age)| of_issuer(issuer, age)).collect()
+    gateway.in_force().auth.key_ages().map(of_issuer).collect()
 }
 
 fn dropped(client: &PluginClient) -> Vec<Observed> {

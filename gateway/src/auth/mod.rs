@@ -137,9 +137,14 @@ impl Authenticator {
         join_all(published.map(|keys| keys.keep_fresh(&stop))).await;
     }
 
-    /// For each issuer that publishes its keys, and whose keys were fetched: its `iss`, and the time since.
-    pub fn key_ages(&self) -> impl Iterator<Item = (&str, Duration)> {
-        self.issuers.iter().filter_map(|issuer| Some((issuer.name.as_str(), issuer.published()?.age()?)))
+    /// For each issuer that publishes its keys, and whose keys were fetched: its `iss`, the time since, and the time until
+    /// they are used no more.
+    pub fn key_ages(&self) -> impl Iterator<Item = (&str, Duration, Duration)> {
+        self.issuers.iter().filter_map(|issuer| {
+            let published = issuer.published()?;
+            let age = published.age()?;
+            Some((issuer.name.as_str(), age, published.left(age)))
+        })
     }
 
     fn recall(&self, place: &(Port, [u8; 32])) -> Option<Arc<Verified>> {

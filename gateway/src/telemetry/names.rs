@@ -245,7 +245,12 @@ pub const BUDGET_EXHAUSTED: Metric =
     );
 pub const JWKS_AGE: Metric = gauge("hookgate.jwks.age", "s", &[ISSUER]).says(
     "Time since an issuer's keys were fetched, for issuers that publish them.",
-    "above `jwks_ttl` and 5 minutes: fetches fail; at `jwks_ttl` and an hour nobody gets in",
+    "none: it rises to `jwks_ttl` each time",
+);
+pub const JWKS_EXPIRY: Metric = gauge("hookgate.jwks.expiry", "s", &[ISSUER]).says(
+    "Time until an issuer's keys are used no more, for issuers that publish them: `jwks_ttl` and an hour after they were \
+     fetched, and 0 from then on.",
+    "below 50 minutes: they should have been fetched again 10 minutes ago; at 0 nobody of that issuer gets in",
 );
 
 pub const CERTIFICATE_EXPIRY: Metric = gauge("hookgate.certificate.expiry", "s", &[CERTIFICATE, PLUGIN]).says(
@@ -279,6 +284,7 @@ pub const METRICS: &[&Metric] = &[
     &STORE_UP,
     &TABLE_STALE,
     &JWKS_AGE,
+    &JWKS_EXPIRY,
     &CERTIFICATE_EXPIRY,
     &HTTP_SERVER,
     &RPC_SERVER,

@@ -1,7 +1,11 @@
 //! The dashboards and alert rules of the chart: every query is right, asks for metrics that there are, by labels that they
 //! have, and finds something at a gateway at which things happen.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
 use hookgate::telemetry::names::{Kind, METRICS, Metric, TENANT};
 use hookgate_tests::{
@@ -252,4 +256,36 @@ async fn dashboards_fill_at_a_gateway_at_which_things_happen() {
     }
     // The rule is in force where it should be: `advise` makes failures skip.
     server.wait_for("ALERTS{alertname=\"HookgateFailingOpen\", alertstate=\"firing\"}").await;
+}
+
+/// What is the gateway's or a plugin's own fault is an outage; what is the caller's is not.
+#[test]
+fn alerts_on_errors_count_those_that_docs_errors_says_the_gateway_or_a_plugin_failed_by() {
+    let page = fs::read_to_string(repository::root().join("docs/errors.md")).expect("there is a page");
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<_> = line.strip_prefix("| `")?.split(" | ").collect();
+        Some((cells.first()?.trim_end_matches('`').to_owned(), (*cells.get(4)?).to_owned()))
+    });
+    let ours: BTreeMap<_, _> = rows.map(|(code, who)| (code, who == "gateway" || who == "plugin")).collect();
+    assert!(ours.values().any(|ours| *ours) && ours.values().any(|ours| !ours), "{ours:?}");
+    let mut seen = 0;
+    for alert in alerts() {
+        let expr = alert["expr"].as_str().expect("a query");
+        for (operator, counts_ours) in [("error_type=~\"", true), ("error_type!~\"", false)] {
+            for part in expr.split(operator).skip(1) {
+                let pattern = part.split('"').next().expect("it is closed");
+                let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).expect("it is a pattern");
+                for (code, ours) in ours.iter().filter(|(code, _)| *code != "CANCELLED") {
+                    assert_eq!(
+                        pattern.is_match(code),
+                        *ours,
+                        "{}: {code} (counts ours: {counts_ours})",
+                        alert["alert"]
+                    );
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 0, "no alert is about errors");
 }

@@ -118,6 +118,11 @@ impl Published {
         self.current.load().as_ref().map(|current| current.fetched.elapsed())
     }
 
+    /// Time until keys of that age are used no more.
+    pub(super) fn left(&self, age: Duration) -> Duration {
+        (self.ttl + STALE).saturating_sub(age)
+    }
+
     /// Fetches now and then, until `stop`. While one configuration takes the place of another, both may ask for this:
     /// what one fetched, the other doesn't fetch again.
     pub(super) async fn keep_fresh(&self, stop: &CancellationToken) {
