@@ -97,9 +97,12 @@ def faults(documents):
         yield from of_pod(spec)
     [workload] = [document for document in documents if document["kind"] in ("Deployment", "StatefulSet")]
     template = workload["spec"]["template"]
+    if len(workload["metadata"]["name"]) + len("-0123456789") > 63:
+        yield f"{workload['metadata']['name']} is too long for the label controller-revision-hash"
     if not within(template["metadata"]["labels"], workload["spec"]["selector"]["matchLabels"]):
         yield "the workload doesn't select its own pods"
     yield from selections(documents, template)
+    yield from of_operators(documents)
     for document in documents:
         yield from of_files(document)
 
@@ -148,6 +151,8 @@ def selections(documents, template):
         if within(test["metadata"]["labels"], selector()):
             yield f"{kind} {document['metadata']['name']} selects the pod of `helm test`"
         named = [port["targetPort"] for port in spec.get("ports", [])]
+        if "admin" in named and (spec["type"] != "ClusterIP" or len(named) > 1):
+            yield f"{kind} {document['metadata']['name']} shows the admin port to others"
         for rule in spec.get("ingress", []):
             named += [port["port"] for port in rule["ports"]]
             if not rule.get("from"):
@@ -155,6 +160,30 @@ def selections(documents, template):
         yield from (f"{kind} {document['metadata']['name']}: no port {port}" for port in named if port not in ports)
         if kind == "NetworkPolicy" and sorted(spec["policyTypes"]) != ["Egress", "Ingress"]:
             yield "NetworkPolicy leaves a way open"
+
+
+def of_operators(documents):
+    """The admin port is in the Service of its own, with a certificate for that name, where the pod has it, and only there."""
+    [(_, pod), *_] = [found for found in pods(documents) if found[1]["containers"][0]["name"] == "hookgate"]
+    is_open = "admin" in {port["name"] for port in pod["containers"][0]["ports"]}
+    services = [d["metadata"]["name"] for d in documents if d["kind"] == "Service"
+                and "admin" in [port["targetPort"] for port in d["spec"]["ports"]]]
+    if len(services) != is_open:
+        yield f"the admin port is open: {is_open}, and in the Services {services}"
+    for document in documents:
+        if document["kind"] == "Certificate":
+            names = set(document["spec"]["dnsNames"])
+            wanted = {d["metadata"]["name"] for d in documents if d["kind"] == "Service"}
+            yield from (f"the certificate isn't for {name}" for name in sorted(wanted - names))
+
+
+def of_notes(notes, documents):
+    """What is read by a selector is the gateway's, and not what `helm test` left behind."""
+    labels = {spec["containers"][0]["name"]: metadata["labels"] for metadata, spec in pods(documents)}
+    for text in re.findall(r"--selector (\S+)", notes):
+        selector = dict(part.split("=") for part in text.split(","))
+        if not within(labels["hookgate"], selector) or within(labels["probe"], selector):
+            yield f"the notes select by {text}"
 
 
 def check_variants(files):
@@ -176,6 +205,7 @@ def check_variants(files):
         notes = render(values, VERSIONS[-1], "-notes")
         if notes.returncode != 0 or not notes.stdout.strip():
             wrong.append(f"{values.name}: no notes: {notes.stderr}")
+        wrong += (f"{values.name}: {fault}" for fault in of_notes(notes.stdout, documents))
     templates = {str(file.relative_to(CHART)) for file in (CHART / "templates").rglob("*.yaml")}
     wrong += (f"{template}: no variant renders it" for template in sorted(templates - written))
     return wrong, shown

@@ -25,10 +25,46 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "hookgate.validateSidecars" . -}}
+{{- include "hookgate.validateScale" . -}}
 {{- include "hookgate.validateStore" . -}}
 {{- include "hookgate.validateTls" . -}}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.agents) -}}
 {{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Containers and volumes are named after plugins, whose names may differ in what those of the pod may not. */}}
+{{- define "hookgate.validateSidecars" -}}
+{{- $taken := dict -}}
+{{- range $plugin := .Values.plugins -}}
+{{- if or $plugin.image $plugin.tlsSecret -}}
+{{- $name := include "hookgate.sidecar" $plugin -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "plugins: %s would be %s in the pod, which is no name there: let it end in a letter or a digit" $plugin.name $name) -}}
+{{- end -}}
+{{- if hasKey $taken $name -}}
+{{- fail (printf "plugins: %s and %s would both be %s in the pod: rename one" (get $taken $name) $plugin.name $name) -}}
+{{- end -}}
+{{- $_ := set $taken $name $plugin.name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateScale" -}}
+{{- $resources := .Values.resources | default dict -}}
+{{- $autoscaling := .Values.autoscaling -}}
+{{- if $autoscaling.enabled -}}
+{{- /* Kubernetes takes a limit for a request that isn't there. */}}
+{{- if not (or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu) -}}
+{{- fail "autoscaling counts in parts of resources.requests.cpu, which is missing: set it, such as 250m, or set autoscaling.enabled to false" -}}
+{{- end -}}
+{{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
+{{- fail (printf "autoscaling.minReplicas is %d, and maxReplicas %d: the first can't be more" (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq "0" (toString .Values.strategy.maxSurge | trimSuffix "%")) (eq "0" (toString .Values.strategy.maxUnavailable | trimSuffix "%")) -}}
+{{- fail "strategy.maxSurge and strategy.maxUnavailable are both 0, so that no pod could be replaced: set one of them to 1" -}}
 {{- end -}}
 {{- end -}}
 
@@ -99,7 +135,7 @@ tls:
 
 {{/* An entry of `plugins` as the gateway's file has it. */}}
 {{- define "hookgate.plugin" -}}
-{{- $plugin := omit . "image" "imagePullPolicy" "command" "args" "env" "envFrom" "volumeMounts" "resources" "securityContext" "tlsSecret" "bindings" -}}
+{{- $plugin := omit . "image" "imagePullPolicy" "command" "args" "env" "envFrom" "volumeMounts" "resources" "securityContext" "startupProbe" "livenessProbe" "lifecycle" "tlsSecret" "bindings" -}}
 {{- if .image -}}
 {{- $_ := set $plugin "endpoint" (include "hookgate.socket" .) -}}
 {{- end -}}

@@ -29,9 +29,11 @@ envFrom:
 {{- end }}
 securityContext:
   {{- toYaml $security | nindent 2 }}
-{{- with .resources }}
-resources:
+{{- range $key := list "resources" "startupProbe" "livenessProbe" "lifecycle" }}
+{{- with get $ $key }}
+{{ $key }}:
   {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 volumeMounts:
   - { name: {{ include "hookgate.sidecar" . }}, mountPath: /run/plugins/{{ .name }} }
