@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 use super::deploy_support::{Container, Machine, PATIENCE, Running, of_image, text};
 
+/// What the gateway reads.
+const CONFIG: &str = "deploy/compose/gateway/hookgate.yaml";
+
 fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -71,7 +74,7 @@ fn every_image_is_pinned_and_every_file_and_variable_is_there() {
 
 #[test]
 fn the_gateways_service_is_as_its_image_and_its_file_say() {
-    let (compose, config) = (compose(), yaml("deploy/compose/hookgate.yaml"));
+    let (compose, config) = (compose(), yaml(CONFIG));
     let gateway = &compose["services"]["gateway"];
     assert_eq!(
         gateway["healthcheck"]["test"],
@@ -81,10 +84,13 @@ fn the_gateways_service_is_as_its_image_and_its_file_say() {
         .map(|name| config["server"][name].as_str().unwrap().rsplit(':').next().unwrap().to_owned());
     assert_eq!(published(gateway), BTreeSet::from(ports));
     let at = of_image("gateway", "CMD").pop().unwrap();
-    let mount = json!(format!("./deploy/compose/hookgate.yaml:{at}:ro"));
-    assert!(gateway["volumes"].as_array().unwrap().contains(&mount), "{mount}");
+    let (at, ours) = (Path::new(&at), Path::new(CONFIG));
+    assert_eq!(at.file_name(), ours.file_name());
+    let folder = |path: &Path| path.parent().unwrap().display().to_string();
+    let mount = json!(format!("./{}:{}:ro", folder(ours), folder(at)));
+    assert!(gateway["volumes"].as_array().unwrap().contains(&mount), "the folder, not the file: {mount}");
     let environment: BTreeSet<_> = gateway["environment"].as_object().unwrap().keys().cloned().collect();
-    assert!(environment.is_superset(&references(&text("deploy/compose/hookgate.yaml"))), "{environment:?}");
+    assert!(environment.is_superset(&references(&text(CONFIG))), "{environment:?}");
     let admin = format!("unix://{}", config["server"]["admin_socket"].as_str().unwrap());
     assert_eq!(gateway["environment"]["HOOKGATE_ADMIN_ADDR"], json!(admin));
     for plugin in ["tenant-auth", "audit-log"] {
@@ -100,9 +106,43 @@ fn the_gateways_service_is_as_its_image_and_its_file_say() {
     }
 }
 
+/// What comes before the unit, which is its last word.
+fn mebibytes(size: &Value, unit: &str) -> u64 {
+    let size = size.as_str().unwrap();
+    size.strip_suffix(unit).unwrap_or_else(|| panic!("{size}: in {unit}")).parse().unwrap()
+}
+
+#[test]
+fn the_gateways_payloads_fit_its_memory() {
+    let (under_way, memory) =
+        (&yaml(CONFIG)["limits"]["bytes_in_flight"], &compose()["services"]["gateway"]["mem_limit"]);
+    assert!(text("docs/performance.md").contains("resident memory <= 40 MiB + 5 x payload bytes under way"));
+    let most = 40 + 5 * mebibytes(under_way, "MiB");
+    assert!(most <= mebibytes(memory, "m"), "{most} MiB of {memory}");
+}
+
+#[test]
+fn whatever_can_be_asked_has_a_health_check_and_what_shows_trouble_waits_for_nothing_of_ours() {
+    let compose = compose();
+    let services = compose["services"].as_object().unwrap();
+    let unasked: Vec<_> = services
+        .iter()
+        .filter(|(_, service)| service.get("healthcheck").is_none())
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(unasked, ["collector", "load"], "an image of one program, and a program that only asks");
+    let mut waits_for = vec!["grafana"];
+    while let Some(name) = waits_for.pop() {
+        let built = services[name].get("build");
+        assert!(built.is_none(), "Grafana waits for {name}");
+        waits_for
+            .extend(services[name]["depends_on"].as_object().into_iter().flatten().map(|(name, _)| &**name));
+    }
+}
+
 #[test]
 fn telemetry_reaches_whom_the_files_name() {
-    let (compose, config) = (compose(), yaml("deploy/compose/hookgate.yaml"));
+    let (compose, config) = (compose(), yaml(CONFIG));
     let service = |address: &str| {
         let host = address.trim_start_matches("http://").split(':').next().unwrap();
         assert!(compose["services"].get(host).is_some(), "no service {host} of {address}");
@@ -174,7 +214,7 @@ struct Composed {
 impl Composed {
     async fn new(database: &Cluster, collector: &Collector) -> Self {
         let machine = Machine::new().await;
-        let config = text("deploy/compose/hookgate.yaml");
+        let config = text(CONFIG);
         let others = [
             ("@postgres:5432/hookgate", format!("@{}/postgres", database.address())),
             ("http://collector:4317", collector.endpoint()),
@@ -191,7 +231,28 @@ impl Composed {
             .filter_map(|line| line.split_once('='))
             .map(|(k, v)| (k.to_owned(), v.to_owned()));
         let secrets = secrets.collect();
-        Composed { config: machine.file("hookgate.yaml", &config), machine, secrets }
+        let composed = Composed { config: machine.volume("gateway-config"), machine, secrets };
+        composed.put(&config);
+        composed
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.config.join(Path::new(CONFIG).file_name().unwrap())
+    }
+
+    /// Another file in the place of the gateway's, as editors and git do it.
+    fn put(&self, config: &str) {
+        let beside = self.config.join(".new");
+        std::fs::write(&beside, config).unwrap();
+        std::fs::rename(&beside, self.file()).unwrap();
+    }
+
+    /// What the engine asks of a service, in its container.
+    async fn healthy(&self, name: &str) -> super::deploy_support::Ended {
+        let asked = compose()["services"][name]["healthcheck"]["test"].clone();
+        let asked: Vec<String> = serde_json::from_value(asked).unwrap();
+        assert_eq!(asked[0], "CMD");
+        self.service(name).run(&asked[1..].iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
     fn secret(&self, name: &str) -> &str {
@@ -233,11 +294,42 @@ impl Composed {
         self.service(name).start(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
+    /// The plugins, which are healthy once they listen, and not before.
+    async fn plugins(&self) -> (Running, Running) {
+        for plugin in ["tenant-auth", "audit-log"] {
+            let asked = self.healthy(plugin).await;
+            assert_eq!(asked.code, Some(1), "{plugin}, before it is there: {asked:?}");
+        }
+        let (mut guard, mut audit) = (self.start("tenant-auth").await, self.start("audit-log").await);
+        for (plugin, running) in [("tenant-auth", &mut guard), ("audit-log", &mut audit)] {
+            running.logged("plugin listens").await;
+            let asked = self.healthy(plugin).await;
+            assert_eq!(asked.code, Some(0), "{plugin}: {asked:?}");
+        }
+        (guard, audit)
+    }
+
     /// What a person types after `docker compose exec gateway hookgate`.
     async fn exec(&self, words: &[&str], env: &[(&str, &str)]) -> super::deploy_support::Ended {
         let container =
             env.iter().fold(self.service("gateway"), |container, (name, value)| container.env(name, value));
         container.run(&[&["/usr/local/bin/hookgate"], words].concat()).await
+    }
+
+    /// The agents of the profile `load`: calls that pass and calls that are blocked, and nothing else.
+    async fn load(&self, base: &str) {
+        let mut load = tokio::process::Command::new("python3");
+        load.arg(repository::root().join("deploy/compose/load.py"))
+            .args([base, "28"])
+            .env("CALLS_PER_SECOND", "200");
+        load.env("HOOKGATE_JWT_SECRET", self.secret("HOOKGATE_JWT_SECRET")).kill_on_drop(true);
+        let load = tokio::time::timeout(PATIENCE, load.output()).await.unwrap().unwrap();
+        let said = String::from_utf8(load.stdout).unwrap();
+        let counts: Vec<_> = said.trim().rsplit('\n').next().unwrap().split(": ").collect();
+        assert!(
+            said.contains("200: ") && said.contains("403: ") && counts.len() == 3,
+            "passed and blocked, nothing else: {said}"
+        );
     }
 }
 
@@ -246,7 +338,7 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
     let database = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
     let collector = Collector::start().await;
     let composed = Composed::new(&database, &collector).await;
-    let (_guard, mut audit) = (composed.start("tenant-auth").await, composed.start("audit-log").await);
+    let (_guard, mut audit) = composed.plugins().await;
     let mut gateway = composed.start("gateway").await;
     let listening = gateway.logged("listening").await;
     let address = |name| listening.field(name).unwrap().as_str().unwrap().parse::<SocketAddr>().unwrap();
@@ -268,22 +360,16 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
     let blocked = composed.exec(&call, &[("HOOKGATE_TOKEN", &token)]).await;
     assert_eq!(blocked.code, Some(3), "{blocked:?}");
     assert!(blocked.said.contains("by tenant-auth"), "{blocked:?}");
-    audit.line(|line| line.field("decision").is_some_and(|decision| decision == "block")).await;
+    audit
+        .line(|line| {
+            assert_ne!(line.field("tool"), Some(&json!("health.check")), "nobody did that");
+            line.field("decision").is_some_and(|decision| decision == "block")
+        })
+        .await;
     let listed = composed.exec(&["plugin", "list"], &[]).await; // by HOOKGATE_ADMIN_ADDR
     assert!(listed.code == Some(0) && listed.said.contains("audit-log"), "{listed:?}");
 
-    let mut load = tokio::process::Command::new("python3");
-    load.arg(repository::root().join("deploy/compose/load.py"))
-        .args([&base, "28"])
-        .env("CALLS_PER_SECOND", "200");
-    load.env("HOOKGATE_JWT_SECRET", composed.secret("HOOKGATE_JWT_SECRET")).kill_on_drop(true);
-    let load = tokio::time::timeout(PATIENCE, load.output()).await.unwrap().unwrap();
-    let said = String::from_utf8(load.stdout).unwrap();
-    let counts: Vec<_> = said.trim().rsplit('\n').next().unwrap().split(": ").collect();
-    assert!(
-        said.contains("200: ") && said.contains("403: ") && counts.len() == 3,
-        "passed and blocked, nothing else: {said}"
-    );
+    composed.load(&base).await;
     let metrics = HttpAgent::new(ops).of(Port::Ops).get("/metrics").await.unwrap().text;
     assert!(metrics.contains("hookgate_blocks_total{"), "what Prometheus fetches: {metrics}");
     collector
@@ -291,6 +377,12 @@ async fn what_compose_starts_of_ours_blocks_a_call_and_bears_its_load() {
             received.span("POST /v1/before-tool-call", "hookgate.tenant.id", "globex").is_some()
         })
         .await;
+
+    let config = std::fs::read_to_string(composed.file()).unwrap();
+    let without: Vec<_> = config.lines().filter(|line| !line.contains("response-sanitizer")).collect();
+    composed.put(&without.join("\n"));
+    let left = gateway.logged("left the configuration").await;
+    assert_eq!(left.field("plugin"), Some(&json!("response-sanitizer")));
 
     gateway.signal("TERM");
     assert_eq!(gateway.ended().await, Some(0));
