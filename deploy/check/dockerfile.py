@@ -252,6 +252,10 @@ class Build:
             options = dict(part.split("=", 1) for part in expand(text, self.known(stage)).split(","))
             if kind != "mount" or options.get("type") != "cache" or not {"id", "target"} <= options.keys():
                 raise Wrong(f"RUN --{flag} is not known here")
+            if "from" in options:  # what the cache begins as; ours has begun
+                begins = self.stage(options["from"]).root / options.get("source", "").lstrip("/")
+                if not begins.is_dir():
+                    raise Wrong(f"{options.get('source')} is no folder in the stage {options['from']}")
             mounts.append((self.cache(options["id"], options["target"]), options["target"]))
 
         def inside():

@@ -33,7 +33,10 @@ def base(image):
         # The registry's path is part of what cargo takes for unchanged, so CARGO_HOME is where this machine has it.
         # Without lines our own crates are others than the tests', which stand elsewhere: else each build would undo the other.
         env = {"PATH": f"/usr/local/rust/bin:{SYSTEM_PATH}", "CARGO_HOME": CARGO_HOME, "CARGO_PROFILE_DEV_DEBUG": "0"}
-        return Stage(image, ROOTS / "rust", Config(env=env), binds=[(toolchain, "/usr/local/rust")])
+        # In place of the layers: the machine's own registry, and the repository's own target folder, so that what is built here
+        # serves the tests as well.
+        kept = [(f"{CARGO_HOME}/registry",) * 2, (REPOSITORY / "target", "/src/target")]
+        return Stage(image, ROOTS / "rust", Config(env=env), binds=[(toolchain, "/usr/local/rust"), *kept])
     if name == "python" and re.fullmatch(r"3\.11\.\d+-slim-bookworm", tag):  # bookworm's own minor version
         env = {"PATH": SYSTEM_PATH, **{key: value for key, value in os.environ.items() if key.startswith("PIP_")}}
         files = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
@@ -42,9 +45,7 @@ def base(image):
 
 
 def cache(name, target):
-    """The machine's own registry and the repository's own target folder: what is built here serves the tests as well."""
-    if name == "hookgate-registry":
-        return f"{CARGO_HOME}/registry"
+    """The builds' target folder is the repository's own, see above."""
     if name.startswith("hookgate-target-"):
         return REPOSITORY / "target"
     folder = CACHES / name

@@ -96,6 +96,8 @@ fn what_is_built_from_reaches_the_builder_and_what_is_made_does_not() {
     for member in workspace["workspace"]["members"].as_array().unwrap() {
         let folder = member.as_str().unwrap().split('/').next().unwrap();
         assert!(ignored.lines().any(|line| line == format!("!{folder}")), "{folder}");
+        let manifest = format!("COPY {0}/Cargo.toml {0}/", member.as_str().unwrap());
+        assert!(text("deploy/Dockerfile").contains(&manifest), "the layer of the dependencies: {manifest}");
     }
     for made in ["**/target", "**/.venv", "**/node_modules"] {
         assert!(ignored.lines().any(|line| line == made), "{made}");
