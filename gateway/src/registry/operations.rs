@@ -7,7 +7,7 @@ use crate::{
     config::{self, Config, Located, Problems},
     joined::joined,
     registry::{
-        Contents, Proposal, Registry, RegistryError, Writer, Written,
+        Contents, Proposal, Registry, RegistryError, Writer, Written, bypass,
         document::Prune,
         edit::{self, Edit, Refusal},
         effect::{self, Effects, Ground},
@@ -184,7 +184,8 @@ impl Operations {
             if let Some(expected) = writer.upon.filter(|expected| *expected != current) {
                 return Err(Refusal::Revision { current, expected }.into());
             }
-            let changes = edit(&now)?;
+            let mut changes = edit(&now)?;
+            changes.extend(bypass::outlived(&now, &changes));
             let finding = look(foresee, &now, &changes).await?;
             Ok::<_, Undone>(Proposal { changes, finding })
         };
