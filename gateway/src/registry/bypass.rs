@@ -52,7 +52,7 @@ impl Operations {
         let changes = |contents: &Contents| {
             changes(contents, glass, &writer.reason, serves_others, OffsetDateTime::now_utc())
         };
-        self.change(writer, dry_run, changes).await
+        self.change(writer, dry_run, None, changes).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     joined::joined,
     registry::{
         Contents, Proposal, Registry, RegistryError, Writer, Written, bypass,
-        document::Prune,
+        document::{self, Prune},
         edit::{self, Edit, Refusal},
         effect::{self, Effects, Ground},
     },
@@ -168,13 +168,15 @@ impl Operations {
             let pruned = prune.map(|prune| prune.edits(contents, edits)).unwrap_or_default();
             Ok(edit::changes(contents, &[edits, &pruned].concat())?)
         };
-        self.change(writer, dry_run, changes).await
+        self.change(writer, dry_run, prune, changes).await
     }
 
+    /// As [`Self::write`], with whatever `edit` makes of what is there.
     pub(super) async fn change(
         &self,
         writer: &Writer,
         dry_run: bool,
+        prune: Option<&Prune>,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, Undone> + Sync,
     ) -> Result<Outcome, Undone> {
         let (registry, foresee) = self.registry()?;
@@ -186,7 +188,12 @@ impl Operations {
             }
             let mut changes = edit(&now)?;
             changes.extend(bypass::outlived(&now, &changes));
-            let finding = look(foresee, &now, &changes).await?;
+            let finding = look(foresee, &now, &changes).await.map_err(|mut undone| {
+                if let Undone::Invalid(wrong) = &mut undone {
+                    document::explain(wrong, &now, &changes, prune);
+                }
+                undone
+            })?;
             Ok::<_, Undone>(Proposal { changes, finding })
         };
         let Written { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
