@@ -64,6 +64,23 @@ async fn what_would_not_be_pruned_the_next_time_is_refused_with_its_line_and_so_
 }
 
 #[tokio::test]
+async fn a_misspelt_list_prunes_nothing() {
+    let desk = filled().await;
+    desk.folder.write("misspelt.yaml", &FILE.replace("bindings:", "binding:"));
+    let said = "/binding: `binding` is not a key here";
+    for args in [
+        &["apply", "-f", "misspelt.yaml", "--yes"][..],
+        &["apply", "-f", "misspelt.yaml", "--prune", "-l", "team=a", "--yes"],
+        &["apply", "-f", "misspelt.yaml", "--prune", "--all", "--yes"],
+        &["diff", "-f", "misspelt.yaml", "--prune", "-l", "team=a"],
+    ] {
+        desk.fails(args, 2, said).await;
+        desk.fails(args, 2, "did you mean `bindings`?").await;
+    }
+    assert_eq!(desk.head().await, 3);
+}
+
+#[tokio::test]
 async fn what_others_need_of_what_would_be_pruned_is_said_with_what_to_do() {
     let desk = filled().await;
     desk.folder.write(
