@@ -51,8 +51,14 @@ impl Listed {
             }
             return Err(source.render(&problems, |_| None));
         };
+        let whole = root.clone();
         let (others, mut strange) = part(&mut root, schema);
-        problems.append(&mut strange);
+        if !strange.is_empty() {
+            // Their places are those of the whole.
+            source.resolved(&whole);
+            problems.append(&mut strange);
+            return Err(source.render(&problems, |_| None));
+        }
         let References { problems: unresolved, known, .. } = resolve(&mut root, env, schema);
         problems.extend(unresolved);
         source.resolved(&root);
