@@ -10,7 +10,7 @@ use super::{
     check::check_objects,
     draft::Draft,
     load::{References, resolve},
-    problem::{Problem, Problems, Source, item},
+    problem::{Problem, Problems, Source, did_you_mean, item},
     schema::Schema,
     tree::{self, Kind, Member, Node},
     validate::validate,
@@ -34,7 +34,8 @@ impl Listed {
     /// their list, or be it.
     ///
     /// # Errors
-    /// What is wrong with it by itself, object by object. What one asks of another isn't judged.
+    /// What is wrong with it by itself, object by object, and keys that no configuration has: one of them may be a list,
+    /// misspelt. What one asks of another isn't judged.
     pub(crate) fn read(file: String, text: &str, env: &BTreeMap<String, String>) -> Result<Self, Problems> {
         let schema = Schema::shared();
         let mut parsed = tree::parse(text);
@@ -50,7 +51,14 @@ impl Listed {
             }
             return Err(source.render(&problems, |_| None));
         };
-        let others = part(&mut root);
+        let whole = root.clone();
+        let (others, mut strange) = part(&mut root, schema);
+        if !strange.is_empty() {
+            // Their places are those of the whole.
+            source.resolved(&whole);
+            problems.append(&mut strange);
+            return Err(source.render(&problems, |_| None));
+        }
         let References { problems: unresolved, known, .. } = resolve(&mut root, env, schema);
         problems.extend(unresolved);
         source.resolved(&root);
@@ -133,13 +141,22 @@ fn wrap(root: &mut Node) {
     }
 }
 
-/// Leaves only what holds objects in `root`, and gives back the keys of the rest.
-fn part(root: &mut Node) -> Vec<String> {
-    let Kind::Map(members) = &mut root.kind else { return Vec::new() };
+/// Leaves only what holds objects in `root`, and gives back the keys of the rest that a configuration has, and what is
+/// wrong with those that none has.
+fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<Problem>) {
+    let Kind::Map(members) = &mut root.kind else { return Default::default() };
     let is_ours = |member: &Member| LISTS.iter().any(|(_, list)| first(list)[1..] == member.key);
     let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(members).into_iter().partition(is_ours);
     *members = ours;
-    others.into_iter().map(|member| member.key).collect()
+    let keys = schema.keys(schema.root());
+    let (known, strange): (Vec<_>, Vec<_>) =
+        others.into_iter().map(|member| member.key).partition(|key| keys.contains(&key.as_str()));
+    let problem = |key: String| {
+        let remedy = did_you_mean(&key, keys.iter().copied());
+        let problem = Problem::at_key(tree::child("", &key), format!("`{key}` is not a key here"));
+        problem.remedy(remedy.unwrap_or_else(|| REMEDY.to_owned()))
+    };
+    (known, strange.into_iter().map(problem).collect())
 }
 
 /// One object as a person wrote it down: YAML or JSON, references as they stand.

@@ -45,6 +45,17 @@ fn all_that_is_wrong_is_told_with_its_line() {
     assert!(wrong("tenants: { list: {} }").contains("`list` must be a list, not a mapping"));
 }
 
+/// Its list would be missing, and what is to be pruned goes by what is there.
+#[test]
+fn a_key_that_no_configuration_has_is_wrong_beside_lists_that_are_right() {
+    let said = wrong("tenants: []\nserver: {}\nbinding:\n  - { plugin: p, tenant: acme, priority: 1 }\n");
+    assert!(said.contains("f.yaml:3:1: /binding: `binding` is not a key here"), "{said}");
+    assert!(said.contains("did you mean `bindings`?") && !said.contains("server"), "{said}");
+    let said = wrong("tenants: []\nzzzzzz: hunter2\n");
+    assert!(said.contains("f.yaml:2:1: /zzzzzz") && !said.contains("hunter2"), "{said}");
+    assert!(wrong("tenant: []\n").contains("did you mean `tenants`?"));
+}
+
 /// Also where another part of the file stands in the same line.
 #[test]
 fn a_secret_beside_a_mistake_is_not_shown() {

@@ -1,19 +1,23 @@
 //! Breaking the glass: one binding out of one tenant's chains for a while, whoever owns either of them, and putting it back
 //! (docs/decisions/0034-break-glass.md).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use time::OffsetDateTime;
 
 use super::{
-    Contents, Typed, Writer,
+    Contents, Entry, Typed, Writer,
     edit::Refusal,
     operations::{Invalid, Operations, Outcome, Undone},
 };
 use crate::{
     config::{Bypass, Plugin, Tenant, Until},
     routing::{self, Absent},
-    store::{Change, Content, Kind, Owner},
+    store::{Change, Content, Kind, Object, Owner},
 };
 
 /// Shortest time.
@@ -48,7 +52,7 @@ impl Operations {
         let changes = |contents: &Contents| {
             changes(contents, glass, &writer.reason, serves_others, OffsetDateTime::now_utc())
         };
-        self.change(writer, dry_run, changes).await
+        self.change(writer, dry_run, None, changes).await
     }
 }
 
@@ -87,6 +91,34 @@ fn changes(
     let before = content(&name);
     changes.insert(Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after });
     Ok(changes.into_values().collect())
+}
+
+/// The bypasses that end with `changes`, because their binding or their tenant goes: the next of that name is another. One of
+/// a binding that comes is left over from one that is gone, by a gateway that left it there.
+pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
+    let ends = |change: &Change| match change.kind {
+        Kind::Binding => change.before.is_none() || change.after.is_none(),
+        // One that isn't listed may be served all the same, and have bypasses before it is.
+        Kind::Tenant => change.after.is_none(),
+        Kind::Plugin | Kind::Bypass => false,
+    };
+    let named = |change: &Change| (change.kind, Arc::clone(&change.name));
+    let ending: BTreeSet<_> = changes.iter().filter(|change| ends(change)).map(named).collect();
+    if ending.is_empty() {
+        return Vec::new();
+    }
+    let is_ending = |kind, name: &str| ending.contains(&(kind, name.into()));
+    let outlived = contents.entries().iter().filter(|entry| match &entry.typed {
+        Typed::Bypass(bypass) => {
+            is_ending(Kind::Binding, &bypass.binding) || is_ending(Kind::Tenant, &bypass.tenant)
+        }
+        Typed::Plugin(_) | Typed::Tenant(_) | Typed::Binding(_) => false,
+    });
+    let gone = |entry: &Arc<Entry>| {
+        let Object { kind, name, content, .. } = entry.object.clone();
+        Change { kind, name, before: Some(content), after: None }
+    };
+    outlived.map(gone).collect()
 }
 
 /// Whether the binding stands for the tenant.

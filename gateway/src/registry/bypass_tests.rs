@@ -102,3 +102,39 @@ fn what_does_not_stand_anyway_is_not_bypassed() {
     let changes = asked(&contents, &glass("floor", "stranger", Some(60)), true).expect("granted");
     assert_eq!(&*changes[0].name, "floor@stranger");
 }
+
+#[test]
+fn a_bypass_ends_with_its_binding_or_its_tenant_and_never_begins_with_another_of_that_name() {
+    let later = "1970-01-01T00:10:00Z";
+    let of = |binding: &str, tenant: &str| json!({ "binding": binding, "tenant": tenant, "until": later, "reason": "x" });
+    let contents = contents(vec![
+        (Kind::Bypass, "floor@acme", of("floor", "acme")),
+        (Kind::Bypass, "floor@gone", of("floor", "gone")),
+        (Kind::Bypass, "left@acme", of("left", "acme")),
+        (Kind::Bypass, "soft@acme", of("soft", "acme")),
+        (Kind::Bypass, "soft@stranger", of("soft", "stranger")),
+    ]);
+    let change = |kind, name: &str, was_there: bool, is_there: bool| {
+        let some =
+            |is: bool| is.then(|| Content { owner: Owner::Api, spec: Arc::new(json!({ "name": name })) });
+        Change { kind, name: name.into(), before: some(was_there), after: some(is_there) }
+    };
+    let ended = |changes: &[Change]| -> Vec<String> {
+        let ended = outlived(&contents, changes);
+        assert!(ended.iter().all(|change| change.kind == Kind::Bypass && change.after.is_none()));
+        assert!(ended.iter().all(|change| change.before.is_some()));
+        ended.iter().map(|change| change.name.to_string()).collect()
+    };
+    assert_eq!(ended(&[change(Kind::Binding, "floor", true, false)]), ["floor@acme", "floor@gone"]);
+    assert_eq!(ended(&[change(Kind::Tenant, "acme", true, false)]), ["floor@acme", "left@acme", "soft@acme"]);
+    let both = [change(Kind::Binding, "floor", true, false), change(Kind::Tenant, "gone", true, false)];
+    assert_eq!(ended(&both), ["floor@acme", "floor@gone"], "each once");
+    assert_eq!(ended(&[change(Kind::Binding, "left", false, true)]), ["left@acme"]);
+    for other in [
+        change(Kind::Binding, "floor", true, true),
+        change(Kind::Tenant, "stranger", false, true),
+        change(Kind::Plugin, "floor", true, false),
+    ] {
+        assert!(ended(std::slice::from_ref(&other)).is_empty(), "{other:?}");
+    }
+}

@@ -12,10 +12,11 @@ use serde_json::Value;
 use super::{
     Contents, Entry,
     edit::{self, Edit, Wish},
+    operations::Invalid,
 };
 use crate::{
     error::Violation,
-    store::{Kind, Object, Owner},
+    store::{Change, Kind, Object, Owner},
 };
 
 /// What is to be.
@@ -66,10 +67,8 @@ impl Prune {
     pub(super) fn edits(&self, contents: &Contents, edits: &[Edit]) -> Vec<Edit> {
         let named: BTreeSet<_> = edits.iter().map(|edit| (edit.kind, edit.name.as_str())).collect();
         let is_left_over = |entry: &&Arc<Entry>| {
-            let Object { kind, name, content, .. } = &entry.object;
-            content.owner == Owner::Api
-                && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
-                && !named.contains(&(*kind, &**name))
+            let Object { kind, name, .. } = &entry.object;
+            self.is_about(entry) && !named.contains(&(*kind, &**name))
         };
         let gone = |entry: &Arc<Entry>| Edit {
             kind: entry.object.kind,
@@ -80,11 +79,51 @@ impl Prune {
         contents.entries().iter().filter(is_left_over).map(gone).collect()
     }
 
+    /// Whether the object is of the set, and the API's.
+    fn is_about(&self, entry: &Entry) -> bool {
+        let is_labelled = || self.labels.iter().all(|(key, value)| entry.is_labelled(key, value));
+        entry.object.content.owner == Owner::Api && is_labelled()
+    }
+
+    /// The labels, as a sentence names them.
+    fn words(&self) -> String {
+        let labels: Vec<_> = self.labels.iter().map(|(key, value)| format!("`{key}={value}`")).collect();
+        format!("label{} {}", if labels.len() == 1 { "" } else { "s" }, labels.join(", "))
+    }
+
     /// The label that `spec` lacks to be of the set.
     fn missing(&self, spec: &Value) -> Option<String> {
         let is_there = |(key, value): &(&String, &String)| spec["labels"][key.as_str()] == value.as_str();
         let missing = self.labels.iter().find(|label| !is_there(label));
         missing.map(|(key, value)| format!("{key}={value}"))
+    }
+}
+
+/// Says of bindings that would name no tenant any more which of `changes` takes it away, and why.
+pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Change], prune: Option<&Prune>) {
+    let change =
+        |kind, name: &str| changes.iter().find(|change| change.kind == kind && *change.name == *name);
+    for Invalid { object, pointer, message } in wrong {
+        let Some((Kind::Binding, binding)) = object else { continue };
+        let now = || contents.get(Kind::Binding, binding).map(|entry| &entry.object.content);
+        let content = change(Kind::Binding, binding).map_or_else(now, |change| change.after.as_ref());
+        let tenant = content.and_then(|content| content.spec.get("tenant")?.as_str());
+        let Some(tenant) = tenant.filter(|_| pointer == "/tenant") else { continue };
+        if change(Kind::Tenant, tenant).is_none_or(|change| change.after.is_some()) {
+            continue;
+        }
+        let pruned = prune
+            .filter(|prune| contents.get(Kind::Tenant, tenant).is_some_and(|entry| prune.is_about(entry)));
+        let goes = match pruned {
+            Some(prune) => {
+                format!("pruned, because it has the {} and isn't listed here", prune.words())
+            }
+            None => "removed".to_owned(),
+        };
+        *message = format!(
+            "tenant `{tenant}` would be {goes}, but binding `{binding}` names it: keep the tenant, or have the binding \
+             removed or changed with it or before"
+        );
     }
 }
 

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::contents::{self, Contents, Typed};
+use super::{
+    bypass,
+    contents::{self, Contents, Typed},
+};
 use crate::{
     config::{BINDINGS, Loaded, PLUGINS, Problem, TENANTS},
     store::{Change, Content, Kind, Object, Owner},
@@ -103,6 +106,7 @@ impl OfFile {
         if !conflicts.is_empty() {
             return Err(conflicts);
         }
+        changes.extend(bypass::outlived(contents, &changes));
         changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         Ok(changes)
     }

@@ -68,7 +68,7 @@ impl Operations {
     /// See [`Operations::write`].
     pub async fn roll_back(&self, writer: &Writer, number: u64, dry_run: bool) -> Result<Outcome, Undone> {
         let then = self.at(number).await?;
-        self.change(writer, dry_run, |contents| Ok(back(contents, &then))).await
+        self.change(writer, dry_run, None, |contents| Ok(back(contents, &then))).await
     }
 
     /// The objects as they were at the revision `number`: what is there now, with every later change undone.

@@ -7,8 +7,8 @@ use crate::{
     config::{self, Config, Located, Problems},
     joined::joined,
     registry::{
-        Contents, Proposal, Registry, RegistryError, Writer, Written,
-        document::Prune,
+        Contents, Proposal, Registry, RegistryError, Writer, Written, bypass,
+        document::{self, Prune},
         edit::{self, Edit, Refusal},
         effect::{self, Effects, Ground},
     },
@@ -168,13 +168,15 @@ impl Operations {
             let pruned = prune.map(|prune| prune.edits(contents, edits)).unwrap_or_default();
             Ok(edit::changes(contents, &[edits, &pruned].concat())?)
         };
-        self.change(writer, dry_run, changes).await
+        self.change(writer, dry_run, prune, changes).await
     }
 
+    /// As [`Self::write`], with whatever `edit` makes of what is there.
     pub(super) async fn change(
         &self,
         writer: &Writer,
         dry_run: bool,
+        prune: Option<&Prune>,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, Undone> + Sync,
     ) -> Result<Outcome, Undone> {
         let (registry, foresee) = self.registry()?;
@@ -184,8 +186,14 @@ impl Operations {
             if let Some(expected) = writer.upon.filter(|expected| *expected != current) {
                 return Err(Refusal::Revision { current, expected }.into());
             }
-            let changes = edit(&now)?;
-            let finding = look(foresee, &now, &changes).await?;
+            let mut changes = edit(&now)?;
+            changes.extend(bypass::outlived(&now, &changes));
+            let finding = look(foresee, &now, &changes).await.map_err(|mut undone| {
+                if let Undone::Invalid(wrong) = &mut undone {
+                    document::explain(wrong, &now, &changes, prune);
+                }
+                undone
+            })?;
             Ok::<_, Undone>(Proposal { changes, finding })
         };
         let Written { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;

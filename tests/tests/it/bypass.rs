@@ -17,7 +17,9 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    admin_registry_support::{administrator, ask, confined, delete, get, head, post, stored_as, written},
+    admin_registry_support::{
+        administrator, apply, ask, confined, delete, get, head, post, put, stored_as, written,
+    },
     cli_registry_support::Desk,
     edge_support::{POINT, assert_http_error},
     events_support::events,
@@ -205,7 +207,7 @@ async fn what_is_no_bypass_is_refused_and_nothing_is_written() {
     assert_http_error(&bypass(&reader, GUARD, "for=15m&reason=x").await, Code::ScopeMissing);
     assert_http_error(&get(&reader, "bypasses").await, Code::ScopeMissing);
     let document = json!({ "remove": [{ "kind": "bypass", "name": "guard@acme" }] });
-    let applied = super::admin_registry_support::apply(&it.operator, "", document).await;
+    let applied = apply(&it.operator, "", document).await;
     assert_http_error(&applied, Code::PayloadInvalid);
     assert_eq!(head(&it.operator).await, 1);
 }
@@ -221,6 +223,72 @@ async fn a_tenant_that_is_not_listed_but_served_has_its_own_bypass() {
     for other in ["another", "acme"] {
         assert_eq!(call(&it.gateway, other).await.status, 403, "{other}");
     }
+}
+
+/// What a write changed: each object with whether it is there then.
+fn changed(answer: &HttpAnswer) -> Vec<String> {
+    let one = |change: &Value| {
+        let sign = if change["after"].is_object() { '+' } else { '-' };
+        format!("{sign}{}", change["name"].as_str().expect("a name"))
+    };
+    answer.body["changes"].as_array().expect("changes").iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn a_bypass_ends_with_its_binding_and_the_next_of_that_name_is_enforced() {
+    let plugin = guard().await;
+    let unbound = Gateway::with().tenant("acme").plugin(&plugin).admin();
+    let it = stored_as(unbound).await;
+    let rule = json!({ "plugin": "guard", "tenant": "acme", "priority": 10 });
+    assert_eq!(written(&put(&it.operator, "bindings/audit?expected_version=0", rule.clone()).await), 2);
+    let break_it = "bindings/audit/bypass/acme";
+    assert_eq!(written(&bypass(&it.operator, break_it, "for=1h&reason=x").await), 3);
+    assert_eq!(call(&it.gateway, "acme").await.status, 200);
+
+    let tried = delete(&it.operator, "bindings/audit?expected_version=2&dry_run=true").await;
+    assert_eq!(changed(&tried), ["-audit", "-audit@acme"], "{tried:?}");
+    let gone = delete(&it.operator, "bindings/audit?expected_version=2").await;
+    assert_eq!((written(&gone), &gone.body["changes"]), (4, &tried.body["changes"]));
+    assert!(get(&it.operator, "bypasses").await.body["bypasses"].as_array().expect("a list").is_empty());
+    let told = events(&it.operator, "event=binding.bypass_ended").await;
+    assert_eq!((told.len(), &told[0]["binding"]), (1, &json!("audit")), "{told:?}");
+    let revision = get(&it.operator, "revisions?limit=1").await.body;
+    let counts = json!({ "plugins": 0, "tenants": 0, "bindings": 1, "bypasses": 1 });
+    assert_eq!(revision["revisions"][0]["changes"], counts);
+
+    assert_eq!(written(&put(&it.operator, "bindings/audit?expected_version=0", rule).await), 5);
+    assert_eq!(call(&it.gateway, "acme").await.status, 403, "another rule of the same name");
+    // The same where a way back takes the binding away, and another brings it.
+    assert_eq!(written(&bypass(&it.operator, break_it, "for=1h&reason=x").await), 6);
+    let back = post(&it.operator, "revisions/4/rollback").await;
+    assert_eq!((written(&back), changed(&back)), (7, vec!["-audit".to_owned(), "-audit@acme".into()]));
+    assert_eq!(changed(&post(&it.operator, "revisions/6/rollback").await), ["+audit"]);
+    assert_eq!(call(&it.gateway, "acme").await.status, 403);
+    // And where a document does, or the tenant goes.
+    assert_eq!(written(&bypass(&it.operator, break_it, "for=1h&reason=x").await), 9);
+    let removed = json!({ "remove": [{ "kind": "binding", "name": "audit" }] });
+    let applied = apply(&it.operator, "", removed).await;
+    assert_eq!(changed(&applied), ["-audit", "-audit@acme"]);
+}
+
+#[tokio::test]
+async fn a_bypass_ends_with_what_leaves_the_file() {
+    let plugin = guard().await;
+    let folder = tempfile::tempdir().expect("there is room");
+    let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
+    let with = file(&plugin).store(&url, folder.path());
+    let without = Gateway::with().tenant("acme").tenant("globex").plugin(&plugin).admin();
+    let gateway = file(&plugin).store(&url, folder.path()).start().await;
+    let operator = gateway.admin(&administrator());
+    assert_eq!(written(&bypass(&operator, GUARD, "for=1h&reason=x").await), 2);
+    assert_eq!(call(&gateway, "acme").await.status, 200);
+    gateway.reload(&without.store(&url, folder.path()));
+    gateway.wait_for_revision(3).await;
+    let revision = get(&operator, "revisions/3").await;
+    assert_eq!(changed(&revision), ["-guard", "-guard@acme"], "{revision:?}");
+    gateway.reload(&with);
+    gateway.wait_for_revision(4).await;
+    assert_eq!(call(&gateway, "acme").await.status, 403);
 }
 
 /// A server of PostgreSQL of the test's own, and folders for gateways.

@@ -63,6 +63,57 @@ async fn what_would_not_be_pruned_the_next_time_is_refused_with_its_line_and_so_
     assert_eq!(desk.head().await, 3);
 }
 
+#[tokio::test]
+async fn a_misspelt_list_prunes_nothing() {
+    let desk = filled().await;
+    desk.folder.write("misspelt.yaml", &FILE.replace("bindings:", "binding:"));
+    let said = "/binding: `binding` is not a key here";
+    for args in [
+        &["apply", "-f", "misspelt.yaml", "--yes"][..],
+        &["apply", "-f", "misspelt.yaml", "--prune", "-l", "team=a", "--yes"],
+        &["apply", "-f", "misspelt.yaml", "--prune", "--all", "--yes"],
+        &["diff", "-f", "misspelt.yaml", "--prune", "-l", "team=a"],
+    ] {
+        desk.fails(args, 2, said).await;
+        desk.fails(args, 2, "did you mean `bindings`?").await;
+    }
+    assert_eq!(desk.head().await, 3);
+}
+
+#[tokio::test]
+async fn what_others_need_of_what_would_be_pruned_is_said_with_what_to_do() {
+    let desk = filled().await;
+    desk.folder.write(
+        "theirs.yaml",
+        "plugins:
+  - { name: guard, builtin: content-policy, labels: { team: a } }
+bindings:
+  - { name: other, plugin: guard, tenant: vega, priority: 30 }
+  - { name: o2, plugin: content-policy, tenant: nova, priority: 31 }
+",
+    );
+    desk.does(&["apply", "-f", "theirs.yaml", "--yes"]).await;
+    let of_plugin =
+        "bindings name plugin `guard`: `other`; delete them first, or give --force to delete them too";
+    let of_tenant = "binding `o2` in the registry: /tenant: tenant `nova` would be pruned, because it has the label \
+                     `team=a` and isn't listed here, but binding `o2` names it: keep the tenant, or have the binding \
+                     removed or changed";
+    desk.folder.write("none.yaml", "tenants: []\n");
+    let args = |command: &'static str, more: &[&'static str]| {
+        [&[command, "-f", "none.yaml", "--prune", "-l", "team=a"], more].concat()
+    };
+    desk.fails(&args("apply", &["--yes"]), 1, of_plugin).await;
+    desk.fails(&args("diff", &[]), 2, of_plugin).await;
+    desk.fails(&args("apply", &["--yes", "--force"]), 2, of_tenant).await;
+    desk.fails(&args("diff", &["--force"]), 2, of_tenant).await;
+    let one_by_one = "tenant `nova` would be removed, but binding `gold` names it";
+    desk.does(&["binding", "remove", "o2"]).await;
+    desk.fails(&["tenant", "remove", "nova"], 2, one_by_one).await;
+    let done = desk.does(&args("apply", &["--yes", "--force"])).await;
+    assert!(done.starts_with("- plugin guard\n- tenant nova\n- binding gold\n- binding other\n"), "{done}");
+    desk.fails(&["apply", "-f", "none.yaml", "--force"], 2, "--prune").await;
+}
+
 /// What has the labels since is not looked at, so it must not go unseen.
 #[tokio::test]
 async fn what_was_written_since_it_was_shown_is_not_pruned() {

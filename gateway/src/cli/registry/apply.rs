@@ -35,7 +35,7 @@ const MOST_NAMED: usize = 5;
 /// What is to be.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Wanted {
-    /// Holds `plugins`, `tenants` or `bindings` as a configuration has them; what else is in it is not applied. - is
+    /// Holds `plugins`, `tenants` or `bindings` as a configuration has them; what else of one is in it is not applied. - is
     /// standard input.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
@@ -50,6 +50,10 @@ pub(in crate::cli) struct Wanted {
     /// What --prune is about: everything of the kinds that the file lists, whoever wrote it.
     #[arg(long, group = "pruned", requires = "prune")]
     all: bool,
+    /// Where --prune takes a plugin away: the bindings that name it, too, whoever wrote them; but none of the configuration
+    /// file's.
+    #[arg(long, requires = "prune")]
+    force: bool,
     #[command(flatten)]
     asked: Asked,
 }
@@ -120,7 +124,7 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
 }
 
 async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {
-    let Wanted { file, selector, all, asked, .. } = wanted;
+    let Wanted { file, selector, all, force, asked, .. } = wanted;
     let pruned = match selector::labels(selector)? {
         labels if !labels.is_empty() => Pruned::Labelled(labels),
         _ if all => Pruned::All,
@@ -128,7 +132,8 @@ async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {
     };
     let listed = listed(&file)?;
     let registry = Registry::of(asked).await?;
-    let proposal = Proposal::new(&registry, listed, &pruned).await?;
+    let mut proposal = Proposal::new(&registry, listed, &pruned).await?;
+    proposal.write = proposal.write.with_bindings(force);
     Ok((registry, proposal))
 }
 

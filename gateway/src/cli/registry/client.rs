@@ -269,12 +269,8 @@ impl Registry {
                 let is_overtaken = detail.contains("version") || detail.contains("is at revision");
                 let again_by = again.filter(|_| is_overtaken);
                 let again_by = again_by.map(|again| format!("; read it again: {again}")).unwrap_or_default();
-                // What the API calls a member of the query is a flag here, where there is one.
-                let said = match again {
-                    Some(_) => detail.replace("send `force=true`", "give --force"),
-                    None => detail.split("; delete them first").next().unwrap_or_default().to_owned(),
-                };
-                let said = uncapitalised(&said);
+                // What the API calls a member of the query is a flag here.
+                let said = uncapitalised(&detail.replace("send `force=true`", "give --force"));
                 Exit::failure(said + &again_by)
             }
             // What the path names is an argument here.
