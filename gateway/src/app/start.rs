@@ -133,10 +133,13 @@ impl Ending {
 /// The first plugin that the registry requires and that isn't there.
 fn missing(current: &Generation) -> Option<Missing> {
     let plugins = current.config.plugins.iter().zip(current.clients());
-    let mut missing = plugins.filter(|(plugin, client)| {
-        of_registry(plugin) && current.requires(&plugin.name) && is_there(client, true, true) != Some(true)
-    });
+    let mut missing = plugins.filter(|(plugin, client)| holds_readiness(current, plugin, client));
     missing.next().map(|(_, client)| Missing::new(client))
+}
+
+/// Whether the registry requires the plugin and it isn't there.
+pub(super) fn holds_readiness(current: &Generation, plugin: &config::Plugin, client: &PluginClient) -> bool {
+    of_registry(plugin) && current.requires(&plugin.name) && is_there(client, true, true) != Some(true)
 }
 
 /// Whether a start waits for the plugin without failing.
