@@ -101,7 +101,7 @@ impl App {
         let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
             plugin: plugin.name.clone(),
             owner: plugin.owner,
-            required: self.first.requires(&plugin.name) && !of_registry(plugin),
+            required: self.first.requires(&plugin.name) && !of_registry(config, plugin),
             holds_readiness: start::holds_readiness(&self.first, plugin, client),
             manifest: client.status().manifest,
             places: places(client),

@@ -42,7 +42,9 @@ impl Cause {
                 Some("write another address: that one leads to the machine's own metadata")
             }
             Cause::ConnectTimeout => Some(match owner {
-                Owner::File => "see whether the host is up and no firewall lies between, or correct `endpoint`",
+                Owner::File => {
+                    "see whether the host is up and no firewall lies between, or correct `endpoint`"
+                }
                 Owner::Api => {
                     "see whether the host is up and no firewall lies between, or correct its endpoint: \
                      `hookgate plugin set`"

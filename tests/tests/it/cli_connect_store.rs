@@ -1,6 +1,6 @@
 //! `hookgate config check --connect` with a registry: what a start would find there, and that nothing is written.
 
-use hookgate::store::{Kind, Tables};
+use hookgate::store::{Content, Kind, Owner, Tables};
 use hookgate_tests::fake::FakePlugin;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -222,4 +222,13 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.stderr.contains("required plugin `own` at http://127.0.0.1:1 is unhealthy: "), "{ran:?}");
     assert!(ran.stderr.contains("there, or correct `endpoint`\n"), "{ran:?}");
+
+    // But for the process that doesn't apply it.
+    let own = Content { owner: Owner::File, spec: file["plugins"][0].clone().into() };
+    store.commit(&draft(2, vec![change(Kind::Plugin, "own", None, Some(own))])).await.unwrap();
+    file["store"]["apply_file"] = json!(false);
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = "; a start is not ready without it: start the plugin there, or correct `endpoint`\n";
+    assert!(ran.stderr.contains(said), "{ran:?}");
 }
