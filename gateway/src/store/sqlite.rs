@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     CommitError, Draft, Kind, Look, Revision, Snapshot, Store, StoreError, fault,
-    migrations::{self, MigrationFault},
+    migrations::{self, Done, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
@@ -155,8 +155,9 @@ impl Store for Sqlite {
         if made == 0 {
             return Ok(Look::nothing());
         }
-        let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment).await;
-        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?);
+        let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(&mut *moment).await;
+        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?)
+            .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.place)))?;
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
         let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
         let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;

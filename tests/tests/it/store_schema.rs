@@ -116,6 +116,44 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
     }
 }
 
+/// A look says what a start would, in its words.
+#[tokio::test]
+async fn steps_that_a_start_refuses_are_refused_by_a_look() {
+    for place in Place::shared().await {
+        let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
+        let later = format!(
+            "INSERT INTO hookgate_migrations (version, description, success, checksum, execution_time)
+                             VALUES (9999, 'later', FALSE, {checksum}, 1)"
+        );
+        place.prepared().await;
+        for (by_hand, said) in [
+            (later, "step 9999 of its tables did not come to its end"),
+            (
+                format!(
+                    "DELETE FROM hookgate_migrations WHERE version = 9999;
+                         UPDATE hookgate_migrations SET checksum = {checksum} WHERE version = 2"
+                ),
+                "step 2 of its tables is not the one of this version",
+            ),
+            // The first that isn't done comes before any that is another.
+            (
+                "UPDATE hookgate_migrations SET success = FALSE WHERE version = 1".to_owned(),
+                "step 1 of its tables did not come to its end",
+            ),
+        ] {
+            run(&place, &by_hand).await.unwrap();
+            let store = place.open();
+            let start = store.prepare().await.unwrap_err().to_string();
+            let look = store.look().await.unwrap_err().to_string();
+            assert_eq!(look, start, "{place}");
+            assert!(
+                look.contains(said) && look.contains("the table `hookgate_migrations`"),
+                "{place}: {look}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_and_its_log_are_their_users_alone_and_an_acknowledged_write_is_in_the_log() {
     let place = Place::file();
