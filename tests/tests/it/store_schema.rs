@@ -1,7 +1,10 @@
 //! The tables: what nobody may change in them, and what older and newer versions make of each other's. Files that can't
 //! hold them.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
 
 use futures::future::join_all;
 use hookgate::store;
@@ -178,19 +181,34 @@ async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
     fs::write(within("text"), "not a database, but long enough for SQLite to look at it\n".repeat(20))
         .unwrap();
     fs::create_dir(within("folder")).unwrap();
+    symlink(within("gone"), within("dangling")).unwrap();
+    symlink(within("loop"), within("loop")).unwrap();
     for (path, expected) in [
         (within("missing/x.db"), "does not exist"),
         (within("folder"), "is a folder"),
         (within("text"), "is not a SQLite database"),
         (within("text/x.db"), "can't be made"),
         ("/proc/version".to_owned(), "can't be opened|is not a SQLite database|read-only"),
+        (within("dangling"), "is a link to nothing"),
+        (within("dangling/x.db"), "does not exist"),
+        (within("loop"), "can't be opened: Too many levels of symbolic links"),
+        (within("loop/x.db"), "can't be made: Too many levels of symbolic links"),
         ("/proc/hookgate.db".to_owned(), "can't be made|does not exist"),
     ] {
         let store = store::open(&format!("sqlite:{path}")).unwrap();
         let said = store.prepare().await.unwrap_err().to_string();
         assert!(expected.split('|').any(|one| said.contains(one)), "{path}: {said}");
         assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
+        // A look says the same, but for what only writing shows.
+        if !path.starts_with("/proc/") {
+            let look = store.look().await.unwrap_err().to_string();
+            assert_eq!(
+                look.replace("can't be opened", "can't be made"),
+                said.replace("can't be opened", "can't be made")
+            );
+        }
     }
+    assert!(!fs::exists(within("gone")).unwrap(), "nothing is made at the end of a link");
 }
 
 #[tokio::test]
