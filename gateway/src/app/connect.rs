@@ -5,11 +5,15 @@ use std::{future::pending, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{App, drain};
+use super::{
+    App, drain,
+    start::{self, of_registry},
+};
 use crate::{
     config::{self, Config, Problem},
     point::Point,
     routing::{Manifest, RouteTable},
+    store::Owner,
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
 };
 
@@ -17,8 +21,13 @@ use crate::{
 pub struct Found {
     /// Its name.
     pub plugin: String,
+    /// Who owns its entry.
+    pub owner: Owner,
     /// Whether a start fails without it.
     pub required: bool,
+    /// Whether a start, as the plugin is, would serve and not be ready for want of it
+    /// (docs/decisions/0037-what-the-registry-requires.md).
+    pub holds_readiness: bool,
     /// What it says it is, once that was accepted.
     pub manifest: Option<Arc<Manifest>>,
     /// Where it was looked for; at least one.
@@ -91,7 +100,9 @@ impl App {
         let config = self.config();
         let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
             plugin: plugin.name.clone(),
-            required: self.first.requires(&plugin.name),
+            owner: plugin.owner,
+            required: self.first.requires(&plugin.name) && !of_registry(config, plugin),
+            holds_readiness: start::holds_readiness(&self.first, plugin, client),
             manifest: client.status().manifest,
             places: places(client),
         });

@@ -369,7 +369,7 @@ impl Candidate {
         let is_late = self.since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
         for (plugin, client) in self.generation.awaited(before) {
-            let holds_up = is_started || !of_registry(plugin);
+            let holds_up = is_started || !of_registry(config, plugin);
             match is_there(client, holds_up && self.generation.requires(&plugin.name), is_late) {
                 Some(true) => {}
                 Some(false) => return Standing::Held(Missing::new(client).to_string()),

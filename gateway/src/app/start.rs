@@ -8,7 +8,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{Generation, generation::Basis};
 use crate::{
-    config,
+    config::{self, Config},
     ingress::ops::Readiness,
     store::Owner,
     upstream::{Cause, PluginClient, State, Why},
@@ -48,7 +48,7 @@ pub(super) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
         .plugins
         .iter()
         .zip(first.clients())
-        .filter(|(plugin, _)| !of_registry(plugin) && first.requires(&plugin.name))
+        .filter(|(plugin, _)| !of_registry(config, plugin) && first.requires(&plugin.name))
         .collect();
     let all_ready = async {
         loop {
@@ -133,15 +133,22 @@ impl Ending {
 /// The first plugin that the registry requires and that isn't there.
 fn missing(current: &Generation) -> Option<Missing> {
     let plugins = current.config.plugins.iter().zip(current.clients());
-    let mut missing = plugins.filter(|(plugin, client)| {
-        of_registry(plugin) && current.requires(&plugin.name) && is_there(client, true, true) != Some(true)
-    });
+    let mut missing = plugins.filter(|(plugin, client)| holds_readiness(current, plugin, client));
     missing.next().map(|(_, client)| Missing::new(client))
 }
 
-/// Whether a start waits for the plugin without failing.
-pub(super) fn of_registry(plugin: &config::Plugin) -> bool {
-    plugin.owner == Owner::Api
+/// Whether the registry requires the plugin and it isn't there.
+pub(super) fn holds_readiness(current: &Generation, plugin: &config::Plugin, client: &PluginClient) -> bool {
+    of_registry(&current.config, plugin)
+        && current.requires(&plugin.name)
+        && is_there(client, true, true) != Some(true)
+}
+
+/// Whether a start waits for the plugin without failing: it is the API's, or another process's file has it, which whoever
+/// starts this one can't mend.
+pub(super) fn of_registry(config: &Config, plugin: &config::Plugin) -> bool {
+    let applies = config.store.as_ref().is_none_or(|store| store.apply_file);
+    plugin.owner == Owner::Api || !applies
 }
 
 /// Whether the table can do with the plugin as it is; none: it is on its way. An optional one that was tried and isn't

@@ -20,17 +20,48 @@ const POSTGRES: [(i64, &str, &str); 2] = [
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
 ];
 
-/// Asks which steps were done.
-pub(super) const DONE: &str = "SELECT version FROM hookgate_migrations ORDER BY version";
+/// Asks which steps were done, as [`Done`].
+pub(super) const DONE: &str = "SELECT version, success, checksum FROM hookgate_migrations ORDER BY version";
 
-/// How tables are where the steps `done` were, of those of this version.
-pub(super) fn tables(migrator: &Migrator, done: &[i64]) -> Tables {
-    let mut known = migrator.iter().map(|step| step.version);
-    if known.any(|version| !done.contains(&version)) {
-        return Tables::Older;
+/// A step that was done: its number, whether it came to its end, and the checksum of what it was.
+pub(super) type Done = (i64, bool, Vec<u8>);
+
+/// How tables are where the steps `done` were, in order, of those of this version.
+///
+/// # Errors
+/// What [`run`] would say without running anything: a step didn't come to its end, or isn't that of this version.
+pub(super) fn tables(migrator: &Migrator, done: &[Done]) -> Result<Tables, String> {
+    if let Some((version, ..)) = done.iter().find(|(_, success, _)| !success) {
+        return Err(unfinished(*version));
+    }
+    let mut is_older = false;
+    for step in migrator.iter() {
+        match done.iter().find(|(version, ..)| *version == step.version) {
+            Some((.., checksum)) if *checksum != *step.checksum => return Err(changed(step.version)),
+            Some(_) => {}
+            None => is_older = true,
+        }
+    }
+    if is_older {
+        return Ok(Tables::Older);
     }
     let last = migrator.iter().map(|step| step.version).max();
-    if done.iter().max().copied() > last { Tables::Newer } else { Tables::Current }
+    let is_newer = done.iter().map(|(version, ..)| *version).max() > last;
+    Ok(if is_newer { Tables::Newer } else { Tables::Current })
+}
+
+/// The library's own sentence names another table.
+fn unfinished(version: i64) -> String {
+    format!(
+        "step {version} of its tables did not come to its end: undo by hand what there is of it, and delete its row in the \
+         table `{TABLE}`"
+    )
+}
+
+fn changed(version: i64) -> String {
+    format!(
+        "step {version} of its tables is not the one of this version: its checksum in the table `{TABLE}` is another"
+    )
 }
 
 pub(super) fn sqlite() -> Migrator {
@@ -60,6 +91,8 @@ pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> 
         Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
             Err(MigrationFault::Database(error))
         }
+        Err(MigrateError::Dirty(version)) => Err(MigrationFault::Tables(unfinished(version))),
+        Err(MigrateError::VersionMismatch(version)) => Err(MigrationFault::Tables(changed(version))),
         Err(error) => Err(MigrationFault::Tables(error.to_string())),
     }
 }

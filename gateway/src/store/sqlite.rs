@@ -4,7 +4,7 @@
 //! In a file, a write is on the disk before it is acknowledged, and readers never wait for the writer (WAL).
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::ErrorKind,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::{
     CommitError, Draft, Kind, Look, Revision, Snapshot, Store, StoreError, fault,
-    migrations::{self, MigrationFault},
+    migrations::{self, Done, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
@@ -143,7 +143,9 @@ impl Store for Sqlite {
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
-        if let Some(path) = self.path.as_ref().filter(|path| !path.exists()) {
+        if let Some(path) = &self.path
+            && !is_there(path)?
+        {
             return match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
                 Some(folder) => Err(no_folder(folder, path)),
                 None => Ok(Look::nothing()),
@@ -155,8 +157,9 @@ impl Store for Sqlite {
         if made == 0 {
             return Ok(Look::nothing());
         }
-        let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment).await;
-        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?);
+        let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(&mut *moment).await;
+        let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?)
+            .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.place)))?;
         let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
         let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
         let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;
@@ -276,14 +279,28 @@ fn make(path: &Path) -> Result<(), StoreError> {
     let name = path.strip_prefix(".").unwrap_or(path).display();
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {
-            Err(StoreError::Unusable(format!("{name} is a folder, not a file")))
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => is_there(path).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(no_folder(path.parent().unwrap_or(path), path))
         }
         Err(error) => Err(StoreError::Unavailable(format!("the file {name} can't be made: {error}"))),
+    }
+}
+
+/// Whether a file is there; not only that it can't be looked at. A link that leads nowhere is an error: a start doesn't make
+/// what it names either.
+fn is_there(path: &Path) -> Result<bool, StoreError> {
+    let name = path.strip_prefix(".").unwrap_or(path).display();
+    match (fs::symlink_metadata(path), fs::metadata(path)) {
+        (_, Ok(found)) if found.is_dir() => {
+            Err(StoreError::Unusable(format!("{name} is a folder, not a file")))
+        }
+        (_, Ok(_)) => Ok(true),
+        (Ok(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
+            Err(StoreError::Unavailable(format!("the file {name} is a link to nothing")))
+        }
+        (Err(error), _) if error.kind() == ErrorKind::NotFound => Ok(false),
+        (_, Err(error)) => Err(StoreError::Unavailable(format!("the file {name} can't be opened: {error}"))),
     }
 }
 

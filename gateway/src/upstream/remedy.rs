@@ -1,12 +1,14 @@
 //! What to do about a plugin that isn't ready, where the detail of its state doesn't say it.
 
 use super::{Cause, Why};
+use crate::store::Owner;
 
 impl Why {
-    /// What to do about it, to a person who writes the configuration; none: there is nothing to do, or the detail says it.
-    pub const fn remedy(self) -> Option<&'static str> {
+    /// What to do about it, to a person who writes the entry of its `owner`; none: there is nothing to do, or the detail
+    /// says it.
+    pub const fn remedy(self, owner: Owner) -> Option<&'static str> {
         match self {
-            Why::Unreachable(cause) => cause.remedy(),
+            Why::Unreachable(cause) => cause.remedy(owner),
             Why::NotDialled => Some("wait longer (`--wait`), or see whether the address is the right one"),
             Why::Initializing => {
                 Some("wait longer (`--wait`), or see in the plugin's log what Initialize waits for")
@@ -29,20 +31,34 @@ impl Why {
 }
 
 impl Cause {
-    const fn remedy(self) -> Option<&'static str> {
+    const fn remedy(self, owner: Owner) -> Option<&'static str> {
         match self {
-            Cause::NobodyListens | Cause::NoSocket => Some("start the plugin there, or correct `endpoint`"),
+            Cause::NobodyListens | Cause::NoSocket => Some(match owner {
+                Owner::File => "start the plugin there, or correct `endpoint`",
+                Owner::Api => "start the plugin there, or correct its endpoint: `hookgate plugin set`",
+            }),
             Cause::NoAddress => Some("correct the name, or see to DNS"),
             Cause::EgressDenied => {
                 Some("write another address: that one leads to the machine's own metadata")
             }
-            Cause::ConnectTimeout => {
-                Some("see whether the host is up and no firewall lies between, or correct `endpoint`")
-            }
+            Cause::ConnectTimeout => Some(match owner {
+                Owner::File => {
+                    "see whether the host is up and no firewall lies between, or correct `endpoint`"
+                }
+                Owner::Api => {
+                    "see whether the host is up and no firewall lies between, or correct its endpoint: \
+                     `hookgate plugin set`"
+                }
+            }),
             Cause::Closed => {
                 Some("see whether a gRPC server without TLS listens there; for TLS write `https://`")
             }
-            Cause::Other => Some("see whether the host can be reached from here, or correct `endpoint`"),
+            Cause::Other => Some(match owner {
+                Owner::File => "see whether the host can be reached from here, or correct `endpoint`",
+                Owner::Api => {
+                    "see whether the host can be reached from here, or correct its endpoint: `hookgate plugin set`"
+                }
+            }),
             Cause::NotASocket
             | Cause::SocketPermission
             | Cause::NameUnresolved

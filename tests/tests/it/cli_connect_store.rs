@@ -1,6 +1,6 @@
 //! `hookgate config check --connect` with a registry: what a start would find there, and that nothing is written.
 
-use hookgate::store::{Kind, Tables};
+use hookgate::store::{Content, Kind, Owner, Tables};
 use hookgate_tests::fake::FakePlugin;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -187,4 +187,48 @@ async fn plugins_of_the_api_are_asked_as_a_start_would() {
     assert!(ran.code == Some(1) && ran.stderr.contains("plugin `waiting` at"), "{ran:?}");
     assert!(ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
     assert_eq!(waiting.initialized().len(), 0);
+}
+
+/// docs/decisions/0037-what-the-registry-requires.md
+#[tokio::test]
+async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() {
+    let mut plugin = FakePlugin::named("guard").start().await;
+    let place = Place::file();
+    let mut file = file(&place.url);
+    file["egress"] = json!({ "cidrs": ["127.0.0.0/8"] });
+    let store = place.prepared().await;
+    let accepted = plugin.accepted();
+    let spec = |accepted: Value| {
+        api(json!({ "name": "guard", "endpoint": plugin.endpoint(), "accepted": accepted, "required": true }))
+    };
+    let unapproved = spec(Value::Null);
+    let approved = spec(accepted);
+    store.commit(&draft(0, vec![change(Kind::Plugin, "guard", None, unapproved.clone())])).await.unwrap();
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(!ran.stderr.contains("not ready without it"), "it holds nothing up: {ran:?}");
+
+    store.commit(&draft(1, vec![change(Kind::Plugin, "guard", unapproved, approved)])).await.unwrap();
+    assert_eq!(connect(&file).await.code, Some(0));
+    plugin.stop().await;
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.starts_with("plugin `guard` at http://127."), "{ran:?}");
+    let remedy = "; a start is not ready without it: start the plugin there, or correct its endpoint: `hookgate plugin set`\n";
+    assert!(ran.stderr.ends_with(remedy), "{ran:?}");
+
+    // What the file requires does.
+    file["plugins"] = json!([{ "name": "own", "endpoint": "http://127.0.0.1:1", "required": true }]);
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.stderr.contains("required plugin `own` at http://127.0.0.1:1 is unhealthy: "), "{ran:?}");
+    assert!(ran.stderr.contains("there, or correct `endpoint`\n"), "{ran:?}");
+
+    // But for the process that doesn't apply it.
+    let own = Content { owner: Owner::File, spec: file["plugins"][0].clone().into() };
+    store.commit(&draft(2, vec![change(Kind::Plugin, "own", None, Some(own))])).await.unwrap();
+    file["store"]["apply_file"] = json!(false);
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = "; a start is not ready without it: start the plugin there, or correct `endpoint`\n";
+    assert!(ran.stderr.contains(said), "{ran:?}");
 }

@@ -32,10 +32,14 @@ fn file() -> Setup {
 
 /// Another process over the same registry.
 async fn another(stored: &Stored) -> Gateway {
+    over(stored).start_unready().await
+}
+
+fn over(stored: &Stored) -> Setup {
     let url = format!("sqlite:{}", stored.folder.path().join("hookgate.db").display());
     let sockets = std::env::temp_dir().display().to_string();
     let egress = json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
-    file().store(&url, stored.folder.path()).set("/egress", egress).start_unready().await
+    file().store(&url, stored.folder.path()).set("/egress", egress)
 }
 
 /// Waits until it serves and says that it isn't ready for want of `guard`; what the status says of that.
@@ -102,6 +106,25 @@ async fn a_refused_plugin_that_the_registry_requires_is_mended_through_the_gatew
         gateway.wait_until_ready().await;
         assert_eq!(gateway.stop().await.code, Some(0));
     }
+}
+
+/// Whoever starts a process that applies no file can't mend the one of another.
+#[tokio::test]
+async fn what_another_processs_file_requires_ends_no_start_of_one_that_applies_none() {
+    let mut plugin = FakePlugin::named("guard").start_unix().await;
+    let setup = file().plugin(&plugin).binding_with("guard", 20, &json!({ "tenant": "acme" }));
+    let stored = stored_as(setup).await;
+    assert_eq!(call(&stored.gateway, "acme").await.status, 200);
+    plugin.stop().await;
+    let gateway = over(&stored).set("/store/apply_file", false).start_unready().await;
+    let why = waits(&gateway).await;
+    assert!(why.contains("unhealthy"), "{why}");
+    assert_eq!(call(&gateway, "acme").await.status, 503);
+    assert_eq!(call(&gateway, "globex").await.status, 200);
+    plugin.start().await;
+    gateway.wait_until_ready().await;
+    assert_eq!(call(&gateway, "acme").await.status, 200);
+    assert_eq!(gateway.stop().await.code, Some(0));
 }
 
 #[tokio::test]

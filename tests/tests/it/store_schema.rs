@@ -1,7 +1,10 @@
 //! The tables: what nobody may change in them, and what older and newer versions make of each other's. Files that can't
 //! hold them.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
 
 use futures::future::join_all;
 use hookgate::store;
@@ -116,6 +119,44 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
     }
 }
 
+/// A look says what a start would, in its words.
+#[tokio::test]
+async fn steps_that_a_start_refuses_are_refused_by_a_look() {
+    for place in Place::shared().await {
+        let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
+        let later = format!(
+            "INSERT INTO hookgate_migrations (version, description, success, checksum, execution_time)
+                             VALUES (9999, 'later', FALSE, {checksum}, 1)"
+        );
+        place.prepared().await;
+        for (by_hand, said) in [
+            (later, "step 9999 of its tables did not come to its end"),
+            (
+                format!(
+                    "DELETE FROM hookgate_migrations WHERE version = 9999;
+                         UPDATE hookgate_migrations SET checksum = {checksum} WHERE version = 2"
+                ),
+                "step 2 of its tables is not the one of this version",
+            ),
+            // The first that isn't done comes before any that is another.
+            (
+                "UPDATE hookgate_migrations SET success = FALSE WHERE version = 1".to_owned(),
+                "step 1 of its tables did not come to its end",
+            ),
+        ] {
+            run(&place, &by_hand).await.unwrap();
+            let store = place.open();
+            let start = store.prepare().await.unwrap_err().to_string();
+            let look = store.look().await.unwrap_err().to_string();
+            assert_eq!(look, start, "{place}");
+            assert!(
+                look.contains(said) && look.contains("the table `hookgate_migrations`"),
+                "{place}: {look}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_and_its_log_are_their_users_alone_and_an_acknowledged_write_is_in_the_log() {
     let place = Place::file();
@@ -140,19 +181,34 @@ async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
     fs::write(within("text"), "not a database, but long enough for SQLite to look at it\n".repeat(20))
         .unwrap();
     fs::create_dir(within("folder")).unwrap();
+    symlink(within("gone"), within("dangling")).unwrap();
+    symlink(within("loop"), within("loop")).unwrap();
     for (path, expected) in [
         (within("missing/x.db"), "does not exist"),
         (within("folder"), "is a folder"),
         (within("text"), "is not a SQLite database"),
         (within("text/x.db"), "can't be made"),
         ("/proc/version".to_owned(), "can't be opened|is not a SQLite database|read-only"),
+        (within("dangling"), "is a link to nothing"),
+        (within("dangling/x.db"), "does not exist"),
+        (within("loop"), "can't be opened: Too many levels of symbolic links"),
+        (within("loop/x.db"), "can't be made: Too many levels of symbolic links"),
         ("/proc/hookgate.db".to_owned(), "can't be made|does not exist"),
     ] {
         let store = store::open(&format!("sqlite:{path}")).unwrap();
         let said = store.prepare().await.unwrap_err().to_string();
         assert!(expected.split('|').any(|one| said.contains(one)), "{path}: {said}");
         assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
+        // A look says the same, but for what only writing shows.
+        if !path.starts_with("/proc/") {
+            let look = store.look().await.unwrap_err().to_string();
+            assert_eq!(
+                look.replace("can't be opened", "can't be made"),
+                said.replace("can't be opened", "can't be made")
+            );
+        }
     }
+    assert!(!fs::exists(within("gone")).unwrap(), "nothing is made at the end of a link");
 }
 
 #[tokio::test]

@@ -132,6 +132,8 @@ struct Row<'r> {
     points: Vec<Point>,
     detail: &'r str,
     remedy: Option<&'static str>,
+    #[serde(skip)]
+    holds_readiness: bool,
 }
 
 impl<'r> Row<'r> {
@@ -147,7 +149,8 @@ impl<'r> Row<'r> {
             version: place.version.as_deref(),
             points: Point::ALL.into_iter().filter(offers).collect(),
             detail: &place.detail,
-            remedy: place.why.remedy(),
+            remedy: place.why.remedy(found.owner),
+            holds_readiness: found.holds_readiness,
         }
     }
 
@@ -155,10 +158,13 @@ impl<'r> Row<'r> {
     fn sentence(&self) -> String {
         let what = if self.required { "required plugin" } else { "plugin" };
         let Row { plugin, address, state, reason, detail, .. } = self;
-        let sentence = match *detail {
-            "" => format!("{what} `{plugin}` at {address} is {state}: {reason}"),
-            _ => format!("{what} `{plugin}` at {address} is {state}: {reason}: {detail}"),
-        };
+        let mut sentence = format!("{what} `{plugin}` at {address} is {state}: {reason}");
+        if !detail.is_empty() {
+            sentence = format!("{sentence}: {detail}");
+        }
+        if self.holds_readiness {
+            sentence += "; a start is not ready without it";
+        }
         printable(&self.remedy.map_or_else(|| sentence.clone(), |remedy| format!("{sentence}: {remedy}")))
     }
 }
@@ -229,8 +235,9 @@ fn table(rows: &[Row<'_>]) -> String {
     columns(&lines)
 }
 
-/// As a start would end: 4 without a required plugin; 2 where the file says what plugins don't take, which a start only
-/// logs; 1 where calls would do without a plugin, without one of its addresses, or without what the store holds.
+/// As a start would end: 4 without a plugin that the file requires; 2 where the file says what plugins don't take, which a
+/// start only logs; 1 where it would serve without a plugin (not ready, if the registry requires it), without one of its
+/// addresses, or without what the store holds.
 fn code(connected: &Connected, stored: &Stored) -> u8 {
     let plugins = &connected.plugins;
     let is_fine = |place: &Place| matches!(place.why, Why::Serving | Why::SwitchedOff);

@@ -18,8 +18,8 @@ pub(super) enum Command {
     /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
     /// the routing. Nothing is listened on and, without --connect, nobody is called and no registry is read.
     #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
-                            Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a required plugin isn't ready, \
-                            1 another one, or one of several endpoints, isn't, or the store can't be reached.")]
+                            Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a plugin that the file requires isn't \
+                            ready, 1 another one, or one of several endpoints, isn't, or the store can't be reached.")]
     Check {
         /// The configuration, see docs/configuration.md.
         #[arg(value_name = "FILE")]

@@ -18,7 +18,7 @@ use crate::{
         output::{self, Output, columns, printable},
     },
     config::Span,
-    store::Kind,
+    store::{Kind, Owner},
     upstream::Why,
 };
 
@@ -165,7 +165,7 @@ fn standing(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
     let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
     let remedy = match Why::all().find(|why| why.as_str() == reason) {
         Some(Why::Approval) => Some(format!("`hookgate plugin approve {name}` lets it")),
-        why => why.and_then(Why::remedy).map(str::to_owned),
+        why => why.and_then(|why| why.remedy(Owner::Api)).map(str::to_owned),
     };
     let remedy = remedy.map(|remedy| format!("\n  = {remedy}")).unwrap_or_default();
     Exit::failure(format!(

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use self::connections::{Connections, Taken};
 use super::{
     CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, fault,
-    migrations::{self, MigrationFault},
+    migrations::{self, Done, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
@@ -178,9 +178,11 @@ impl Store for Postgres {
         let mut moment = self.within(PATIENCE, begin).await?;
         let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
         let look = if self.within(PATIENCE, made.fetch_one(&mut *moment)).await? {
-            let done = sqlx::query_scalar::<_, i64>(migrations::DONE).fetch_all(&mut *moment);
+            let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(&mut *moment);
             let done = self.within(PATIENCE, done).await?;
-            let tables = migrations::tables(&migrations::postgres(), &done);
+            let place = self.connections.place();
+            let tables = migrations::tables(&migrations::postgres(), &done)
+                .map_err(|why| StoreError::Unusable(format!("{place}: {why}")))?;
             Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
         } else {
             Look::nothing()
