@@ -73,6 +73,26 @@ impl Prometheus {
         server
     }
 
+    /// The alerts, each with its `name` and `health`, once all have been looked at.
+    ///
+    /// # Panics
+    /// When some are never looked at.
+    pub async fn alerts(&self) -> Vec<Value> {
+        let looked_at = async {
+            loop {
+                let answer = self.get("rules").await.expect("Prometheus answers");
+                let groups = answer["data"]["groups"].as_array().cloned().unwrap_or_default();
+                let rules = groups.iter().filter_map(|group| group["rules"].as_array());
+                let rules: Vec<_> = rules.flatten().cloned().collect();
+                if !rules.is_empty() && rules.iter().all(|rule| rule["health"] != "unknown") {
+                    return rules;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // only asking again tells
+            }
+        };
+        tokio::time::timeout(PATIENCE, looked_at).await.expect("rules are looked at every second")
+    }
+
     /// The series of a query, each with its `metric` and `value`.
     ///
     /// # Panics
@@ -98,8 +118,11 @@ impl Prometheus {
 
     async fn ask(&self, query: &str) -> reqwest::Result<Value> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let url = format!("http://{}/api/v1/query?query={encoded}", self.address);
-        reqwest::get(url).await?.json().await
+        self.get(&format!("query?query={encoded}")).await
+    }
+
+    async fn get(&self, path: &str) -> reqwest::Result<Value> {
+        reqwest::get(format!("http://{}/api/v1/{path}", self.address)).await?.json().await
     }
 }
 
