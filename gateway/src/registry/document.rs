@@ -49,7 +49,7 @@ pub struct Named {
 
 /// Labels that stand for a set of objects: those that have all of them.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `labels`")]
 pub struct Labels {
     /// At least one.
     pub labels: BTreeMap<String, String>,

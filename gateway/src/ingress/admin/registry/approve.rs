@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     super::{Admin, plugin::Registered},
     Typed,
+    body::said,
 };
 use crate::{
     config::{Consent, Difference},
@@ -33,10 +34,10 @@ impl Admin {
         name: &str,
         body: Value,
     ) -> Result<Consent, Error> {
-        let approval = serde_json::from_value(body);
-        let Approval { accepted } = approval.map_err(|error| {
-            let message = format!("`accepted` of what the plugin `wants` is to be sent: {error}");
-            Error::invalid(vec![Violation::new("", message)])
+        let approval = said(body);
+        let Approval { accepted } = approval.map_err(|wrong: Violation| {
+            let message = format!("`accepted` of what the plugin `wants` is to be sent: {}", wrong.message);
+            Error::invalid(vec![Violation { message, ..wrong }])
         })?;
         let contents = self.contents().await?;
         // Whether there is such a plugin, and whose it is, is found where it is written.

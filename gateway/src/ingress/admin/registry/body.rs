@@ -5,13 +5,18 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use tokio::time::timeout;
 
 use crate::{
     error::{Code, Error, Violation},
     ingress::{admission::Room, body},
-    json::{self, Kind},
+    json::{
+        self, Kind,
+        pointer::{push_index, push_key},
+    },
 };
 
 /// Longest time in which a body is received.
@@ -150,6 +155,21 @@ fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// What `value` says; a member that can't be so is named.
+pub(super) fn said<T: DeserializeOwned>(value: Value) -> Result<T, Violation> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let mut pointer = String::new();
+        for segment in error.path() {
+            match segment {
+                Segment::Map { key } => push_key(&mut pointer, key),
+                Segment::Seq { index } => push_index(&mut pointer, *index),
+                Segment::Enum { .. } | Segment::Unknown => {}
+            }
+        }
+        Violation::new(pointer, error.inner().to_string())
+    })
+}
+
 fn parsed(name: &str, text: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(text).map_err(|error| {
         // The scanner takes nothing that this doesn't.
@@ -175,5 +195,27 @@ fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {
             Code::ContentType,
             "Compressed requests are not taken: leave out `content-encoding`",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::said;
+    use crate::registry::document::Document;
+
+    #[test]
+    fn a_member_that_can_not_be_so_is_named_by_its_pointer() {
+        for (sent, pointer) in [
+            (json!({ "prune": { "labels": { "a/b": 3 } } }), "/prune/labels/a~1b"),
+            (json!({ "prune": true }), "/prune"),
+            (json!({ "remove": [{ "kind": "plugin", "name": "a" }, { "kind": "plugin" }] }), "/remove/1"),
+            (json!({ "plugins": {} }), "/plugins"),
+        ] {
+            let wrong = said::<Document>(sent.clone()).expect_err("it can't be so");
+            assert_eq!(wrong.pointer, pointer, "{sent}: {}", wrong.message);
+            assert!(!wrong.message.contains("struct"), "{}", wrong.message);
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Route,
-    body::{Taken, receive},
+    body::{Taken, receive, said},
     encode,
     query::{Meant, Upon},
     refused::{self, Sent},
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     auth::Operator,
     config::{Consent, UnknownTenant},
-    error::{Error, Violation},
+    error::Error,
     ingress::{admin::Admin, call::InForce},
     joined::joined,
     registry::{
@@ -202,6 +202,5 @@ async fn perform(
 
 fn document_of(value: Value) -> Result<Document, Error> {
     // Objects are taken as they are, so that no value of theirs is in these words.
-    let read = serde_json::from_value(value);
-    read.map_err(|error| Error::invalid(vec![Violation::new("", format!("The document has {error}"))]))
+    said(value).map_err(|wrong| Error::invalid(vec![wrong]))
 }
