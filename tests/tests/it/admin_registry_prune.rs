@@ -53,8 +53,8 @@ async fn a_document_that_is_not_the_whole_of_its_set_is_refused_with_the_place()
             vec!["/tenants/0/labels", "/tenants/1/labels"],
         ),
         (json!({ "tenants": [], "prune": { "labels": {} } }), 400, vec!["/prune/labels"]),
-        (json!({ "tenants": [], "prune": {} }), 400, vec![""]),
-        (json!({ "tenants": [], "prune": true }), 400, vec![""]),
+        (json!({ "tenants": [], "prune": {} }), 400, vec!["/prune"]),
+        (json!({ "tenants": [], "prune": true }), 400, vec!["/prune"]),
         // The binding is no member of the set, and would name a tenant that isn't there.
         (
             json!({ "bindings": [{ "name": "first", "plugin": "content-policy", "tenant": "a1", "priority": 20, "labels": { "plan": "gold" } }], "prune": { "labels": { "plan": "gold" } } }),
