@@ -34,6 +34,16 @@ fn refused(line: &Line) -> bool {
     line.field("event") == Some(&json!("table.refused"))
 }
 
+/// The line of the `nth` configuration that waits long enough to be told of.
+fn waits(nth: usize) -> impl FnMut(&Line) -> bool {
+    let mut told = 0;
+    move |line| {
+        let text = line.message().unwrap_or_default();
+        told += usize::from(text.starts_with("a changed configuration waits for "));
+        told == nth
+    }
+}
+
 /// It left and returned before its last call ended: who was let go of is the old client, and not the plugin.
 #[tokio::test]
 async fn a_plugin_that_returns_while_a_call_of_before_is_under_way_is_told_of_no_end() {
@@ -67,10 +77,12 @@ async fn a_file_that_follows_one_that_waits_goes_on_with_the_plugins_that_are_th
     let both = || with(&there).plugin(&missing).binding("late", 2).set("/startup/wait", "60s");
     let gateway = plain().start().await;
     gateway.reload(&both());
-    there.wait_until(|counts| counts.initializes == 1).await;
+    gateway.log().wait_for(waits(1)).await;
     gateway.reload(&both());
     gateway.log().wait_for(|line| line.message().is_some_and(|text| text.contains("it waits for"))).await;
     gateway.reload(&both().tenant("globex"));
+    // Before it was read, the plugin would bring the first file in force.
+    gateway.log().wait_for(waits(2)).await;
     missing.start().await;
     gateway.wait_for_revision(2).await;
     assert_eq!(status(&gateway, "globex").await, 200);
