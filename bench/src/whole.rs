@@ -144,13 +144,13 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
     let store = store::open(&format!("sqlite:{}", directory.join("registry.db").display()))?;
     store.prepare().await?;
     // The file's plugins may be anywhere, and nobody has to consent to them.
-    let named = |kind, name: &str, spec| Change {
+    let named = |kind, name: &str, spec: Value| Change {
         kind,
         name: name.into(),
         before: None,
         after: Some(Content {
             owner: if kind == Of::Plugin { Owner::File } else { Owner::Api },
-            spec: Arc::new(spec),
+            spec: spec.into(),
         }),
     };
     let mut changes: Vec<_> =

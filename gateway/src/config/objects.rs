@@ -86,11 +86,13 @@ impl Loaded {
 ///
 /// # Errors
 /// What a version that knows other keys wrote, in one sentence without a value.
-pub fn read<T: DeserializeOwned>(spec: &Value) -> Result<T, String> {
-    T::deserialize(spec).map_err(|error| {
+pub fn read<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
+    serde_json::from_str(spec).map_err(|error| {
         let words = error.to_string();
+        // Nobody sees it in lines and columns.
+        let words = words.split_once(" at line ").map_or(&*words, |(words, _)| words);
         // Any other words may quote a value.
-        let why = if words.starts_with("unknown field") { &words } else { "a value doesn't fit its type" };
+        let why = if words.starts_with("unknown field") { words } else { "a value doesn't fit its type" };
         format!("can't be read by this version: {why}")
     })
 }

@@ -87,7 +87,7 @@ fn changes(
     let bypass =
         Bypass { binding: binding.clone(), tenant: tenant.clone(), until, reason: reason.to_owned() };
     let spec = serde_json::to_value(&bypass).unwrap_or_default();
-    let after = Some(Content { owner: Owner::Api, spec: Arc::new(spec) });
+    let after = Some(Content { owner: Owner::Api, spec: spec.into() });
     let before = content(&name);
     changes.insert(Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after });
     Ok(changes.into_values().collect())

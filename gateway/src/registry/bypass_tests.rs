@@ -28,7 +28,7 @@ fn contents(more: Vec<(Kind, &str, Value)>) -> Contents {
     objects.sort_by_key(|(kind, name, _)| (*kind, name.to_string()));
     let object = |(kind, name, spec): (Kind, &str, Value)| {
         let owner = if kind == Kind::Bypass { Owner::Api } else { Owner::File };
-        Object { kind, name: name.into(), version: 1, content: Content { owner, spec: Arc::new(spec) } }
+        Object { kind, name: name.into(), version: 1, content: Content { owner, spec: spec.into() } }
     };
     let objects = objects.into_iter().map(object).collect();
     Contents::read(Snapshot { revision: 1, objects }).expect("right")
@@ -60,7 +60,7 @@ fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended
     assert_eq!(after.owner, Owner::Api);
     let spec =
         json!({ "binding": "floor", "tenant": "acme", "until": "1970-01-01T00:15:00Z", "reason": "INC-7" });
-    assert_eq!(*after.spec, spec);
+    assert_eq!(after.spec.value(), spec);
     assert_eq!((&*ended.name, ended.before.is_some(), ended.after.is_none()), ("soft@acme", true, true));
     // Ending one needs nothing of what it is about.
     let mended = asked(&contents, &glass("z", "acme", None), false).expect("granted");
@@ -115,8 +115,7 @@ fn a_bypass_ends_with_its_binding_or_its_tenant_and_never_begins_with_another_of
         (Kind::Bypass, "soft@stranger", of("soft", "stranger")),
     ]);
     let change = |kind, name: &str, was_there: bool, is_there: bool| {
-        let some =
-            |is: bool| is.then(|| Content { owner: Owner::Api, spec: Arc::new(json!({ "name": name })) });
+        let some = |is: bool| is.then(|| Content { owner: Owner::Api, spec: json!({ "name": name }).into() });
         Change { kind, name: name.into(), before: some(was_there), after: some(is_there) }
     };
     let ended = |changes: &[Change]| -> Vec<String> {

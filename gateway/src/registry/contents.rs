@@ -52,7 +52,7 @@ pub struct Unreadable {
 
 impl Entry {
     fn read(object: Object) -> Result<Self, Unreadable> {
-        let (spec, owner) = (&object.content.spec, object.content.owner);
+        let (spec, owner) = (object.content.spec.as_str(), object.content.owner);
         let typed = match object.kind {
             Kind::Plugin => {
                 config::read(spec).map(|plugin| Typed::Plugin(Arc::new(Plugin { owner, ..plugin })))

@@ -107,8 +107,9 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
         let Some((Kind::Binding, binding)) = object else { continue };
         let now = || contents.get(Kind::Binding, binding).map(|entry| &entry.object.content);
         let content = change(Kind::Binding, binding).map_or_else(now, |change| change.after.as_ref());
-        let tenant = content.and_then(|content| content.spec.get("tenant")?.as_str());
-        let Some(tenant) = tenant.filter(|_| pointer == "/tenant") else { continue };
+        let tenant =
+            content.and_then(|content| Some(content.spec.value().get("tenant")?.as_str()?.to_owned()));
+        let Some(tenant) = tenant.as_deref().filter(|_| pointer == "/tenant") else { continue };
         if change(Kind::Tenant, tenant).is_none_or(|change| change.after.is_some()) {
             continue;
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Contents, consent, hidden};
+use super::{Contents, Entry, Typed, consent, hidden};
 use crate::{
     config::{self, BINDINGS, Consent, PLUGINS, Problem, TENANTS},
     store::{Change, Content, Kind, Object, Owner},
@@ -149,18 +149,17 @@ fn release(
     with_bindings: bool,
     changes: &mut Changes,
 ) -> Result<(), Refusal> {
-    let names_it = |spec: &Value| spec.get("plugin").is_some_and(|plugin| *plugin == name);
     let mut bindings: BTreeMap<Arc<str>, Option<&Content>> = BTreeMap::new();
-    for entry in contents.entries().iter().filter(|entry| entry.object.kind == Kind::Binding) {
-        let object = &entry.object;
-        let is_changed = changes.contains_key(&(Kind::Binding, Arc::clone(&object.name)));
-        if !is_changed && names_it(&object.content.spec) {
+    for Entry { object, typed } in contents.entries().iter().map(|entry| &**entry) {
+        let names_it = matches!(typed, Typed::Binding(binding) if binding.plugin == name);
+        if names_it && !changes.contains_key(&(Kind::Binding, Arc::clone(&object.name))) {
             bindings.insert(Arc::clone(&object.name), Some(&object.content));
         }
     }
     // One that is written along with it names what won't be there.
+    let names_it = |content: &Content| content.spec.value()["plugin"] == *name;
     let written = changes.values().filter(|change| change.kind == Kind::Binding);
-    for change in written.filter(|change| change.after.as_ref().is_some_and(|after| names_it(&after.spec))) {
+    for change in written.filter(|change| change.after.as_ref().is_some_and(names_it)) {
         bindings.insert(Arc::clone(&change.name), None);
     }
     if bindings.is_empty() {
@@ -204,17 +203,17 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
         Wish::Be(spec) => {
             let mut spec = spec.clone();
             if kind == Kind::Plugin {
-                consent::keep(&mut spec, before.as_ref().map(|before| &*before.spec));
+                consent::keep(&mut spec, before.as_ref().map(|before| before.spec.value()).as_ref());
             }
             Some(spec)
         }
         Wish::Accept(accepted) => {
-            let mut spec = Value::clone(&before.as_ref().ok_or_else(missing)?.spec);
+            let mut spec = before.as_ref().ok_or_else(missing)?.spec.value();
             consent::give(&mut spec, accepted);
             Some(spec)
         }
         Wish::Merge(patch) => {
-            let mut spec = Value::clone(&before.as_ref().ok_or_else(missing)?.spec);
+            let mut spec = before.as_ref().ok_or_else(missing)?.spec.value();
             merge(&mut spec, patch);
             Some(spec)
         }
@@ -250,15 +249,15 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
         }
     }
     if kind == Kind::Plugin {
-        let was = before.map(|content| &*content.spec);
-        problems.extend(hidden::restore(&mut spec, was));
+        let was = before.map(|content| content.spec.value());
+        problems.extend(hidden::restore(&mut spec, was.as_ref()));
     }
     problems.extend(hidden::misplaced_references(kind, &spec));
     if problems.is_empty() {
         problems = config::check_object(list, &spec);
     }
     if problems.is_empty() {
-        return Ok(Content { owner: Owner::Api, spec: Arc::new(spec) });
+        return Ok(Content { owner: Owner::Api, spec: spec.into() });
     }
     Err(Refusal::Wrong { kind, name: name.to_owned(), problems })
 }

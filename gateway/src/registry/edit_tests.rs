@@ -5,7 +5,7 @@ use super::*;
 use crate::store::Snapshot;
 
 fn object(kind: Kind, name: &str, version: u64, owner: Owner, spec: Value) -> Object {
-    Object { kind, name: name.into(), version, content: Content { owner, spec: Arc::new(spec) } }
+    Object { kind, name: name.into(), version, content: Content { owner, spec: spec.into() } }
 }
 
 /// A plugin `p` of the API, its binding `b`, and the binding `f` of the file that names it if `of_file`.
@@ -53,7 +53,7 @@ fn a_binding_may_go_by_the_name_that_it_has_without_one() {
     let edit =
         Edit { kind: Kind::Binding, name: "p@acme".into(), expected: Some(0), wish: Wish::Be(spec.clone()) };
     let changes = changes(&contents(false), &[edit]).expect("it is right");
-    assert_eq!(*changes[0].after.as_ref().expect("it is there").spec, spec);
+    assert_eq!(changes[0].after.as_ref().expect("it is there").spec.value(), spec);
     assert_eq!(name(Kind::Binding, &spec).as_deref(), Some("p@acme"));
 }
 

@@ -3,15 +3,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::Value;
-
 use super::{
     bypass,
     contents::{self, Contents, Typed},
 };
 use crate::{
     config::{BINDINGS, Loaded, PLUGINS, Problem, TENANTS},
-    store::{Change, Content, Kind, Object, Owner},
+    store::{Change, Content, Kind, Object, Owner, Spec},
 };
 
 /// The objects of a file.
@@ -22,7 +20,7 @@ pub(super) struct OfFile(BTreeMap<(Kind, Arc<str>), Entry>);
 struct Entry {
     /// To its name, in the file.
     pointer: String,
-    spec: Arc<Value>,
+    spec: Spec,
 }
 
 impl Contents {
@@ -43,7 +41,7 @@ impl Contents {
         let entries = lists.into_iter().flat_map(|(kind, list, named)| {
             let specs = loaded.written(list).into_iter();
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
-                let content = Content { owner: Owner::File, spec: Arc::new(spec) };
+                let content = Content { owner: Owner::File, spec: spec.into() };
                 contents::Entry { object: Object { kind, name: name.into(), version: 0, content }, typed }
             })
         });
@@ -66,7 +64,7 @@ impl OfFile {
         let entries = lists.into_iter().flat_map(|(kind, list, names)| {
             let specs = loaded.written(list).into_iter();
             names.into_iter().zip(specs).enumerate().map(move |(at, (name, spec))| {
-                ((kind, name), Entry { pointer: format!("{list}/{at}"), spec: Arc::new(spec) })
+                ((kind, name), Entry { pointer: format!("{list}/{at}"), spec: spec.into() })
             })
         });
         OfFile(entries.collect())
@@ -89,7 +87,7 @@ impl OfFile {
                     kind: *kind,
                     name: Arc::clone(name),
                     before: before.map(|object| object.content.clone()),
-                    after: Some(Content { owner: Owner::File, spec: Arc::clone(&entry.spec) }),
+                    after: Some(Content { owner: Owner::File, spec: entry.spec.clone() }),
                 }),
             }
         }

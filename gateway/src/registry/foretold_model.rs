@@ -20,8 +20,8 @@ type Standing = (String, Map<String, Value>);
 /// By kind and name.
 type State = BTreeMap<(Kind, Arc<str>), Content>;
 
-fn specs(objects: &Snapshot, kind: Kind) -> impl Iterator<Item = &Value> {
-    objects.objects.iter().filter(move |object| object.kind == kind).map(|object| &*object.content.spec)
+fn specs(objects: &Snapshot, kind: Kind) -> impl Iterator<Item = Value> {
+    objects.objects.iter().filter(move |object| object.kind == kind).map(|object| object.content.spec.value())
 }
 
 fn is_on(spec: &Value) -> bool {
@@ -36,12 +36,13 @@ fn expected(
     (id, point): (&str, Point),
 ) -> Option<Vec<Standing>> {
     let tenant = specs(there, Kind::Tenant).find(|tenant| tenant["id"] == id);
-    if tenant.map_or(!accepts, |tenant| !is_on(tenant)) {
+    if tenant.as_ref().map_or(!accepts, |tenant| !is_on(tenant)) {
         return None;
     }
-    let tenant = tenant.unwrap_or(&Value::Null);
-    let stands = |binding: &&Value| {
-        let plugin = specs(there, Kind::Plugin).find(|plugin| plugin["name"] == binding["plugin"]);
+    let tenant = tenant.unwrap_or_default();
+    let plugins: Vec<_> = specs(there, Kind::Plugin).collect();
+    let stands = |binding: &Value| {
+        let plugin = plugins.iter().find(|plugin| plugin["name"] == binding["plugin"]);
         let is_for = match (binding.get("tenant"), binding.get("selector")) {
             (Some(Value::String(whose)), _) => whose == "*" || whose == id,
             (_, Some(Value::Object(labels))) => {
@@ -63,7 +64,7 @@ fn expected(
     };
     let mut standing: Vec<_> = specs(there, Kind::Binding).filter(stands).collect();
     standing.sort_by_key(|binding| binding["priority"].as_i64());
-    let one = |binding: &Value| {
+    let one = |binding: Value| {
         let mut config = binding.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
         let own = tenant["config"].get(binding["plugin"].as_str().expect("a name"));
         config.extend(own.and_then(Value::as_object).cloned().unwrap_or_default());
@@ -75,8 +76,9 @@ fn expected(
 /// Every tenant's plans are what its entries say.
 pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Result<(), TestCaseError> {
     let accepts = built.config.tenants.unknown == UnknownTenant::Accept;
-    let listed = specs(there, Kind::Tenant).map(|tenant| tenant["id"].as_str().expect("an id"));
-    for id in listed.chain([STRANGER]) {
+    let listed = specs(there, Kind::Tenant).map(|tenant| tenant["id"].as_str().expect("an id").to_owned());
+    for id in listed.chain([STRANGER.to_owned()]) {
+        let id = id.as_str();
         for point in Point::ALL {
             let found = match built.table.tenant(id) {
                 TenantRoute::Known(plans) => Some(&plans.plan(point).steps),

@@ -122,7 +122,7 @@ impl World {
         registry.store.prepare().await.expect("it is in memory");
         let changes = objects(case).into_iter().enumerate().map(|(at, (kind, name, spec))| {
             let owner = if owners >> (at % 64) & 1 == 1 { Owner::File } else { Owner::Api };
-            let after = Some(Content { owner, spec: Arc::new(spec) });
+            let after = Some(Content { owner, spec: spec.into() });
             Change { kind, name: name.into(), before: None, after }
         });
         let draft = Draft {

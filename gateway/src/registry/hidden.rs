@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use crate::{
     config::{Problem, is_reference, shown_reference},
-    store::Kind,
+    store::{Kind, Spec},
 };
 
 /// What stands for a text that is not shown.
 const HIDDEN: &str = "***";
 
 /// `spec` as operators see it.
-pub fn shown(kind: Kind, spec: &Value) -> Value {
-    let mut spec = spec.clone();
+pub fn shown(kind: Kind, spec: &Spec) -> Value {
+    let mut spec = spec.value();
     if kind == Kind::Plugin
         && let Some(config) = spec.get_mut("config")
     {

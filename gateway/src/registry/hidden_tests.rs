@@ -25,14 +25,14 @@ proptest! {
     #[test]
     fn what_is_shown_and_sent_back_is_what_it_was(config in value()) {
         let spec = json!({ "name": "p", "config": config });
-        let mut back = shown(Kind::Plugin, &spec);
+        let mut back = shown(Kind::Plugin, &spec.clone().into());
         prop_assert!(restore(&mut back, Some(&spec)).is_empty());
         prop_assert_eq!(back, spec);
     }
 
     #[test]
     fn no_text_and_no_number_of_a_config_is_shown(config in value()) {
-        let mut seen = shown(Kind::Plugin, &json!({ "config": config }));
+        let mut seen = shown(Kind::Plugin, &json!({ "config": config }).into());
         walk(&mut seen, "", &mut |_, value| {
             let is_hidden = match value {
                 Value::String(text) => text == HIDDEN || is_reference(text),

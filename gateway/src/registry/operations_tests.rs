@@ -90,7 +90,7 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
 async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
     let operations = operations();
     let spec = |enabled| json!({ "name": "guard", "endpoint": "http://10.2.0.1:1", "enabled": enabled });
-    let content = Content { owner: Owner::Api, spec: Arc::new(spec(true)) };
+    let content = Content { owner: Owner::Api, spec: spec(true).into() };
     let change = Change { kind: Kind::Plugin, name: "guard".into(), before: None, after: Some(content) };
     let draft = crate::store::Draft {
         id: uuid::Uuid::now_v7(),

@@ -11,17 +11,18 @@ mod location;
 mod migrations;
 mod postgres;
 mod rows;
+mod spec;
 mod sqlite;
 
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+pub use self::spec::Spec;
 use self::{location::Location, postgres::Postgres, sqlite::Sqlite};
 
 /// What kinds of object there are, in the order in which they refer to each other.
@@ -96,20 +97,13 @@ impl fmt::Display for Owner {
 }
 
 /// What is stored of an object beside its name.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Content {
     /// Who may write it.
     pub owner: Owner,
-    /// The object as JSON, as an entry of the file would have it where files have its kind; references of plugins' config
+    /// As an entry of the file would have it where files have its kind; references of plugins' config
     /// unresolved.
-    pub spec: Arc<Value>,
-}
-
-impl fmt::Debug for Content {
-    // Somebody may have written a secret into a plugin's config.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Content").field("owner", &self.owner).field("spec", &format_args!("***")).finish()
-    }
+    pub spec: Spec,
 }
 
 /// One object.

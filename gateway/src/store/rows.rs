@@ -1,12 +1,11 @@
 //! What both databases share: queries that are the same in both, and rows as the vocabulary has them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::spawn_blocking;
 
-use super::{Change, Content, Draft, Kind, Object, Owner, Revision, StoreError, Tables, known};
+use super::{Change, Content, Draft, Kind, Object, Owner, Revision, Spec, StoreError, Tables, known};
 use crate::joined::joined;
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
@@ -105,9 +104,9 @@ fn content(kind: Kind, name: &str, owner: &str, spec: &str) -> Result<Content, S
             )));
         }
     };
-    let spec: Value = serde_json::from_str(spec)
+    let spec = Spec::parse(spec)
         .map_err(|_| StoreError::Unusable(format!("what is stored of {kind} {name} is not JSON")))?;
-    Ok(Content { owner, spec: Arc::new(spec) })
+    Ok(Content { owner, spec })
 }
 
 pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
@@ -199,9 +198,9 @@ impl<'a> Batch<'a> {
     }
 
     /// What is there afterwards: name, owner, spec.
-    pub(super) fn after(&self) -> Vec<(&'a str, &'static str, String)> {
+    pub(super) fn after(&self) -> Vec<(&'a str, &'static str, &'a str)> {
         let after = self.changes.iter().filter_map(|change| Some((change, change.after.as_ref()?)));
-        after.map(|(change, after)| (&*change.name, after.owner.as_str(), after.spec.to_string())).collect()
+        after.map(|(change, after)| (&*change.name, after.owner.as_str(), after.spec.as_str())).collect()
     }
 
     /// Whether what was there is what the draft says. It was made upon the revision that is still the last one, so

@@ -7,7 +7,6 @@ use std::{
 
 use hookgate::store::{Kind, Revision, Snapshot};
 use hookgate_tests::{agent::HttpAgent, gateway::Gateway};
-use serde_json::Value;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -65,7 +64,7 @@ async fn assert_shown(operator: &HttpAgent, place: &Place) {
     let shown = get(operator, "tenants?limit=500").await.body;
     assert_eq!(shown["revision"], snapshot.revision);
     let tenants = snapshot.objects.iter().filter(|object| object.kind == Kind::Tenant);
-    let expected = tenants.map(|tenant| (tenant.version, Value::clone(&tenant.content.spec)));
+    let expected = tenants.map(|tenant| (tenant.version, tenant.content.spec.value()));
     let shown = shown["tenants"].as_array().expect("a list").iter();
     let shown = shown.map(|tenant| (tenant["version"].as_u64().expect("a version"), tenant["spec"].clone()));
     assert_eq!(shown.collect::<Vec<_>>(), expected.collect::<Vec<_>>());

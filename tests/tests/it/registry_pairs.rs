@@ -144,7 +144,7 @@ fn assert_whole(revision: &Revision) {
     assert_eq!([tenant.owner, binding.owner], [Owner::Api; 2]);
     let label = json!(revision.reason);
     assert_eq!(
-        (&tenant.spec["labels"]["label"], &binding.spec["match"]["tools"][0]),
+        (&tenant.spec.value()["labels"]["label"], &binding.spec.value()["match"]["tools"][0]),
         (&label, &label),
         "two writes in one"
     );

@@ -44,7 +44,7 @@ impl Writer {
                     .iter()
                     .find(|object| object.kind == *kind && *object.name == **name)
                     .map(|object| object.content.clone()),
-                after: spec.clone().map(|spec| Content { owner: Owner::Api, spec: Arc::new(spec) }),
+                after: spec.clone().map(|spec| Content { owner: Owner::Api, spec: spec.into() }),
             };
             let draft = Draft {
                 id: Uuid::now_v7(),

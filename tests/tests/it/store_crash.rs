@@ -71,7 +71,8 @@ async fn nothing_acknowledged_is_lost(place: Place) {
         let snapshot = timeout(Duration::from_secs(20), store.snapshot()).await.unwrap().unwrap();
         let head = snapshot.revision;
         assert!(head == least || head == least + 1, "{place}: {least} was acknowledged, {head} is there");
-        let whole = snapshot.objects.iter().all(|one| one.version == head && one.content.spec["n"] == head);
+        let whole =
+            snapshot.objects.iter().all(|one| one.version == head && one.content.spec.value()["n"] == head);
         assert!(
             whole && snapshot.objects.len() == Kind::ALL.len(),
             "{place}: half of a revision is there: {snapshot:?}"

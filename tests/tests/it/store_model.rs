@@ -23,7 +23,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let content = (any::<bool>(), value).prop_map(|(file, spec)| Content {
         owner: if file { Owner::File } else { Owner::Api },
-        spec: Arc::new(spec),
+        spec: spec.into(),
     });
     prop::collection::vec(prop::collection::btree_map(key, prop::option::weighted(0.7, content), 1..6), 1..12)
 }

@@ -57,7 +57,7 @@ impl Place {
 }
 
 pub(crate) fn api(spec: Value) -> Option<Content> {
-    Some(Content { owner: Owner::Api, spec: Arc::new(spec) })
+    Some(Content { owner: Owner::Api, spec: spec.into() })
 }
 
 pub(crate) fn change(kind: Kind, name: &str, before: Option<Content>, after: Option<Content>) -> Change {
