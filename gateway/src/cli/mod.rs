@@ -28,6 +28,7 @@ mod registry;
 mod secret;
 mod serve;
 mod shell;
+mod status;
 mod token;
 mod upkeep;
 mod whoami;
@@ -151,6 +152,12 @@ enum Command {
     #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
                             Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
     Events(Box<events::Asked>),
+    /// Shows how a running gateway is: whether it is ready, what is in force, what isn't and why, and how its database stands.
+    ///
+    /// Of one process: with several replicas it is the one that answers.
+    #[command(after_help = "Example: hookgate status --addr unix:///run/hookgate/admin.sock\n\n\
+                            Exit codes: 0 shown, ready or not, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    Status(status::Asked),
     /// Has a running gateway read its configuration again, and waits for what comes of it.
     ///
     /// What SIGHUP does, with an answer. Of one process: with several replicas it is the one that answers.
@@ -244,6 +251,7 @@ impl Cli {
             Command::Errors { code, output } => errors::run(code.as_deref(), output),
             Command::Explain(asked) => explain::run(*asked).await,
             Command::Events(asked) => events::run(&asked).await,
+            Command::Status(asked) => status::run(&asked).await,
             Command::Reload(how) => upkeep::reload(&how).await,
             Command::Token(command) => token::run(command).await,
             Command::Whoami { timeout, output, gateway } => whoami::run(&gateway, timeout, output).await,

@@ -19,7 +19,7 @@ mod linger;
 pub mod local;
 pub mod ops;
 pub mod overview;
-mod page;
+pub(crate) mod page;
 mod rewound;
 mod sending;
 pub mod server;

@@ -77,7 +77,7 @@ fn configuration(configuration: &Configuration) -> String {
 }
 
 /// Such as `3 d 4 h 5 min`: the largest unit that is not 0, and all below it.
-fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
         (seconds / 3600 % 24, "h"),

@@ -1,4 +1,4 @@
-//! `hookgate reload`, `plugin describe`, `drain` and `call`: what a gateway that runs is asked, and the exit code.
+//! `hookgate status`, `reload`, `plugin describe`, `drain` and `call`: what a gateway that runs is asked, and the exit code.
 
 use hookgate_tests::{
     fake::{Act, FakePlugin, Handshake},
@@ -60,4 +60,36 @@ async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
     assert!(failed.code == Some(1) && failed.stderr.contains("bad_reply"), "{failed:?}");
     let wrong = ask(&gateway, &["plugin", "call", "guard", "before_tool_call"]).await;
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn how_a_gateway_is_stands_in_a_few_lines() {
+    let plugin = FakePlugin::named("guard").start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Gateway::with().tenant("acme").admin().plugin(&plugin).binding("guard", 10);
+    let setup = setup.store(&format!("sqlite:{}", folder.path().join("rules.db").display()), folder.path());
+    let gateway = setup.start().await;
+    let shown = ask(&gateway, &["status"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let lines: Vec<_> = shown.stdout.lines().collect();
+    let starts = [
+        concat!("version   ", env!("CARGO_PKG_VERSION"), ", up for "),
+        "instance  ",
+        "ready     yes",
+        "revision  1, in force for ",
+        "store     revision 1, reachable for ",
+        "tenants   1 listed, 0 of them switched off; others are refused",
+        "plugins   1 ready",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{shown:?}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line} is not {start}");
+    }
+    std::fs::write(gateway.file(), "plugins: 7").unwrap();
+    ask(&gateway, &["reload"]).await;
+    let shown = ask(&gateway, &["status"]).await;
+    assert!(shown.stdout.contains("\nnot in force  refused "), "{shown:?}");
+    assert!(shown.stdout.contains("`plugins` must be a list"), "{shown:?}");
+    let data = ask(&gateway, &["status", "--output", "json"]).await;
+    assert_eq!(data.json()["revision"], 1, "{data:?}");
 }
