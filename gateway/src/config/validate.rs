@@ -31,6 +31,7 @@ pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>)
     for error in schema.validator().iter_errors(value) {
         validation.take(&error);
     }
+    validation.numbers(&mut String::new(), value);
     validation.finish()
 }
 
@@ -121,6 +122,43 @@ impl Validation<'_> {
             problem.remedy = Some("a list has one entry per line, each behind `- `, or stands in [ ]".into());
         }
         self.report(problem);
+    }
+
+    /// Numbers that the schema takes and no type does: to it `1e1` is a whole number, and however large.
+    fn numbers(&mut self, pointer: &mut String, value: &Value) {
+        let end = pointer.len();
+        let mut below = |key: &str, value: &Value| {
+            if value.is_number() || value.is_array() || value.is_object() {
+                pointer.push_str(&child("", key));
+                self.numbers(pointer, value);
+                pointer.truncate(end);
+            }
+        };
+        match value {
+            Value::Object(members) => members.iter().for_each(|(key, value)| below(key, value)),
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(at, value)| below(&at.to_string(), value));
+            }
+            number => self.number(pointer, number),
+        }
+    }
+
+    fn number(&mut self, pointer: &str, number: &Value) {
+        let Some(place) = self.schema.at(pointer).filter(|place| schema::types(place).contains(&"integer"))
+        else {
+            return;
+        };
+        // Whatever has another type has a narrower range in the schema.
+        if !number.is_i64() {
+            let problem =
+                Problem::new(pointer, format!("{} must be {}", name(pointer), schema::expected(place)));
+            let is_large = number.as_f64().is_none_or(|number| number.abs() > f64::from(u32::MAX));
+            self.report(problem.remedy(if is_large {
+                format!("write one from {} to {}", i64::MIN, i64::MAX)
+            } else {
+                "write it in digits alone".to_owned()
+            }));
+        }
     }
 
     fn report(&mut self, problem: Problem) {

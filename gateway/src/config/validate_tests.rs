@@ -30,6 +30,20 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
+fn numbers_that_only_the_schema_takes_for_whole_ones_are_refused_where_they_stand() {
+    let (digits, range) =
+        ("write it in digits alone", format!("write one from {} to {}", i64::MIN, i64::MAX));
+    for number in ["10.0", "1e3"] {
+        let text = format!("limits: {{ in_flight: {number} }}\n");
+        rest(&text, 2, "`in_flight` must be a whole number from 1 to 1000000", digits);
+    }
+    for (number, remedy) in [("10.0", digits), ("-1e3", digits), ("9223372036854775808", &range)] {
+        let text = format!("plugin: p, name: b, tenant: \"*\", priority: {number}");
+        binding(&text, "`priority` must be a whole number", remedy);
+    }
+}
+
+#[test]
 fn wrong_types_are_refused_in_words_of_the_schema() {
     rest("plugins: {}\n", 2, "`plugins` must be a list, not a mapping", LIST);
     rest("plugins:\n", 2, "`plugins` must be a list, not empty", "");
