@@ -94,6 +94,30 @@ async fn many_may_bring_an_older_versions_tables_up_at_once() {
     }
 }
 
+/// As docs/registry.md grants them.
+#[tokio::test]
+async fn a_role_that_may_make_no_tables_can_use_those_that_are_there() {
+    let place = Place::postgres().await;
+    place.prepared().await.commit(&add(0, "a")).await.unwrap();
+    let role = format!("service_{}", std::process::id());
+    let rights = format!(
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+         CREATE ROLE {role} LOGIN;
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role};"
+    );
+    run(&place, &rights).await.unwrap();
+    let url = place.url.replace("hookgate@", &format!("{role}@"));
+    let confined = store::open(&url).unwrap();
+    confined.prepare().await.unwrap();
+    assert_eq!(confined.commit(&add(1, "b")).await.unwrap(), 2);
+    assert_eq!(confined.snapshot().await.unwrap().objects.len(), 2);
+
+    let mut by_hand = PgConnection::connect(&url).await.unwrap();
+    let refused = sqlx::raw_sql("CREATE TABLE mine (n INT)").execute(&mut by_hand).await.unwrap_err();
+    assert!(refused.to_string().contains("permission denied"), "{refused}");
+    run(&place, &format!("DROP OWNED BY {role}; DROP ROLE {role};")).await.unwrap();
+}
+
 /// The tests' servers sort by bytes anyway; others don't.
 #[tokio::test]
 async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use self::connections::{Connections, Taken};
 use super::{
-    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, fault,
+    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, Tables, fault,
     migrations::{self, Done, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
@@ -135,6 +135,18 @@ impl Postgres {
         written.map(rows::number).transpose()
     }
 
+    /// How its tables are.
+    async fn tables(&self, connection: &mut PgConnection) -> Result<Tables, StoreError> {
+        let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
+        if !self.within(PATIENCE, made.fetch_one(&mut *connection)).await? {
+            return Ok(Tables::Absent);
+        }
+        let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(connection);
+        let done = self.within(PATIENCE, done).await?;
+        migrations::tables(&migrations::postgres(), &done)
+            .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.connections.place())))
+    }
+
     fn tick(&self) {
         self.hints.send_modify(|ticks| *ticks += 1);
     }
@@ -156,6 +168,12 @@ impl Store for Postgres {
         let mut alone = self.within(PATIENCE, taken.begin()).await?;
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
         self.within(PATIENCE, lock).await?;
+        if matches!(self.tables(&mut alone).await?, Tables::Current | Tables::Newer) {
+            // Whoever made them may have given this role no right to make any.
+            self.within(PATIENCE, alone.rollback()).await?;
+            taken.keep();
+            return Ok(());
+        }
         let place = self.connections.place();
         let steps = migrations::postgres();
         match timeout(PATIENCE, migrations::run(&steps, &mut *alone)).await {
@@ -176,16 +194,9 @@ impl Store for Postgres {
         self.check_server(&mut taken).await?;
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         let mut moment = self.within(PATIENCE, begin).await?;
-        let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
-        let look = if self.within(PATIENCE, made.fetch_one(&mut *moment)).await? {
-            let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(&mut *moment);
-            let done = self.within(PATIENCE, done).await?;
-            let place = self.connections.place();
-            let tables = migrations::tables(&migrations::postgres(), &done)
-                .map_err(|why| StoreError::Unusable(format!("{place}: {why}")))?;
-            Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
-        } else {
-            Look::nothing()
+        let look = match self.tables(&mut moment).await? {
+            Tables::Absent => Look::nothing(),
+            tables => Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables },
         };
         self.within(PATIENCE, moment.rollback()).await?;
         taken.keep();
