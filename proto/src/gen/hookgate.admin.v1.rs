@@ -436,9 +436,9 @@ pub struct GetRevisionResponse {
 /// Asks what differs between two revisions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiffRevisionsRequest {
-    /// Its number; 0: before the first.
-    #[prost(uint64, tag = "1")]
-    pub from: u64,
+    /// Its number, which must be said; 0: before the first.
+    #[prost(uint64, optional, tag = "1")]
+    pub from: ::core::option::Option<u64>,
     /// Its number; absent: what is there now.
     #[prost(uint64, optional, tag = "2")]
     pub to: ::core::option::Option<u64>,
@@ -459,9 +459,9 @@ pub struct DiffRevisionsResponse {
 /// A revision to go back to.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RollBackRequest {
-    /// Its number; 0: before the first.
-    #[prost(uint64, tag = "1")]
-    pub number: u64,
+    /// Its number, which must be said; 0: before the first, when nothing was the API's.
+    #[prost(uint64, optional, tag = "1")]
+    pub number: ::core::option::Option<u64>,
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,

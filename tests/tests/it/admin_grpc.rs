@@ -125,7 +125,7 @@ async fn back(it: &Stored, mut client: Client) {
     assert_eq!((revision.number, &*revision.reason), (2, "a test's"));
     let over_http = get(&it.operator, "revisions/2").await.body;
     assert_eq!((&over_http["changes"], &over_http["at"]), (&changes(&one.changes), &json!(revision.at)));
-    let request = wire::DiffRevisionsRequest { from: 2, to: Some(3) };
+    let request = wire::DiffRevisionsRequest { from: Some(2), to: Some(3) };
     let differs = client.diff_revisions(request).await.unwrap().into_inner();
     assert_eq!((differs.from, differs.to, differs.changes.len()), (2, 3, 1));
     let request = wire::DeleteObjectRequest {
@@ -139,7 +139,12 @@ async fn back(it: &Stored, mut client: Client) {
     let request = wire::DeleteObjectRequest { force: true, ..request };
     let gone = client.delete_object(request).await.unwrap().into_inner().written.unwrap();
     assert_eq!((gone.revision, gone.changes.len()), (Some(7), 2));
-    let request = wire::RollBackRequest { number: 6, ..wire::RollBackRequest::default() };
+    // The way back to before the first would take all away.
+    let unsaid = assert_code(client.roll_back(wire::RollBackRequest::default()).await, Code::PayloadInvalid);
+    assert_eq!(violations(&unsaid)[0]["pointer"], "/number");
+    let unsaid = client.diff_revisions(wire::DiffRevisionsRequest::default()).await;
+    assert_eq!(violations(&assert_code(unsaid, Code::PayloadInvalid))[0]["pointer"], "/from");
+    let request = wire::RollBackRequest { number: Some(6), ..wire::RollBackRequest::default() };
     let again = client.roll_back(request).await.unwrap().into_inner().written.unwrap();
     assert_eq!((again.revision, again.changes.len()), (Some(8), 2));
 }

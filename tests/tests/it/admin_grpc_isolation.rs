@@ -88,10 +88,10 @@ const RPCS: &[(&str, Made)] = &[
         frame(&wire::ListRevisionsRequest { page_size: None, page_token: asked.page_token.clone() })
     }),
     ("GetRevision", |asked| frame(&wire::GetRevisionRequest { number: asked.number })),
-    ("DiffRevisions", |asked| frame(&wire::DiffRevisionsRequest { from: asked.number, to: None })),
+    ("DiffRevisions", |asked| frame(&wire::DiffRevisionsRequest { from: Some(asked.number), to: None })),
     ("RollBack", |asked| {
         let (number, dry_run) = (asked.number, asked.flag);
-        frame(&wire::RollBackRequest { number, dry_run, ..Default::default() })
+        frame(&wire::RollBackRequest { number: Some(number), dry_run, ..Default::default() })
     }),
     ("GetPlan", |asked| frame(&wire::GetPlanRequest { tenant: asked.names[0].into(), point: 0 })),
     ("Explain", |asked| {

@@ -314,8 +314,12 @@ impl World {
                 (self.over_http(Method::POST, &at, Some(&document)).await, told)
             }
             Act::RollBack(number, expected_revision) => {
-                let request =
-                    wire::RollBackRequest { number, reason: "why".into(), dry_run, expected_revision };
+                let request = wire::RollBackRequest {
+                    number: Some(number),
+                    reason: "why".into(),
+                    dry_run,
+                    expected_revision,
+                };
                 let told = of_grpc(self.client().roll_back(request).await, |told| written(told.written));
                 let upon = expected_revision.map_or(String::new(), |at| format!("&expected_revision={at}"));
                 let at = format!("revisions/{number}/rollback?{why}{upon}");
@@ -352,7 +356,8 @@ impl World {
                 (format!("revisions/{number}"), told)
             }
             Act::Difference(from, to) => {
-                let told = self.client().diff_revisions(wire::DiffRevisionsRequest { from, to }).await;
+                let request = wire::DiffRevisionsRequest { from: Some(from), to };
+                let told = self.client().diff_revisions(request).await;
                 let told = of_grpc(
                     told,
                     |told| json!({ "from": told.from, "to": told.to, "changes": changes(&told.changes) }),

@@ -74,8 +74,8 @@ async fn administration(client: &mut Client, tenant: &str) -> Vec<Told> {
         told(client.apply(wire::ApplyRequest { document_json, ..Default::default() }).await),
         told(client.list_revisions(wire::ListRevisionsRequest::default()).await),
         told(client.get_revision(wire::GetRevisionRequest { number: 1 }).await),
-        told(client.diff_revisions(wire::DiffRevisionsRequest { from: 0, to: None }).await),
-        told(client.roll_back(wire::RollBackRequest { number: 1, ..Default::default() }).await),
+        told(client.diff_revisions(wire::DiffRevisionsRequest { from: Some(0), to: None }).await),
+        told(client.roll_back(wire::RollBackRequest { number: Some(1), ..Default::default() }).await),
     ]
     .into_iter()
     .chain(acts(client, tenant).await)

@@ -36,6 +36,15 @@ fn wrong(member: &str, right: &str) -> Error {
     Error::invalid(vec![Violation::new(format!("/{member}"), format!("`{member}` must be {right}"))])
 }
 
+/// The revision that `member` must name: 0 stands for none at all, so that a number which was left out would be the whole
+/// way back.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it names none.
+pub(super) fn number(member: &str, number: Option<u64>) -> Result<u64, Error> {
+    number.ok_or_else(|| wrong(member, "a revision's number; 0 is before the first"))
+}
+
 /// The kind that must be named.
 ///
 /// # Errors

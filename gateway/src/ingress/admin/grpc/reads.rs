@@ -82,6 +82,7 @@ impl Call<'_> {
         &self,
         wire::DiffRevisionsRequest { from, to }: wire::DiffRevisionsRequest,
     ) -> Result<wire::DiffRevisionsResponse, Error> {
+        let from = asked::number("from", from)?;
         self.check_route(Some(Route::Difference(from)), &Method::GET)?;
         let (to, changes) = self.admin.operations.difference(from, to).await.map_err(refused)?;
         let changes = told::changes(view::changes(&changes));

@@ -87,6 +87,7 @@ impl Call<'_> {
         asked: wire::RollBackRequest,
     ) -> Result<wire::RollBackResponse, Error> {
         let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
+        let number = asked::number("number", number)?;
         self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
         let meant = Meant { upon: expected_revision, ..asked::meant(None, reason, dry_run)? };
         Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
