@@ -29,7 +29,7 @@ async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
     let setup = exporting_to(setup, &collector)
         .environment("CANARY", PLUGIN_SECRET)
         .set("/log/level", "trace")
-        .set("/plugins/0/limits", json!({ "timeout": "200ms" }))
+        .set("/plugins/0/limits", json!({ "timeout": "2s" }))
         .set("/telemetry/slow_invocation", "1ms");
     let gateway = setup.start().await;
     let told = &plugin.initialized()[0].config;
@@ -57,7 +57,9 @@ async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
     }
     let received = collector
         .wait_until(|received| {
-            received.logs.len() >= 7 && received.spans.len() >= 7 && !received.metrics.is_empty()
+            let has_block = format!("{:?}", received.logs).contains("decision.block");
+            let has_all = received.logs.len() >= 7 && received.spans.len() >= 7;
+            has_block && has_all && !received.metrics.is_empty()
         })
         .await;
     let metrics = Scrape::of(&gateway).await.text;
