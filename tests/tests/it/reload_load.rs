@@ -123,7 +123,8 @@ async fn two_hundred_reloads_under_load_fail_no_call_and_mix_no_configurations()
         for version in 2..=RELOADS + 1 {
             gateway.reload(&setup([&first, &second], version));
             gateway.wait_for_revision(version).await;
-            let used = timeout(PATIENCE, newest.subscribe().wait_for(|newest| *newest == version)).await.is_ok();
+            let used =
+                timeout(PATIENCE, newest.subscribe().wait_for(|newest| *newest == version)).await.is_ok();
             assert!(used, "nobody is answered by {version}");
         }
         stop.send_replace(true);
