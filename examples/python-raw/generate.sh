@@ -5,6 +5,10 @@ cd "$(dirname "$0")"
 proto=../../proto
 stamp=gen/.stamp
 
+# Several may come at once: all but the first find it done, where the system has locks for scripts.
+exec 9< generate.sh
+if command -v flock > /dev/null; then flock 9; fi
+
 if [ -f "$stamp" ] && [ -x .venv/bin/python ] &&
     [ -z "$(find "$proto/hookgate" requirements.txt generate.sh -newer "$stamp" -type f)" ]; then
     exit 0

@@ -178,9 +178,11 @@ impl PairFiles {
         self.write(&self.key(), &pair.key);
     }
 
-    /// Writes one of the files anew.
+    /// Puts another in the place of one of the files, as a whole: they are looked at at any moment.
     pub fn write(&self, path: &Path, text: &str) {
-        fs::write(path, text).expect("a file can be written");
+        let beside = path.with_extension("next");
+        fs::write(&beside, text).expect("a file can be written");
+        fs::rename(beside, path).expect("a file can be written");
     }
 
     /// `cert_file` and `key_file`, with these members beside.

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -43,6 +42,8 @@ use tokio::{
 };
 use tonic::{Status, body::Body, service::Routes};
 use tower::ServiceExt as _;
+
+use crate::port::Reserved;
 
 /// Bound of everything a test waits for here.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -110,23 +111,23 @@ impl Shared {
 /// A collector. It stops when it is dropped.
 pub struct Collector {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    /// Where it listens, or not.
+    reserved: Reserved,
     accepting: Option<JoinHandle<()>>,
 }
 
 impl Collector {
     /// Listens on a free port.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        let mut collector = Collector { shared: Arc::default(), address, accepting: None };
-        collector.accept(listener);
+        let reserved = Reserved::new().expect("a port is free");
+        let mut collector = Collector { shared: Arc::default(), reserved, accepting: None };
+        collector.come_back().await;
         collector
     }
 
     /// Where it listens, as `telemetry.otlp_endpoint` wants it.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.reserved.address())
     }
 
     /// Closes the port and every connection.
@@ -140,7 +141,7 @@ impl Collector {
 
     /// Listens again at the same address.
     pub async fn come_back(&mut self) {
-        let listener = TcpListener::bind(self.address).await.expect("the port is still free");
+        let listener = TcpListener::bind(self.reserved.address()).await.expect("the port is ours");
         self.accept(listener);
     }
 

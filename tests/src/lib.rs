@@ -11,6 +11,7 @@ pub mod fake;
 pub mod gateway;
 pub mod metrics;
 pub mod openapi;
+pub mod port;
 pub mod postgres;
 pub mod prometheus;
 pub mod proxy;

@@ -7,7 +7,6 @@
 use std::{
     fmt, fs,
     io::{Read, Seek},
-    net::TcpListener,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -19,12 +18,12 @@ use std::{
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, postgres::PgConnectOptions};
 
+use crate::port::Reserved;
+
 const INSTALL: &str = "these tests need PostgreSQL 14 or newer: `apt-get install postgresql`, or put its initdb and \
                        pg_ctl on the PATH";
 /// Where Debian puts each version's programs.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// Attempts at a port that was free a moment ago.
-const ATTEMPTS: usize = 5;
 
 /// Ends a server and takes its folder away when nobody holds its standard input any more. Arguments: the folder, and
 /// what stops the server.
@@ -48,14 +47,15 @@ pub async fn database() -> String {
 pub struct Cluster {
     folder: PathBuf,
     programs: Programs,
-    port: u16,
+    /// Where the server listens, or not.
+    reserved: Reserved,
     databases: AtomicU64,
     stand_by: Child,
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 
@@ -69,18 +69,12 @@ impl Cluster {
         let folder = tempfile::Builder::new().prefix("hookgate-pg-").tempdir().expect("there is room").keep();
         programs.own(&folder);
         let stand_by = stand_by(&programs, &folder);
-        let mut cluster = Self { folder, programs, port: 0, databases: AtomicU64::new(0), stand_by };
+        let reserved = Reserved::new().expect("there are free ports");
+        let cluster = Self { folder, programs, reserved, databases: AtomicU64::new(0), stand_by };
         let data = cluster.data();
         let initdb = ["-U", "hookgate", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D", &data];
         cluster.run("initdb", &initdb).unwrap_or_else(|said| panic!("initdb: {said}"));
-        for attempt in 1.. {
-            cluster.port = free_port();
-            match cluster.up() {
-                Ok(()) => break,
-                Err(said) if attempt == ATTEMPTS => panic!("PostgreSQL does not start: {said}"),
-                Err(_) => {}
-            }
-        }
+        cluster.up().unwrap_or_else(|said| panic!("PostgreSQL does not start: {said}"));
         cluster
     }
 
@@ -97,7 +91,7 @@ impl Cluster {
 
     /// The server's address, host and port.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.reserved.address().to_string()
     }
 
     /// The URL of an empty database of its own.
@@ -124,7 +118,7 @@ impl Cluster {
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c full_page_writes=off \
              -c shared_buffers=32MB -c max_connections=200",
-            self.port
+            self.reserved.address().port()
         );
         let log = self.folder.join("log").display().to_string();
         let started =
@@ -175,11 +169,6 @@ fn stand_by(programs: &Programs, folder: &Path) -> Child {
         .stderr(Stdio::null())
         .process_group(0);
     shell.spawn().expect("a shell can be run")
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// PostgreSQL's programs, and who runs them: it refuses to run as root.

@@ -192,15 +192,11 @@ async fn a_socket_is_dialled_where_it_really_is() {
         let Target::One(transport) = of_api(&endpoint, json!({ "socket_dirs": [inside] })) else {
             panic!("one address")
         };
-        // Nobody answers a connection that was made.
-        let limit = std::time::Duration::from_millis(200);
-        tokio::time::timeout(limit, transport.connect())
-            .await
-            .ok()
-            .and_then(Result::err)
-            .map(|error| error.cause)
+        transport.connect().await.err().map(|error| error.cause)
     };
-    assert_eq!(dial(inside.join("a.sock")).await, None);
+    // Nobody answers a connection that was made.
+    let made = tokio::time::timeout(std::time::Duration::from_millis(200), dial(inside.join("a.sock"))).await;
+    assert!(matches!(made, Err(_) | Ok(None)), "{made:?}");
     for path in [outside.join("a.sock"), inside.join("link.sock"), inside.join("../out/a.sock")] {
         assert_eq!(dial(path.clone()).await, Some(Cause::NotPermitted), "{}", path.display());
     }

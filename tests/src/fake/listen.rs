@@ -34,6 +34,7 @@ use super::{
     service::Service,
     wire::{Instead, Misconduct},
 };
+use crate::port::Reserved;
 
 /// Largest message taken, as every SDK sets it: request limit (at most 16 MiB) and 1 MiB around it.
 const MAX_MESSAGE: usize = 17 << 20;
@@ -42,7 +43,7 @@ const MAX_MESSAGE: usize = 17 << 20;
 const MAX_STREAMS: u32 = 4096;
 
 /// Bound of [`Listening::leave`].
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(35);
 
 /// Serves every plugin of the process.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -59,6 +60,8 @@ pub(super) struct Listening {
     address: Address,
     /// Holds the Unix socket and lives as long as the plugin.
     _directory: Option<TempDir>,
+    /// Keeps the TCP port from its first start on.
+    reserved: Option<Reserved>,
     flooding: bool,
     tls: Option<Arc<Tls>>,
     /// Told to connections: go away.
@@ -134,8 +137,8 @@ impl Listening {
 
     fn at(address: Address, directory: Option<TempDir>) -> Self {
         let (farewell, leaving) = (watch::Sender::new(0), CancellationToken::new());
-        let (flooding, tls, accepting) = (false, None, None);
-        Listening { address, _directory: directory, flooding, tls, farewell, leaving, accepting }
+        let (reserved, flooding, tls, accepting) = (None, false, None, None);
+        Listening { address, _directory: directory, reserved, flooding, tls, farewell, leaving, accepting }
     }
 
     pub(super) fn set_flooding(&mut self, flooding: bool) {
@@ -156,11 +159,13 @@ impl Listening {
 
     pub(super) async fn start(&mut self, service: Service) {
         assert!(self.accepting.is_none(), "the plugin runs already");
+        if let (Address::Tcp(address), None) = (&mut self.address, &self.reserved) {
+            let reserved = Reserved::at(*address).expect("the address is free");
+            *address = reserved.address();
+            self.reserved = Some(reserved);
+        }
         let bound = RUNTIME.spawn(bind(self.address.clone())).await;
         let socket = bound.expect("binding does not panic").expect("the address is free");
-        if let (Address::Tcp(address), Socket::Tcp(listener)) = (&mut self.address, &socket) {
-            *address = listener.local_addr().expect("a bound socket has an address");
-        }
         self.leaving = CancellationToken::new();
         let manner = Manner {
             tls: self.tls.clone(),

@@ -359,7 +359,7 @@ impl FakePlugin {
     /// Waits until the counts are as asked for.
     ///
     /// # Panics
-    /// After 10 s, naming the counts there are.
+    /// After 35 s, naming the counts there are.
     pub async fn wait_until(&self, condition: impl FnMut(&Counts) -> bool) -> Counts {
         self.state.record.wait_until(condition).await
     }

@@ -16,7 +16,7 @@ use hookgate_proto::{
 use tokio::{sync::watch, time::timeout};
 
 /// Bound of [`Record::wait_until`].
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(35);
 
 /// One call at a point, as it arrived.
 #[derive(Debug, Clone)]

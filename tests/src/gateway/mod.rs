@@ -127,9 +127,12 @@ impl Gateway {
         self.directory.path().join(setup::FILE)
     }
 
-    /// Writes another configuration into its file, in place, and sends SIGHUP.
+    /// Puts another configuration in the place of its file, as a whole, since the file may be read at any moment; and
+    /// sends SIGHUP.
     pub fn reload(&self, setup: &Setup) {
-        fs::write(self.file(), setup.text()).expect("the directory is ours to write");
+        let beside = self.file().with_extension("next");
+        fs::write(&beside, setup.text()).expect("the directory is ours to write");
+        fs::rename(beside, self.file()).expect("the directory is ours to write");
         self.hang_up();
     }
 

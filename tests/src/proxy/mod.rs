@@ -13,7 +13,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     runtime::Runtime,
@@ -22,7 +21,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use self::socket::{Address, Listener, Socket};
+use self::socket::{Address, Held, Listener, Socket};
 
 /// Serves every proxy of the process.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -35,7 +34,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// Bound of [`Proxy::wait_until`].
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(35);
 /// Pieces of one direction on their way; more are not read.
 const ON_THEIR_WAY: usize = 256;
 
@@ -96,8 +95,7 @@ pub struct Traffic {
 /// with it.
 pub struct Proxy {
     address: Address,
-    /// Holds the Unix socket.
-    _directory: Option<TempDir>,
+    _held: Held,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -111,12 +109,12 @@ struct Shared {
 impl Proxy {
     /// A proxy before the plugin at this endpoint, of the same kind of socket; it passes everything on.
     pub async fn before(endpoint: &str) -> Self {
-        let (plugin, address, directory) = Address::pair(endpoint);
+        let (plugin, address, held) = Address::pair(endpoint);
         let (flow, door) = (Flow::Pass, Door::Open);
         let script = Script { down: flow, up: flow, door, age: 0, reset_before: 0, lost_before: 0 };
         let (script, traffic) = (watch::Sender::new(script), watch::Sender::default());
         let shared = Arc::new(Shared { plugin, script, traffic });
-        let mut proxy = Proxy { address, _directory: directory, shared, accepting: None };
+        let mut proxy = Proxy { address, _held: held, shared, accepting: None };
         proxy.listen().await;
         proxy
     }
@@ -177,13 +175,9 @@ impl Proxy {
 
     /// Listens again, at the same address.
     pub async fn listen(&mut self) {
-        let mut address = self.address.clone();
-        let listening = RUNTIME.spawn(async move {
-            let listener = address.listen().await.expect("the address is free");
-            (address, listener)
-        });
-        let (address, listener) = listening.await.expect("it has just said why not");
-        self.address = address;
+        let address = self.address.clone();
+        let listening = RUNTIME.spawn(async move { address.listen().await.expect("the address is free") });
+        let listener = listening.await.expect("it has just said why not");
         let shared = Arc::clone(&self.shared);
         self.accepting = Some(RUNTIME.spawn(accept(listener, shared)));
     }
@@ -196,7 +190,7 @@ impl Proxy {
     /// Waits until so much went through.
     ///
     /// # Panics
-    /// After 10 s, naming what did.
+    /// After 35 s, naming what did.
     pub async fn wait_until(&self, condition: impl FnMut(&Traffic) -> bool) -> Traffic {
         let mut traffic = self.shared.traffic.subscribe();
         match timeout(PATIENCE, traffic.wait_for(condition)).await {

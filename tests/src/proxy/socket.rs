@@ -1,16 +1,14 @@
 //! The proxy's sockets: TCP and Unix alike, and how each is made.
 
-use std::{
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
 };
+
+use crate::port::Reserved;
 
 #[derive(Debug, Clone)]
 pub(super) enum Address {
@@ -21,6 +19,12 @@ pub(super) enum Address {
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// What keeps an address its holder's: a port, or the folder that a Unix socket goes with.
+pub(super) struct Held {
+    _port: Option<Reserved>,
+    _folder: Option<TempDir>,
 }
 
 /// One end of a connection.
@@ -51,27 +55,24 @@ impl Listener {
 }
 
 impl Address {
-    /// The plugin's address, and a free one of the same kind; a Unix socket's goes with its directory.
-    pub(super) fn pair(endpoint: &str) -> (Self, Self, Option<TempDir>) {
+    /// The plugin's address, and a free one of the same kind.
+    pub(super) fn pair(endpoint: &str) -> (Self, Self, Held) {
         if let Some(path) = endpoint.strip_prefix("unix://") {
             let directory = tempfile::Builder::new().prefix("hg").tempdir();
             let directory = directory.expect("a temporary directory can be made");
             let address = Address::Unix(directory.path().join("p"));
-            return (Address::Unix(path.into()), address, Some(directory));
+            return (Address::Unix(path.into()), address, Held { _port: None, _folder: Some(directory) });
         }
         let plugin = endpoint.split_once("://").and_then(|(_, address)| address.parse().ok());
         let plugin = plugin.expect("fake plugins are at an address and a port");
-        (Address::Tcp(plugin), Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()), None)
+        let reserved = Reserved::new().expect("a port is free");
+        let address = Address::Tcp(reserved.address());
+        (Address::Tcp(plugin), address, Held { _port: Some(reserved), _folder: None })
     }
 
-    /// Listens; a port that was left open is filled in.
-    pub(super) async fn listen(&mut self) -> io::Result<Listener> {
+    pub(super) async fn listen(&self) -> io::Result<Listener> {
         Ok(match self {
-            Address::Tcp(address) => {
-                let listener = TcpListener::bind(*address).await?;
-                *address = listener.local_addr()?;
-                Listener::Tcp(listener)
-            }
+            Address::Tcp(address) => Listener::Tcp(TcpListener::bind(address).await?),
             Address::Unix(path) => Listener::Unix(UnixListener::bind(path)?),
         })
     }

@@ -11,6 +11,7 @@ use hookgate_tests::{
     fake::{Act, FakePlugin, notice},
     gateway::{Gateway, Setup, binary},
     openapi::Port,
+    port::Reserved,
     token::{SECRET, Token, token},
 };
 use serde_json::{Value, json};
@@ -65,8 +66,8 @@ async fn a_plugin_that_goes_and_comes_back_is_told_at_once_and_kept() {
 #[tokio::test]
 async fn events_do_not_depend_on_the_level_of_the_log() {
     let guard = FakePlugin::named("guard").at(POINT, Act::cancel("NO", "not today")).start().await;
-    let ports = free_ports();
-    let [data, ops, admin] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let ports = [(); 3].map(|()| Reserved::new().unwrap());
+    let [data, ops, admin] = ports.each_ref().map(|port| port.address().to_string());
     let setup = setup().plugin(&guard).binding("guard", 10).set("/log/level", "error");
     let setup = setup.set("/server/data_addr", data.clone()).set("/server/ops_addr", ops.clone());
     let folder = tempfile::tempdir().unwrap();
@@ -96,12 +97,6 @@ async fn events_do_not_depend_on_the_level_of_the_log() {
         assert!(names(&kept).contains(&name), "{name}: {kept:?}");
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "", "the log has none of them");
-}
-
-/// Ports that were free a moment ago.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 #[tokio::test]
@@ -313,7 +308,7 @@ async fn the_end_of_the_process_and_of_the_token_end_the_stream_and_say_so() {
     let gateway = setup().plugin(&guard).binding("guard", 10).start().await;
     let operator = operator(&gateway);
     // Good for some seconds more: `exp` has passed, and the leeway of 30 s nearly.
-    let short = gateway.admin(&Token::for_operators().expiring_in(-25).mint());
+    let short = gateway.admin(&Token::for_operators().expiring_in(-20).mint());
     let mut short = Stream::open(&short, "event=none").await;
     let ended = short.next().await;
     assert_eq!((ended.name.as_str(), &ended.data), ("events.ended", &json!({ "reason": "token_expired" })));

@@ -22,7 +22,7 @@ use super::{
     admin_grpc::assert_code,
     admin_grpc_same::{of_grpc, of_http},
     admin_grpc_support::{Client, bypass, cursor, dial, object, parsed, text, violations, written as told},
-    admin_registry_support::{Stored, administrator, apply, ask, get, head, put, stored, written},
+    admin_registry_support::{Stored, administrator, apply, ask, get, head, put, stored, stored_as, written},
     edge_support::{POINT, payload},
     registry_support::{SOON, call, file_with},
 };
@@ -284,9 +284,11 @@ async fn a_plugin_described_again_over_grpc_is_shown_as_over_http() {
 #[tokio::test]
 async fn a_drain_over_grpc_waits_for_the_call_under_way_and_not_for_itself() {
     let (gate, plugin) = (Gate::closed(), FakePlugin::named("guard").start().await);
-    let it = stored().await;
+    // The call is held for as long as the drain is waited for.
+    let it = stored_as(file_with("acme").set("/limits/budget", "60s")).await;
     let mut client = dial(&it.gateway, &administrator()).await;
-    let entry = json!({ "endpoint": plugin.endpoint(), "accepted": plugin.accepted() });
+    let limits = json!({ "timeout": "60s" });
+    let entry = json!({ "endpoint": plugin.endpoint(), "accepted": plugin.accepted(), "limits": limits });
     written(&put(&it.operator, "plugins/guard?expected_version=0", entry).await);
     let binding = json!({ "plugin": "guard", "tenant": "*", "priority": 20 });
     written(&put(&it.operator, "bindings/guard?expected_version=0", binding).await);
@@ -309,7 +311,7 @@ async fn a_drain_over_grpc_waits_for_the_call_under_way_and_not_for_itself() {
     let agent = it.gateway.http(&token("acme"));
     let calling = tokio::spawn(async move { agent.call(POINT, payload()).await });
     plugin.wait_until(|counts| counts.calls == 1).await;
-    let held = client.drain_plugin(drain("guard", Some(500), None)).await.unwrap().into_inner();
+    let held = client.drain_plugin(drain("guard", Some(3000), None)).await.unwrap().into_inner();
     assert_eq!(
         (held.revision.is_some(), held.in_force, held.in_flight, held.drained),
         (true, true, 1, false)

@@ -261,7 +261,7 @@ async fn a_stream_over_grpc_ends_with_why_it_ends() {
     let other_audience = setup.clone().set("/auth/issuers/0/admin_audience", "another").text();
     let gateway = setup.start().await;
     // Good for some seconds more: `exp` has passed, and the leeway of 30 s nearly.
-    let short = Token::for_operators().expiring_in(-25).mint();
+    let short = Token::for_operators().expiring_in(-20).mint();
     let mut short = Followed::open(&mut dial(&gateway, &short).await, blocks()).await;
     let expired = short.end().await;
     assert_eq!(reason(&expired), (tonic::Code::Unauthenticated, Some("TOKEN_EXPIRED".into())), "{expired:?}");

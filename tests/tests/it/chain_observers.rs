@@ -41,8 +41,9 @@ async fn an_observer_that_never_reads_delays_no_chain_and_loses_the_oldest_calls
     let agent = gateway.http(&token("acme"));
     for call in 0..UNDER_WAY {
         assert_eq!(agent.call(POINT, payload(call)).await.status, 200);
+        // Before the next one, or the queue might be full of those that are on their way.
+        stuck.wait_until(|counts| counts.calls == call as u64 + 1).await;
     }
-    stuck.wait_until(|counts| counts.calls == UNDER_WAY as u64).await;
     for call in UNDER_WAY..CALLS {
         let answer = agent.call(POINT, payload(call)).await;
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -179,8 +179,8 @@ fn lost_defects() -> Vec<Defect> {
         lost("reset", Wire::Reset, &["PLUGIN_ERROR"]),
         lost("disconnect", Wire::Disconnect, GONE),
         Defect {
-            timeout: "300ms",
-            ..lost("slow-drip", Wire::Drip(Duration::from_secs(1)), &["PLUGIN_TIMEOUT"])
+            timeout: "1s",
+            ..lost("slow-drip", Wire::Drip(Duration::from_secs(2)), &["PLUGIN_TIMEOUT"])
         },
     ]
 }

@@ -8,7 +8,7 @@ use std::{
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
     fake::{Builder, Counts, FakePlugin, Handshake},
-    gateway::{Exit, Gateway},
+    gateway::{Exit, Gateway, Line},
     token::token,
 };
 use serde_json::json;
@@ -47,16 +47,17 @@ async fn a_name_that_stands_twice_refuses_the_start() {
 
 #[tokio::test]
 async fn one_broken_plugin_of_three_required_ones_is_named_and_nothing_is_served() {
-    let broken: [(Builder, &str); 3] = [
-        (FakePlugin::named("broken").only(&[]), "NO_EXTENSION_POINT"),
+    let broken: [(Builder, &str, &str); 3] = [
+        (FakePlugin::named("broken").only(&[]), "30s", "NO_EXTENSION_POINT"),
         (
             FakePlugin::named("broken")
                 .on_initialize(Handshake::Fails(Status::invalid_argument("no such thing"))),
+            "30s",
             "CONFIG_REFUSED",
         ),
-        (FakePlugin::named("broken").on_initialize(Handshake::Hangs), "INITIALIZE_TIMEOUT"),
+        (FakePlugin::named("broken").on_initialize(Handshake::Hangs), "200ms", "INITIALIZE_TIMEOUT"),
     ];
-    for (broken, reason) in broken {
+    for (broken, limit, reason) in broken {
         let (first, broken, last) = (
             FakePlugin::named("first").start().await,
             broken.start().await,
@@ -65,7 +66,7 @@ async fn one_broken_plugin_of_three_required_ones_is_named_and_nothing_is_served
         let exit = Gateway::with()
             .tenant("acme")
             .plugin(&first)
-            .plugin_with(&broken, &json!({ "limits": { "initialize": "200ms" } }))
+            .plugin_with(&broken, &json!({ "limits": { "initialize": limit } }))
             .plugin(&last)
             .binding("first", 1)
             .binding("broken", 2)
@@ -106,20 +107,33 @@ async fn an_optional_plugin_that_is_refused_stops_neither_the_start_nor_other_st
     assert_eq!(steps[1]["outcome"], json!("continued"), "{answer:?}");
 }
 
+/// Waits until the gateway has configured the plugin.
+async fn configured(gateway: &Gateway, plugin: &str) {
+    let is_it = |line: &Line| {
+        line.field("event") == Some(&json!("plugin.initialized"))
+            && line.field("plugin") == Some(&json!(plugin))
+    };
+    gateway.log().wait_for(is_it).await;
+}
+
 #[tokio::test]
 async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
-    let slow = |millis| Handshake::Slow(Duration::from_millis(millis));
-    // Configured in another order than that of the file and of the chain.
     let mut plugins = Vec::new();
     let mut setup = Gateway::with().tenant("acme");
-    for (priority, (name, millis)) in (1..).zip([("second", 700), ("third", 1400), ("first", 0)]) {
-        let plugin = FakePlugin::named(name).on_initialize(slow(millis)).start().await;
+    for (priority, name) in (1..).zip(["second", "third", "first"]) {
+        let mut plugin = FakePlugin::named(name).start().await;
+        plugin.stop().await;
         setup = setup.plugin(&plugin).binding(name, priority);
         plugins.push(plugin);
     }
     let gateway = setup.start_unready().await;
-    let ready = gateway.ops().get("/readyz").await.expect("the operators' port answers");
-    assert_eq!(ready.status, 503, "the third one is not configured yet");
+    // They come in another order than that of the file and of the chain, each when the one before is configured.
+    for at in [2, 0, 1] {
+        let ready = gateway.ops().get("/readyz").await.expect("the operators' port answers");
+        assert_eq!(ready.status, 503, "{} is not configured yet", plugins[at].name());
+        plugins[at].start().await;
+        configured(&gateway, plugins[at].name()).await;
+    }
     gateway.wait_until_ready().await;
     assert!(plugins.iter().all(|plugin| plugin.counts().initializes == 1));
 
@@ -149,11 +163,15 @@ async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
 
 #[tokio::test]
 async fn a_start_that_comes_to_nothing_lets_go_of_the_plugins_it_initialised() {
-    let (whole, broken) = (FakePlugin::named("whole").start().await, FakePlugin::named("broken").only(&[]));
-    // The broken one comes later than the whole one is initialised: it is dialled after `whole` answered.
-    let broken = broken.on_describe(Handshake::Slow(Duration::from_millis(300))).start().await;
+    let whole = FakePlugin::named("whole").start().await;
+    let mut broken = FakePlugin::named("broken").only(&[]).start().await;
+    broken.stop().await;
     let setup = Gateway::with().tenant("acme").plugin(&whole).plugin(&broken);
-    let exit = setup.binding("whole", 1).binding("broken", 2).run_to_the_end().await;
+    let gateway = setup.binding("whole", 1).binding("broken", 2).start_unready().await;
+    // The broken one comes later than the whole one is initialised.
+    configured(&gateway, "whole").await;
+    broken.start().await;
+    let exit = gateway.exited().await;
     assert_refused(&exit, 4, &["broken", "NO_EXTENSION_POINT"]);
     let counts = whole.counts();
     assert_eq!((counts.initializes, counts.shutdowns), (1, 1));

@@ -189,7 +189,8 @@ async fn a_binding_at_a_point_that_its_plugin_does_not_offer_is_a_mistake() {
 #[tokio::test]
 async fn a_plugin_that_is_not_reached_or_not_well_is_shown_with_what_to_do() {
     let mut gone = FakePlugin::named("one").start().await;
-    let entry = |plugin: &FakePlugin| entry(plugin, json!({ "limits": { "initialize": "200ms" } }));
+    let hasty = |plugin: &FakePlugin| entry(plugin, json!({ "limits": { "initialize": "200ms" } }));
+    let entry = |plugin: &FakePlugin| entry(plugin, json!({}));
     gone.set_health(Health::NotServing);
     let (code, reason, _) = only(entry(&gone)).await;
     assert_eq!((code, reason.as_str()), (Some(4), "not_serving"));
@@ -202,7 +203,7 @@ async fn a_plugin_that_is_not_reached_or_not_well_is_shown_with_what_to_do() {
     gone.set_initialize(Handshake::Fails(Status::internal("no")));
     assert_eq!(only(entry(&gone)).await.1, "INITIALIZE_FAILED");
     gone.set_initialize(Handshake::Hangs);
-    assert_eq!(only(entry(&gone)).await.1, "INITIALIZE_TIMEOUT");
+    assert_eq!(only(hasty(&gone)).await.1, "INITIALIZE_TIMEOUT");
     gone.set_describe(Handshake::Fails(Status::internal("no")));
     assert_eq!(only(entry(&gone)).await.1, "describe_failed");
     gone.stop().await;
@@ -266,7 +267,7 @@ async fn an_answer_that_does_not_come_ends_with_the_wait() {
     let plugin = FakePlugin::named("one").on_initialize(Handshake::Hangs).start().await;
     let file = file(&[(entry(&plugin, json!({})), json!({}))]);
     let started = std::time::Instant::now();
-    let ran = connect(&file, &["--wait", "300ms"]).await;
+    let ran = connect(&file, &["--wait", "3s"]).await;
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.stderr.contains("is connecting: initializing: wait longer (`--wait`)"), "{ran:?}");
     assert!(started.elapsed() < Duration::from_secs(9), "the default wait: {:?}", started.elapsed());

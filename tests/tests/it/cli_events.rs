@@ -5,6 +5,7 @@ use std::process::Stdio;
 use hookgate_tests::{
     fake::{Act, FakePlugin},
     gateway::{Gateway, binary},
+    port::Reserved,
     token::{Token, token},
 };
 use serde_json::{Value, json};
@@ -90,7 +91,12 @@ async fn a_mistake_is_told_with_its_remedy_and_exit_code() {
 
 #[tokio::test]
 async fn a_gateway_that_goes_is_followed_again_when_it_is_back_and_ctrl_c_ends_it_well() {
-    let (guard, gateway) = gateway().await;
+    let guard = FakePlugin::named("guard").start().await;
+    // Nobody else's while no gateway is there.
+    let port = Reserved::new().unwrap();
+    let setup = Gateway::with().tenant("acme").admin().plugin(&guard).binding("guard", 10);
+    let setup = setup.set("/server/admin_addr", port.address().to_string());
+    let gateway = setup.clone().start().await;
     let mut command = Command::new(tokio::task::spawn_blocking(binary).await.unwrap());
     command.args(["events", "--follow", "--output", "json", "--addr", &address(&gateway), "--limit", "1"]);
     command.args(["--event", "plugin.registered"]).env("HOOKGATE_TOKEN", Token::for_operators().mint());
@@ -100,11 +106,9 @@ async fn a_gateway_that_goes_is_followed_again_when_it_is_back_and_ctrl_c_ends_i
     let mut stderr = BufReader::new(follower.stderr.take().unwrap()).lines();
     let first: Value = serde_json::from_str(&line(&mut stdout).await).unwrap();
     assert_eq!((&first["event"], &first["plugin"]), (&json!("plugin.registered"), &json!("guard")));
-    let admin = gateway.admin_addr().unwrap();
     assert_eq!(gateway.stop().await.code, Some(0));
     assert_eq!(line(&mut stderr).await, "hookgate: the gateway ends; trying again in 500ms");
-    let again = Gateway::with().tenant("acme").admin().plugin(&guard).binding("guard", 10);
-    let again = again.set("/server/admin_addr", admin.to_string()).start().await;
+    let again = setup.start().await;
     while line(&mut stderr).await != "hookgate: connected again" {}
     let second: Value = serde_json::from_str(&line(&mut stdout).await).unwrap();
     assert_eq!(second["event"], "plugin.registered");

@@ -218,6 +218,8 @@ impl Composed {
         let others = [
             ("@postgres:5432/hookgate", format!("@{}/postgres", database.address())),
             ("http://collector:4317", collector.endpoint()),
+            // A machine that is busy with other tests is no reason to answer nothing.
+            ("timeout: 500ms", "timeout: 10s".into()),
         ];
         let config = others.iter().fold(config, |config, (theirs, ours)| {
             assert!(config.contains(theirs), "{theirs}");

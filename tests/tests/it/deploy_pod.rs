@@ -37,7 +37,7 @@ fn config(slow: &FakePlugin) -> Value {
             { "name": "slow", "endpoint": slow.endpoint() },
         ],
         "bindings": [
-            { "plugin": "tenant-auth", "tenant": "*", "priority": 100, "timeout": "500ms" },
+            { "plugin": "tenant-auth", "tenant": "*", "priority": 100 },
             { "plugin": "slow", "tenant": "patient", "priority": 200, "timeout": "60s" },
         ],
         "store": { "url": "sqlite:/var/lib/hookgate/registry.db", "last_good": "/var/lib/hookgate/last-good.json" },

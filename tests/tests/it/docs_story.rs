@@ -34,8 +34,8 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Longest run of a command that ends by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest run of a command that ends by itself: some build a program, with all other tests beside them.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A fenced block and the comment before it.
 pub(crate) struct Block {
@@ -185,7 +185,10 @@ impl Story {
     fn write(&self, name: &str, text: &str) {
         let path = self.place.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        // As a whole: a gateway may look at it at any moment.
+        let beside = self.folder.path().join("next");
+        fs::write(&beside, text).unwrap();
+        fs::rename(beside, path).unwrap();
     }
 
     /// Replaces the lines with `-` by those with `+`; each hunk stands in the file once.

@@ -69,7 +69,8 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
         .tenant_with("off", &json!({ "enabled": false }))
         .tenant_with("busy", &json!({ "limits": { "rate": "1/h" } }))
         .plugin(&plugin)
-        .binding_with("actor", 10, &json!({ "timeout": "1s" }))
+        // It hangs for so long once; every other call has to take less, however busy the machine is.
+        .binding_with("actor", 10, &json!({ "timeout": "5s" }))
         .set("/limits/request", "64KiB");
     for tenant in ["acme", "erring", "away", "hanging", "garbled"] {
         setup = setup.tenant(tenant);
@@ -203,6 +204,7 @@ async fn own_fault(provoked: &Provoked) {
     });
     let setup: Setup = Gateway::with().tenant("acme").set("/auth/issuers", json!([local, dead]));
     let gateway = setup.start_unready().await;
+    gateway.log().wait_for(|line| line.message() == Some("started")).await;
     let token = Token::for_tenant("acme").issuer("https://dead.example.com").mint();
     provoked.with_token(&gateway, Code::Internal, &token).await;
     assert_eq!(gateway.http(&self::token("acme")).call(POINT, payload()).await.status, 200);

@@ -11,7 +11,7 @@ use hookgate_tests::{
     token::token,
 };
 use prost::Message;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpSocket, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -42,6 +42,12 @@ fn message_of(size: usize) -> BeforeToolCallRequest {
             missing => length += missing.expect("the start is too small"),
         }
     }
+}
+
+/// A binding with these members whose calls last for as long as the test holds them, however busy the machine is.
+fn held(mut members: Value) -> Value {
+    members["timeout"] = "60s".into();
+    members
 }
 
 #[tokio::test]
@@ -88,7 +94,8 @@ async fn a_client_that_sends_far_too_much_still_reads_why_it_was_refused() {
 async fn payload_bytes_under_way_are_bounded_and_given_back() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
-    let setup = Gateway::with().tenant("acme").plugin(&plugin).binding("slow", 10);
+    let setup = Gateway::with().tenant("acme").plugin(&plugin);
+    let setup = setup.binding_with("slow", 10, &held(json!({}))).set("/limits/budget", "60s");
     let setup = setup.set("/limits/request", "64KiB").set("/limits/bytes_in_flight", "100KiB");
     let gateway = setup.start().await;
     let agent = gateway.http(&token("acme"));
@@ -116,7 +123,8 @@ async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_n
         .tenant_with("acme", &json!({ "limits": { "in_flight": 2 } }))
         .tenant("globex")
         .plugin(&plugin)
-        .binding_with("slow", 10, &json!({ "tenant": "acme" }))
+        .binding_with("slow", 10, &held(json!({ "tenant": "acme" })))
+        .set("/limits/budget", "60s")
         .start()
         .await;
     let (acme, globex) = (gateway.http(&token("acme")), gateway.http(&token("globex")));
@@ -142,7 +150,8 @@ async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_n
 async fn an_answer_that_its_client_does_not_read_holds_the_tenants_place() {
     const LARGE: usize = 16 << 20; // more than sockets hold
     let setup = Gateway::with().tenant_with("acme", &json!({ "limits": { "in_flight": 1 } }));
-    let gateway = setup.set("/limits/request", "16MiB").start().await;
+    // To read so much takes a while, and is part of the budget.
+    let gateway = setup.set("/limits/request", "16MiB").set("/limits/budget", "60s").start().await;
     let (agent, token) = (gateway.http(&token("acme")), token("acme"));
 
     let body = body_of(LARGE);
@@ -207,7 +216,8 @@ async fn a_tenant_that_calls_too_often_is_told_when_to_come_back() {
 async fn calls_over_the_limit_of_the_process_are_refused_while_it_stays_alive() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
-    let setup = Gateway::with().tenant("acme").tenant("globex").plugin(&plugin).binding("slow", 10);
+    let setup = Gateway::with().tenant("acme").tenant("globex").plugin(&plugin);
+    let setup = setup.binding_with("slow", 10, &held(json!({}))).set("/limits/budget", "60s");
     let gateway = setup.set("/limits/in_flight", 2).start().await;
     let call = |tenant| {
         let agent = gateway.http(&token(tenant));
@@ -216,9 +226,10 @@ async fn calls_over_the_limit_of_the_process_are_refused_while_it_stays_alive() 
     let under_way = [call("acme"), call("globex")];
     plugin.wait_until(|counts| counts.calls == 2).await;
     // the two under way wait for the gate, so each refusal comes before any of them ends
+    let (globex, ops) = (gateway.http(&token("globex")), gateway.ops());
     for _ in 0..20 {
-        assert_http_error(&gateway.http(&token("globex")).call(POINT, payload()).await, Code::Overloaded);
-        assert_eq!(gateway.ops().get("/livez").await.unwrap().status, 200);
+        assert_http_error(&globex.call(POINT, payload()).await, Code::Overloaded);
+        assert_eq!(ops.get("/livez").await.unwrap().status, 200);
     }
     gate.open();
     for call in under_way {

@@ -17,7 +17,7 @@ use hookgate::{
 use hookgate_tests::{
     agent::{self, HttpAgent, HttpAnswer},
     fake,
-    gateway::Exit,
+    gateway::{Exit, Line, Log},
     repository,
     token::token,
 };
@@ -25,7 +25,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    failure_matrix_cells::{Case, Cell, FAILURES, KINDS, NEVER, Payload, Seen, tenant},
+    failure_matrix_cells::{Case, Cell, FAILURES, KINDS, Kind, NEVER, Payload, Seen, tenant},
     failure_matrix_rig::{EXTRA, RAW, Rig, SHORT_MS, TRANSPORTS, Transport, on_the_wire, payload},
 };
 
@@ -58,8 +58,6 @@ fn every_reason_is_provoked_or_listed_as_one_that_cannot_arise() {
 async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     let rig = Rig::start(transport).await;
     let agent = HttpAgent::new(rig.gateway.data_addr());
-    let holder = tokio::spawn(call(agent.clone(), Point::BeforeToolCall, "holder".into(), None));
-    rig.plugin("busy").wait_until(|counts| counts.calls == 1).await;
     trip(&agent).await;
 
     let mut texts = BTreeMap::new();
@@ -70,27 +68,35 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
         assert!(text.contains(raw), "{text}");
         texts.insert(point, text);
     }
-    let answers: Vec<_> = stream::iter(Cell::all())
-        .map(|cell| {
-            let deadline = matches!(cell.case.name(), "hangs-long" | "budget-short").then_some(SHORT_MS);
-            let answer = call(agent.clone(), cell.point, cell.tenant(), deadline);
-            async move { (cell, answer.await) }
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+    let (busy, others) = Cell::all().into_iter().partition(|cell| cell.case.plugin() == "busy");
+    let mut answers = ask(&agent, others).await;
+    until_heard(rig.gateway.log()).await;
+    // Last of all, for nobody holds a place for longer than 60 s.
+    let holder = tokio::spawn(call(agent.clone(), Point::BeforeToolCall, "holder".into(), None));
+    rig.plugin("busy").wait_until(|counts| counts.calls == 1).await;
+    answers.extend(ask(&agent, busy).await);
     holder.abort();
 
     let later = Later::of(&rig.plugin("witness").seen());
+    let Rig { gateway, .. } = &rig;
+    observers_were_heard(&gateway.stop().await);
     let mut cells = Vec::new();
     for (cell, answer) in answers {
         let seen = read(&cell, &answer, &texts[&cell.point], &later);
         assert_eq!(seen, cell.expected(), "{transport:?} {cell:?}: {answer:?}");
         cells.push((cell, seen));
     }
-    let Rig { gateway, .. } = &rig;
-    observers_were_heard(&gateway.stop().await);
     cells
+}
+
+/// The cells' answers.
+async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
+    let answers = stream::iter(cells).map(|cell| {
+        let deadline = matches!(cell.case.name(), "hangs-long" | "budget-short").then_some(SHORT_MS);
+        let answer = call(agent.clone(), cell.point, cell.tenant(), deadline);
+        async move { (cell, answer.await) }
+    });
+    answers.buffer_unordered(AT_ONCE).collect().await
 }
 
 /// Calls the plugin that fails until no endpoint of it is tried any more.
@@ -197,32 +203,64 @@ fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     }
 }
 
+/// The lines that observers leave in the log, one of these for each of four calls; none: nothing went wrong, or nobody
+/// looks at it.
+fn said_by_observers(case: Case) -> &'static [&'static str] {
+    match case {
+        // What an observer patches isn't looked at.
+        Case::Fails(failure) if failure.plugin == "grower" => &[],
+        Case::Fails(failure) => match failure.reason {
+            Reason::ForbiddenPatch => &[],
+            Reason::Timeout => &["step.timeout"],
+            // No budget holds for an observer: it runs out of its own time, or of the drain's.
+            Reason::Budget => &["step.timeout", "step.failed"],
+            _ => &["step.failed"],
+        },
+        Case::Cancels { .. } => &["decision.would_block"],
+        Case::Continues { .. } | Case::ConditionFalse | Case::BudgetShort => &[],
+    }
+}
+
+fn observed() -> Kind {
+    KINDS.into_iter().find(|kind| kind.mode == Mode::Observe).expect("it is a kind")
+}
+
+/// The binding in a line about an observer's call.
+fn binding_of(line: &Line) -> Option<&str> {
+    let field = |name| line.field(name).and_then(Value::as_str);
+    ["step.failed", "step.timeout", "decision.would_block"]
+        .contains(&field("event")?)
+        .then(|| field("binding"))?
+}
+
+/// Waits until observers said all that they say of themselves. What is held back, or hangs, ends with the drain alone.
+async fn until_heard(log: &Log) {
+    let ends_with_the_drain = |case: &Case| ["tripped", "hangs-long", "busy"].contains(&case.plugin());
+    let cases = Case::all().into_iter().filter(|case| case.arises(observed()) && !ends_with_the_drain(case));
+    let talkative = cases.filter(|case| !said_by_observers(*case).is_empty());
+    let mut missing: BTreeMap<_, _> = talkative.map(|case| (tenant(observed(), case), 4)).collect();
+    log.wait_for(|line| {
+        let tenant = binding_of(line).and_then(|binding| binding.split_once('@')).map(|(_, tenant)| tenant);
+        if let Some(lines) = tenant.and_then(|tenant| missing.get_mut(tenant)) {
+            *lines -= 1;
+        }
+        missing.values().all(|lines| *lines <= 0)
+    })
+    .await;
+}
+
 /// What observers say shows in the log alone: a line for each of the four calls that failed or would have blocked.
 fn observers_were_heard(exit: &Exit) {
     let lines = exit.log.lines();
     let told = |event: &str, tenant: &str| {
-        let is_its = |line: &&hookgate_tests::gateway::Line| {
-            let field = |name| line.field(name).and_then(Value::as_str).unwrap_or_default();
-            field("event") == event && field("binding").ends_with(&format!("@{tenant}"))
+        let is_its = |line: &&Line| {
+            let binding = binding_of(line).filter(|_| line.field("event") == Some(&json!(event)));
+            binding.is_some_and(|binding| binding.ends_with(&format!("@{tenant}")))
         };
         lines.iter().filter(is_its).count()
     };
-    let observe = KINDS.into_iter().find(|kind| kind.mode == Mode::Observe).expect("it is a kind");
-    for case in Case::all().into_iter().filter(|case| case.arises(observe)) {
-        let expected: &[_] = match case {
-            // What an observer patches isn't looked at.
-            Case::Fails(failure) if failure.plugin == "grower" => &[],
-            Case::Fails(failure) => match failure.reason {
-                Reason::ForbiddenPatch => &[],
-                Reason::Timeout => &["step.timeout"],
-                // No budget holds for an observer: it runs out of its own time, or of the drain's.
-                Reason::Budget => &["step.timeout", "step.failed"],
-                _ => &["step.failed"],
-            },
-            Case::Cancels { .. } => &["decision.would_block"],
-            Case::Continues { .. } | Case::ConditionFalse | Case::BudgetShort => &[],
-        };
-        let tenant = tenant(observe, case);
+    for case in Case::all().into_iter().filter(|case| case.arises(observed())) {
+        let (expected, tenant) = (said_by_observers(case), tenant(observed(), case));
         let (mut lines, mut others) = (0, 0);
         for event in ["step.failed", "step.timeout", "decision.would_block"] {
             *(if expected.contains(&event) { &mut lines } else { &mut others }) += told(event, &tenant);

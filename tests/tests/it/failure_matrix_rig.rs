@@ -28,8 +28,12 @@ use crate::failure_matrix_cells::{Case, FAILURES, KINDS, Kind, tenant};
 pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
 /// The patch of the step in question.
 pub(crate) const EXTRA: &str = r#"{"by": "the step"}"#;
-/// The caller's deadline where the budget has to run out.
-pub(crate) const SHORT_MS: &str = "2000";
+/// The caller's deadline where the budget has to run out: at the step in question and not before, so that half of it is
+/// to be more than the step before it ever takes.
+pub(crate) const SHORT_MS: &str = "10000";
+/// Of plugins that answer, more than they ever take with all other tests beside them; and of those that hang, more than
+/// the deadline leaves.
+const TIMEOUT: &str = "20s";
 
 /// Port 1 is for a service that nobody runs any more.
 const NOBODY: &str = "http://127.0.0.1:1";
@@ -82,6 +86,9 @@ impl Started {
         if let Some(twin) = &self.twin {
             members["endpoint"] = Value::Null;
             members["endpoints"] = json!([self.plugin.endpoint(), twin.endpoint(), NOBODY]);
+        }
+        if members["limits"].get("timeout").is_none() {
+            members["limits"]["timeout"] = TIMEOUT.into();
         }
         // Most of them fail on purpose, again and again.
         if members.get("breaker").is_none() {
@@ -189,7 +196,8 @@ fn behaving(name: &str) -> Builder {
 
 fn members(case: Case) -> Value {
     match case.plugin() {
-        "busy" => json!({ "limits": { "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
+        // An observer of it that gets the place in the end waits for the drain.
+        "busy" => json!({ "limits": { "timeout": "60s", "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
         "silent" => json!({ "required": false }),
         "tripped" => json!({ "breaker": { "failures": 1, "open": "1h", "max_open": "1h" } }),
         _ => json!({}),
@@ -211,7 +219,7 @@ fn of(kind: Kind, case: Case) -> Value {
     }
     match case {
         Case::ConditionFalse => binding["match"] = json!({ "labels": { "lane": ["fast"] } }),
-        Case::Fails(failure) if failure.plugin == "hangs" => binding["timeout"] = "300ms".into(),
+        Case::Fails(failure) if failure.plugin == "hangs" => binding["timeout"] = "1s".into(),
         Case::Fails(failure) if failure.plugin == "elsewhere" => {
             binding["points"] = json!(["before_tool_call", "after_tool_result", "before_response"]);
         }
@@ -274,7 +282,7 @@ impl Rig {
                 setup = bind(setup, kind, case);
             }
         }
-        let holder = json!({ "tenant": "holder", "timeout": "60s" });
+        let holder = json!({ "tenant": "holder" });
         let tripper = json!({ "tenant": "tripper", "blocking": false });
         let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
         let mut rig = Rig { gateway: setup.start().await, plugins };

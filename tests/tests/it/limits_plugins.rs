@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, future::join_all, stream};
+use futures::{
+    StreamExt as _,
+    future::{join_all, select_all},
+    stream,
+};
 use hookgate::error::Code;
 use hookgate_tests::{
     agent::HttpAnswer,
@@ -46,30 +50,15 @@ async fn a_stuck_plugin_fills_its_own_queue_and_calls_that_do_not_need_it_all_fi
             .start()
             .await;
         let (needs, free) = (gateway.http(&token("needs")), gateway.http(&token("free")));
-        let held: Vec<_> = (0..PLACES + QUEUE)
-            .map(|_| {
-                let needs = needs.clone();
-                // Again, where the one who looks below was in its place just then.
-                tokio::spawn(async move {
-                    loop {
-                        let answer = needs.call(POINT, payload()).await;
-                        if reason(&answer) != "bulkhead_full" {
-                            break answer;
-                        }
-                    }
-                })
-            })
-            .collect();
-        stuck.wait_until(|counts| counts.calls == PLACES as u64).await;
-        // Those in the queue can be seen by one who finds no room in it.
-        let refused = loop {
-            let answer = needs.call(POINT, payload());
-            match tokio::time::timeout(Duration::from_millis(200), answer).await {
-                Ok(answer) => break answer,
-                Err(_) => continue, // it found room, and gave it back
-            }
-        };
+        // One more than there is room for: once it is refused, all the others have their places.
+        let calls = (0..=PLACES + QUEUE).map(|_| {
+            let needs = needs.clone();
+            tokio::spawn(async move { needs.call(POINT, payload()).await })
+        });
+        let (refused, _, held) = select_all(calls).await;
+        let refused = refused.unwrap();
         assert_eq!(reason(&refused), "bulkhead_full", "{refused:?}");
+        stuck.wait_until(|counts| counts.calls == PLACES as u64).await;
         for _ in 0..20 {
             let (surplus, answer) = tokio::join!(needs.call(POINT, payload()), free.call(POINT, payload()));
             assert_eq!((reason(&surplus), surplus.status), ("bulkhead_full", 200), "{surplus:?}");
@@ -164,23 +153,24 @@ async fn a_flood_over_capacity_is_refused_before_any_held_call_ends_and_takes_no
         .await;
     let (address, token) = (gateway.data_addr(), token("acme"));
     let held: Vec<_> = (0..PLACES)
-        .map(|_| {
-            let agent = gateway.http(&token);
-            tokio::spawn(async move { agent.call(POINT, payload()).await })
-        })
+        .map(|_| good_request(&gateway.http(&token)).timeout(Duration::from_secs(60)))
+        .map(|held| tokio::spawn(send(held)))
         .collect();
     slow.wait_until(|counts| counts.calls == PLACES as u64).await;
 
-    let (agent, token, gateway) = (&gateway.http(&token), &token, &gateway);
+    let (agent, gateway) = (&gateway.http(&token), &gateway);
+    // Made before the first of them connects: to make a client takes a while, and who says nothing for so long is hung
+    // up on.
+    let over_grpc: Vec<_> =
+        (0..50).map(|_| grpc_request(address, METHOD, &token, frame(&request()))).collect();
     // All at once, however many there are: nobody waits for one before.
-    let flood = join_all((0..200).map(|number| async move {
-        if number % 4 == 0 {
-            let refused = send_grpc(grpc_request(address, METHOD, token, frame(&request()))).await;
-            assert_grpc_error(&refused.status(), Code::Overloaded);
-        } else {
-            assert_http_error(&agent.call(POINT, payload()).await, Code::Overloaded);
-        }
-    }));
+    let flood = async {
+        let over_grpc = join_all(over_grpc.into_iter().map(send_grpc));
+        let over_http = join_all((0..150).map(|_| send(good_request(agent))));
+        let (over_grpc, over_http) = tokio::join!(over_grpc, over_http);
+        over_grpc.iter().for_each(|refused| assert_grpc_error(&refused.status(), Code::Overloaded));
+        over_http.iter().for_each(|refused| assert_http_error(refused, Code::Overloaded));
+    };
     let alive = async {
         for _ in 0..20 {
             assert_eq!(gateway.ops().get("/livez").await.unwrap().status, 200);
@@ -212,7 +202,8 @@ async fn a_plugins_refusal_is_never_taken_for_the_gateways_own() {
         .plugin(&busy)
         .plugin_with(&full, &one)
         .binding_with("busy", 1, &json!({ "tenant": "busy" }))
-        .binding_with("full", 1, &json!({ "tenant": "full" }))
+        .binding_with("full", 1, &json!({ "tenant": "full", "timeout": "60s" }))
+        .set("/limits/budget", "60s")
         .start()
         .await;
     let answer = gateway.http(&token("busy")).call(POINT, payload()).await;

@@ -25,9 +25,8 @@ async fn requiring(plugin: &FakePlugin) -> Stored {
     stored
 }
 
-/// An unreachable plugin of the file would end the start after `startup.wait`.
 fn file() -> Setup {
-    file_with("acme").tenant("globex").set("/startup/wait", "100ms")
+    file_with("acme").tenant("globex")
 }
 
 /// Another process over the same registry.
@@ -39,7 +38,8 @@ fn over(stored: &Stored) -> Setup {
     let url = format!("sqlite:{}", stored.folder.path().join("hookgate.db").display());
     let sockets = std::env::temp_dir().display().to_string();
     let egress = json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
-    file().store(&url, stored.folder.path()).set("/egress", egress)
+    // An unreachable plugin of the file would end the start after that.
+    file().set("/startup/wait", "1s").store(&url, stored.folder.path()).set("/egress", egress)
 }
 
 /// Waits until it serves and says that it isn't ready for want of `guard`; what the status says of that.

@@ -41,6 +41,7 @@ async fn replicas_with_other_points_stay_out_until_none_of_the_old_is_left_and_t
     let mut rig = Rig::before(replicas, |_, endpoint| endpoint, json!({})).await;
     let published = rig.events("table.published").len();
     let load = rig.load().await;
+    load.turn().await;
 
     for index in 0..2 {
         let old = calls(&rig.replicas[index]);
@@ -67,6 +68,9 @@ async fn replicas_with_other_points_stay_out_until_none_of_the_old_is_left_and_t
         let before = calls(plugin);
         plugin.wait_until(|counts| counts.calls > before + 20).await;
     }
+    rig.wait_for_events("plugin.upgraded", 1).await;
+    rig.wait_for_events("table.published", published + 1).await;
+    load.turn().await;
     assert_eq!(rig.events("plugin.upgraded").len(), 1);
     assert_eq!(rig.events("table.published").len(), published + 1);
 

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::replicas_support::{POINT, Rig, TIMEOUT, echo, replica, states};
 
-/// What a call may take beyond its time-out, with other tests beside it.
-const SLACK: Duration = Duration::from_millis(700);
+/// What a call may take beyond its time-out, with other tests beside it; less than another time-out.
+const SLACK: Duration = Duration::from_secs(2);
 
 async fn three() -> Vec<FakePlugin> {
     let mut replicas = Vec::new();
@@ -47,7 +47,7 @@ async fn one_falls(silence: Silence) {
     let proxy = Proxy::before(&replicas[0].endpoint()).await;
     let front = proxy.endpoint("http");
     let place = |index, endpoint| if index == 0 { front.clone() } else { endpoint };
-    let health = json!({ "health": { "interval": "200ms", "timeout": "150ms", "misses": 2 } });
+    let health = json!({ "health": { "interval": "200ms", "timeout": "1s", "misses": 2 } });
     let rig = Rig::before(replicas, place, health).await;
     let load = rig.load().await;
     join_all(rig.replicas.iter().map(|plugin| works(plugin, 20))).await;
@@ -107,7 +107,7 @@ async fn a_replica_that_says_it_does_not_serve_gets_no_calls_until_it_does_and_n
         rig.told("plugin.health_fail", "not_serving", &leaving.endpoint()).await;
         let others = || rig.replicas.iter().enumerate().filter(move |(other, _)| *other != index);
         // Those drawn before that arrive meanwhile.
-        join_all(others().map(|(_, plugin)| works(plugin, 20))).await;
+        load.turn().await;
         let (calls, connections) = (leaving.counts().calls, leaving.counts().connections);
         join_all(others().map(|(_, plugin)| works(plugin, 100))).await;
         assert_eq!(leaving.counts().calls, calls, "it gets no calls");

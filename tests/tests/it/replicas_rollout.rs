@@ -57,6 +57,7 @@ async fn rolled_out(end: End, rotates: bool) -> (Rig, Vec<Vec<Made>>) {
     for index in 0..3 {
         rig.replicas[index].wait_until(|counts| counts.calls > 20).await;
     }
+    load.turn().await;
     for index in 0..3 {
         let manifest = rig.status().await["manifest"]["version"].clone();
         assert_eq!(manifest, json!("1.0.0"), "an old one is left");
@@ -64,6 +65,9 @@ async fn rolled_out(end: End, rotates: bool) -> (Rig, Vec<Vec<Made>>) {
     }
     rig.wait_for("the new version is the accepted one", |guard| guard["manifest"]["version"] == "2.0.0")
         .await;
+    rig.wait_for_events("plugin.upgraded", 1).await;
+    rig.wait_for_events("table.published", published + 1).await;
+    load.turn().await;
     let made = load.end().await;
     assert_own_configuration(&made, &told);
     assert_one_change_of_plan(&made);
@@ -115,6 +119,8 @@ async fn replicas_that_are_killed_fail_the_calls_alone_that_were_sent_to_them() 
             }
         }
     }
+    // Its log is whole once it has ended.
+    assert_eq!(rig.gateway.stop().await.code, Some(0));
     // Nobody waited for a connection, a place or a breaker: these were sent, and their connection ended.
     let reasons = reasons(&rig);
     assert_eq!(reasons.len(), failed);

@@ -81,7 +81,7 @@ async fn until_answered(more: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), answered).await.expect("calls go on");
+    tokio::time::timeout(Duration::from_secs(35), answered).await.expect("calls go on");
 }
 
 /// Waits until the gateway has connected to the replica so many times.

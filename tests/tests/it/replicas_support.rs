@@ -20,12 +20,13 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 pub(crate) const TENANTS: [&str; 2] = ["acme", "globex"];
-/// Of the step, and longer than anything here takes but what never answers.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
+/// Of the step, and longer than anything here takes but what never answers, however busy the machine is.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
+const AGENTS: usize = 12;
 /// How long a replica works on a call.
 const WORK: Duration = Duration::from_millis(3);
 
@@ -128,7 +129,8 @@ impl Rig {
         members["endpoint"] = Value::Null;
         members["config"] = json!({ "secret": format!("${{file:{}}}", secret.path().display()) });
         if members.get("health").is_none() {
-            members["health"] = json!({ "interval": "100ms", "timeout": "100ms", "misses": 2 });
+            // None is silent, so none may be taken for it.
+            members["health"] = json!({ "interval": "100ms", "timeout": "5s", "misses": 2 });
         }
         let mut setup = Gateway::with().admin().plugin_with(&replicas[0], &members);
         for tenant in TENANTS {
@@ -137,6 +139,8 @@ impl Rig {
         setup = setup.binding_with("guard", 1, &json!({ "timeout": format!("{}ms", TIMEOUT.as_millis()) }));
         let rig = Rig { gateway: more(setup).start().await, replicas, secret };
         rig.wait_for("all are ready", |guard| states(guard).iter().all(|state| *state == "serving")).await;
+        // Whoever counts events begins after those of the start.
+        rig.gateway.wait_for_revision(1).await;
         rig
     }
 
@@ -159,7 +163,7 @@ impl Rig {
             if wanted(&status) {
                 return status;
             }
-            assert!(began.elapsed() < Duration::from_secs(15), "not within 15 s: {what}\n{status:#}");
+            assert!(began.elapsed() < Duration::from_secs(35), "not within 35 s: {what}\n{status:#}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -168,6 +172,16 @@ impl Rig {
     pub(crate) fn events(&self, event: &str) -> Vec<Line> {
         let lines = self.gateway.log().lines();
         lines.into_iter().filter(|line| line.field("event") == Some(&json!(event))).collect()
+    }
+
+    /// Waits until there are so many lines of this event.
+    pub(crate) async fn wait_for_events(&self, event: &str, count: usize) {
+        let mut seen = 0;
+        let nth = |line: &Line| {
+            seen += usize::from(line.field("event") == Some(&json!(event)));
+            seen == count
+        };
+        self.gateway.log().wait_for(nth).await;
     }
 
     /// Waits until the gateway has logged this of a replica.
@@ -192,18 +206,18 @@ impl Rig {
 
     /// Agents of every tenant and both protocols that call one after another.
     pub(crate) async fn load(&self) -> Load {
-        let stop = watch::Sender::new(false);
+        let (stop, ended) = (watch::Sender::new(false), watch::Sender::new([0; AGENTS]));
         let mut workers = Vec::new();
-        for worker in 0..12 {
+        for worker in 0..AGENTS {
             let (tenant, stop) = (TENANTS[worker % 2], stop.subscribe());
             let agent = if worker % 3 == 0 {
                 Agent::Grpc(self.gateway.grpc(&token(tenant)).await.client)
             } else {
                 Agent::Http(self.gateway.http(&token(tenant)))
             };
-            workers.push(tokio::spawn(work(worker, tenant, agent, stop)));
+            workers.push(tokio::spawn(work(worker, tenant, agent, stop, ended.clone())));
         }
-        Load { stop, workers }
+        Load { stop, ended, workers }
     }
 }
 
@@ -252,22 +266,39 @@ impl Agent {
     }
 }
 
-async fn work(worker: usize, tenant: &'static str, agent: Agent, stop: watch::Receiver<bool>) -> Vec<Made> {
+async fn work(
+    worker: usize,
+    tenant: &'static str,
+    agent: Agent,
+    stop: watch::Receiver<bool>,
+    ended: watch::Sender<[u64; AGENTS]>,
+) -> Vec<Made> {
     let mut made = Vec::new();
     while !*stop.borrow() {
         let (id, began) = (format!("{worker}-{}", made.len()), Instant::now());
         let result = agent.call(&id).await;
         made.push(Made { id, tenant, began, took: began.elapsed(), result });
+        ended.send_modify(|ended| ended[worker] += 1);
     }
     made
 }
 
 pub(crate) struct Load {
     stop: watch::Sender<bool>,
+    /// Calls of each agent that came to their end.
+    ended: watch::Sender<[u64; AGENTS]>,
     workers: Vec<JoinHandle<Vec<Made>>>,
 }
 
 impl Load {
+    /// Waits until what is under way has ended, and every agent has made a call that began after this was asked for.
+    pub(crate) async fn turn(&self) {
+        let before = *self.ended.borrow();
+        let is_over = |now: &[u64; AGENTS]| now.iter().zip(before).all(|(now, before)| *now >= before + 2);
+        let over = timeout(Duration::from_secs(35), self.ended.subscribe().wait_for(is_over)).await.is_ok();
+        assert!(over, "agents don't go on: {before:?}, {:?}", self.ended.borrow());
+    }
+
     /// Every call of every worker, in its order.
     pub(crate) async fn end(self) -> Vec<Vec<Made>> {
         self.stop.send_replace(true);

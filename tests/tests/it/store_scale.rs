@@ -38,9 +38,9 @@ async fn sixty_thousand_objects_are_written_at_once_and_read_in_a_moment() {
         let read = since.elapsed();
         println!("{place}: written in {written:?}, read in {read:?}");
         assert_eq!(snapshot.objects.len(), TENANTS * (BINDINGS + 1), "{place}");
-        // Many times what it takes: a debug build with other tests beside it.
+        // Many times what it takes in a debug build with other tests beside it, and less than if it went by pairs.
         assert!(
-            read < Duration::from_secs(10) && written < Duration::from_secs(30),
+            read < Duration::from_secs(60) && written < Duration::from_secs(180),
             "{place}: {written:?} {read:?}"
         );
         let revision = store.revision(1).await.unwrap().unwrap();

@@ -6,12 +6,17 @@ use hookgate_proto::types::v1::{BeforeToolCallPatch, NoticeKind};
 use hookgate_tests::{
     agent::{HttpAgent, path},
     fake::{Act, FakePlugin, notice},
-    gateway::{Gateway, Line},
+    gateway::{Gateway, Line, Setup},
     token::token,
 };
 use serde_json::{Value, json};
 
-use crate::telemetry::{PARENT, POINT, TRACE, payload, tenants, traced_call};
+use crate::telemetry::{PARENT, POINT, TRACE, payload, traced_call};
+
+/// A gateway with the tenants acme and globex, to which no call is slow however busy the machine is.
+fn tenants() -> Setup {
+    crate::telemetry::tenants().set("/telemetry/slow_invocation", "60s")
+}
 
 /// The lines of calls so far.
 fn lines_of_calls(gateway: &Gateway) -> Vec<Line> {
@@ -129,7 +134,7 @@ async fn a_call_that_simply_continues_has_no_line() {
 async fn every_other_end_of_a_call_is_one_line_of_its_event_and_level() {
     let plugin = FakePlugin::named("plugin").start().await;
     let setup = tenants().plugin(&plugin).binding("plugin", 10);
-    let gateway = setup.set("/plugins/0/limits", json!({ "timeout": "200ms" })).start().await;
+    let gateway = setup.set("/plugins/0/limits", json!({ "timeout": "2s" })).start().await;
     let agent = gateway.http(&token("acme"));
     let remark = |kind| notice(kind, "N", "a remark", &Value::Null);
     for (act, event, level, code) in [
@@ -194,7 +199,8 @@ async fn a_slow_call_is_a_warning_with_its_steps() {
 #[tokio::test]
 async fn an_observers_verdict_and_its_failure_are_lines_of_their_own() {
     let observer = FakePlugin::named("observer").at(POINT, Act::cancel("X", "would")).start().await;
-    let setup = tenants().plugin(&observer);
+    // A start waits for no observer but one that is required.
+    let setup = tenants().plugin_with(&observer, &json!({ "required": true }));
     let gateway = setup.binding_with("observer", 10, &json!({ "mode": "observe" })).start().await;
     let agent = gateway.http(&token("acme"));
     assert_eq!(agent.call(POINT, payload()).await.status, 200);
@@ -261,6 +267,7 @@ async fn every_plugin_of_the_configuration_is_a_line_at_the_start_with_where_it_
         .binding("one", 10)
         .start()
         .await;
+    gateway.log().wait_for(|line| line.message() == Some("started")).await;
     let lines = gateway.log().lines();
     let told = |event: &str| -> Vec<_> {
         let of_it = lines.iter().filter(|line| line.field("event") == Some(&json!(event)));

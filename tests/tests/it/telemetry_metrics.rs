@@ -155,7 +155,13 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     assert_eq!(docs, hookgate::telemetry::document(), "docs/metrics.md is of another version");
 
     let eventful = eventful().await;
-    let done = |scrape: &Scrape| scrape.sum("hookgate_observer_dropped_total", &[]) > 0.0;
+    // The last request's own record comes after its answer.
+    let rpc = [("rpc_response_status_code", "INVALID_ARGUMENT")];
+    let done = |scrape: &Scrape| {
+        scrape.sum("hookgate_observer_dropped_total", &[]) > 0.0
+            && scrape.sum("rpc_server_call_duration_seconds_count", &rpc) > 0.0
+            && scrape.sum("hookgate_in_flight", &[]) == 0.0
+    };
     let scrape = scrape_until(&eventful.gateway, done).await;
     let mut served = scrape.families();
     served.remove("target_info").expect("it says who serves");
@@ -180,7 +186,6 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     assert_eq!((sum("hookgate_table_revision", &[]), sum("hookgate_in_flight", &[])), (1.0, 0.0));
     let route = [("http_route", "/v1/before-tool-call"), ("http_response_status_code", "403")];
     assert_eq!(sum("http_server_request_duration_seconds_count", &route), 12.0);
-    let rpc = [("rpc_response_status_code", "INVALID_ARGUMENT")];
     assert_eq!(sum("rpc_server_call_duration_seconds_count", &rpc), 1.0);
     assert!(!scrape.text.contains("secret"), "{}", scrape.text);
     assert!(!scrape.text.contains("otel_scope"), "the scope is no label");
@@ -232,7 +237,8 @@ async fn every_execution_is_counted_with_plugin_point_outcome_and_duration() {
     let gateway = tenants()
         .plugin(&rewriter)
         .plugin(&pass)
-        .plugin(&observer)
+        // A start waits for no observer but one that is required.
+        .plugin_with(&observer, &json!({ "required": true }))
         .binding("rewriter", 10)
         .binding("pass", 20)
         .binding_with("observer", 30, &json!({ "mode": "observe" }))

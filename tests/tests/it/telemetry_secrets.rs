@@ -2,7 +2,7 @@
 
 use hookgate_proto::types::v1::NoticeKind;
 use hookgate_tests::{
-    collector::Collector,
+    collector::{Collector, Received},
     fake::{Act, FakePlugin, notice},
     metrics::Scrape,
     token::{SECRET, token},
@@ -19,6 +19,12 @@ fn payload() -> Value {
     json!({ "tool_name": "fs.read", "args": { "path": PAYLOAD }, "extra": { "note": PAYLOAD } })
 }
 
+/// Every signal was exported, with the block among them.
+fn is_enough(received: &Received) -> bool {
+    let has_block = format!("{:?}", received.logs).contains("decision.block");
+    has_block && received.logs.len() >= 7 && received.spans.len() >= 7 && !received.metrics.is_empty()
+}
+
 #[tokio::test]
 async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
     let collector = Collector::start().await;
@@ -29,7 +35,7 @@ async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
     let setup = exporting_to(setup, &collector)
         .environment("CANARY", PLUGIN_SECRET)
         .set("/log/level", "trace")
-        .set("/plugins/0/limits", json!({ "timeout": "200ms" }))
+        .set("/plugins/0/limits", json!({ "timeout": "2s" }))
         .set("/telemetry/slow_invocation", "1ms");
     let gateway = setup.start().await;
     let told = &plugin.initialized()[0].config;
@@ -55,11 +61,7 @@ async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
         let answer = gateway.http(token).post(POINT, &json!({ "payload": payload(), "bad": 1 })).await;
         answers.push_str(&answer.text);
     }
-    let received = collector
-        .wait_until(|received| {
-            received.logs.len() >= 7 && received.spans.len() >= 7 && !received.metrics.is_empty()
-        })
-        .await;
+    let received = collector.wait_until(is_enough).await;
     let metrics = Scrape::of(&gateway).await.text;
     let exit = gateway.stop().await;
     let exported = format!("{received:?}");

@@ -109,7 +109,9 @@ async fn what_observers_see_belongs_to_the_trace_of_a_caller_that_went_away() {
     let collector = Collector::start().await;
     let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
     let witness = FakePlugin::named("witness").start().await;
-    let setup = tenants().plugin(&slow).plugin(&witness).binding("slow", 10);
+    // A start waits for no observer but one that is required.
+    let witnessed = tenants().plugin(&slow).plugin_with(&witness, &json!({ "required": true }));
+    let setup = witnessed.binding("slow", 10);
     let setup = setup.binding_with("witness", 20, &json!({ "mode": "observe" }));
     let gateway = exporting_to(setup, &collector).start().await;
 

@@ -162,7 +162,7 @@ async fn connection_that_cannot_be_added_is_not_tried_with_every_call() {
 async fn time_spent_on_initialize_opens_no_breaker() {
     let slow = || {
         let script = Script::calling(|_| async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
             Ok(go_on())
         });
         let initialize: Box<dyn Fn() -> _ + Send + Sync> = Box::new(|| {
@@ -182,7 +182,7 @@ async fn time_spent_on_initialize_opens_no_breaker() {
     let _running = place.start(Process::new(&slow()));
     client.until_ready().await;
     // Each waits for Initialize, and has too little time for the rest.
-    let calls = join_all((0..6).map(|_| client.tool_call(Duration::from_millis(450)))).await;
+    let calls = join_all((0..6).map(|_| client.tool_call(Duration::from_secs(2)))).await;
     assert!(calls.iter().all(|call| call.as_ref().is_err_and(|failure| failure.reason == Reason::Timeout)));
     assert_eq!(client.endpoints()[0].breaker, BreakerState::Closed);
 }

@@ -1,0 +1,53 @@
+//! A port of this machine that stays its holder's while nobody listens on it: who closes a socket and opens it again
+//! finds it free, and nobody else is given it meanwhile.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use tokio::net::TcpSocket;
+
+/// A socket that is bound and never listens. Others are given another port; who names this one, and lets addresses be
+/// used again as every listener of tokio's and PostgreSQL's does, may listen on it. Whoever connects meanwhile is refused.
+#[derive(Debug)]
+pub struct Reserved(TcpSocket);
+
+impl Reserved {
+    /// A free port of 127.0.0.1.
+    pub fn new() -> io::Result<Self> {
+        Reserved::at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// This address; port 0 is any that is free.
+    pub fn at(address: SocketAddr) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(Reserved(socket))
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.0.local_addr().expect("a bound socket has an address")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reserved_port_refuses_until_it_is_listened_on_and_may_be_so_again_and_again() {
+        let reserved = Reserved::new().expect("a port is free");
+        for _ in 0..2 {
+            let refused = TcpStream::connect(reserved.address()).await.expect_err("nobody listens");
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+            let listener = TcpListener::bind(reserved.address()).await.expect("it is ours");
+            TcpStream::connect(reserved.address()).await.expect("somebody listens");
+            drop(listener);
+        }
+    }
+}
