@@ -54,6 +54,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 const LAST_START: Duration = Duration::from_millis(300);
 /// How long connections are still accepted then.
 const LAST_ACCEPTED: Duration = Duration::from_millis(50);
+/// How many at most: some more than the system keeps waiting.
+const MOST_LAST: usize = 4096;
 
 /// The end of a listener, in two steps.
 #[derive(Debug, Clone, Default)]
@@ -120,11 +122,20 @@ async fn accept<S, A, C>(
         tokio::time::sleep(LAST_ACCEPTED).await;
     };
     let mut last = std::pin::pin!(last);
+    let mut left = MOST_LAST;
     loop {
         let accepted = tokio::select! {
-            () = &mut last => return,
+            biased;
+            // First, since time may have stood still for this task: whoever waits here came before its end.
             accepted = accepted() => accepted,
+            () = &mut last => return,
         };
+        if drain.goaway.is_cancelled() {
+            left -= 1;
+            if left == 0 {
+                return;
+            }
+        }
         match accepted {
             Ok(stream) => {
                 connections.spawn(begin(stream));
