@@ -108,9 +108,14 @@ def faults(documents):
 
 
 def of_files(document):
-    """Rules and dashboards are in the cluster what they are in the chart: nothing of theirs is a template's."""
-    if document["kind"] == "PrometheusRule" and document["spec"] != yaml.safe_load((CHART / "rules/hookgate.yaml").read_text()):
-        yield "PrometheusRule isn't what rules/hookgate.yaml says"
+    """Rules and dashboards are in the cluster what they are in the chart, but for where the runbooks are."""
+    if document["kind"] == "PrometheusRule":
+        spec = copy.deepcopy(document["spec"])
+        for annotations in [rule["annotations"] for group in spec["groups"] for rule in group["rules"]]:
+            if "runbook_url" in annotations:
+                annotations["runbook"] = "docs/operations.md#" + annotations.pop("runbook_url").partition("#")[2]
+        if spec != yaml.safe_load((CHART / "rules/hookgate.yaml").read_text()):
+            yield "PrometheusRule isn't what rules/hookgate.yaml says"
     if document["kind"] == "ConfigMap" and document["metadata"]["name"].endswith("-dashboards"):
         if document["data"] != {file.name: file.read_text() for file in (CHART / "dashboards").glob("*.json")}:
             yield "the dashboards aren't those of the chart"

@@ -1,12 +1,14 @@
 //! Metrics that are read when they are collected: the state of what this process holds.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use opentelemetry::KeyValue;
 
 use crate::{
-    ingress::call::Gateway,
+    config::Config,
+    ingress::{call::Gateway, ops::Readiness},
     registry::{Registry, Standing},
+    step::OnError,
     telemetry::{Observed, Telemetry, names},
     tls::{Expiry, Watch},
     upstream::{BreakerState, PluginClient, State},
@@ -27,7 +29,9 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     let refused = |gateway: &Gateway| one(u64::from(gateway.applied().refused.is_some()));
     telemetry.observe(&names::TABLE_REFUSED, of_gateway(refused));
     telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| of_keys(gateway, |age, _| age)));
-    telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| of_keys(gateway, |_, left| left)));
+    telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| of_keys(gateway, |_, left| Some(left))));
+    let fails_closed = |gateway: &Gateway| of_bindings(&gateway.in_force().config);
+    telemetry.observe(&names::PLUGIN_FAILS_CLOSED, of_gateway(fails_closed));
 
     let of_plugins = |read: fn(&PluginClient) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
@@ -53,6 +57,15 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     });
 }
 
+/// What /readyz says; apart from the others, because nobody asks before the ports are open.
+pub(super) fn of_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
+    let readiness = Arc::downgrade(readiness);
+    telemetry.observe(&names::READY, move || {
+        let waits = readiness.upgrade().map(|readiness| readiness.waits_for().is_some());
+        waits.map_or_else(Vec::new, |waits| one(u64::from(!waits)))
+    });
+}
+
 fn of_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
     let of_registry = |read: fn(&Standing) -> Option<u64>| {
         let registry = Arc::downgrade(registry);
@@ -70,11 +83,23 @@ fn one(value: u64) -> Vec<Observed> {
     vec![(value as f64, Vec::new())]
 }
 
-fn of_keys(gateway: &Gateway, what: fn(Duration, Duration) -> Duration) -> Vec<Observed> {
+fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Duration>) -> Vec<Observed> {
     let of_issuer = |(issuer, age, left): (&str, _, _)| {
-        (what(age, left).as_secs_f64(), vec![KeyValue::new(names::ISSUER, issuer.to_owned())])
+        let attributes = vec![KeyValue::new(names::ISSUER, issuer.to_owned())];
+        Some((what(age, left)?.as_secs_f64(), attributes))
     };
-    gateway.in_force().auth.key_ages().map(of_issuer).collect()
+    gateway.in_force().auth.key_ages().filter_map(of_issuer).collect()
+}
+
+/// Which plugins calls fail without.
+fn of_bindings(config: &Config) -> Vec<Observed> {
+    let fails =
+        config.bindings.iter().filter(|binding| binding.enabled && binding.on_error() == OnError::Fail);
+    let fails: HashSet<&str> = fails.map(|binding| binding.plugin.as_str()).collect();
+    let of_plugin = |name: &str| {
+        (f64::from(u8::from(fails.contains(name))), vec![KeyValue::new(names::PLUGIN, name.to_owned())])
+    };
+    config.plugins.iter().map(|plugin| of_plugin(&plugin.name)).collect()
 }
 
 fn dropped(client: &PluginClient) -> Vec<Observed> {

@@ -209,6 +209,7 @@ impl App {
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = Lifecycle::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway), lifecycle.draining.clone());
+        gauges::of_readiness(&self.gateway.telemetry, &readiness);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
 

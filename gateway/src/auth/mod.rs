@@ -137,13 +137,14 @@ impl Authenticator {
         join_all(published.map(|keys| keys.keep_fresh(&stop))).await;
     }
 
-    /// For each issuer that publishes its keys, and whose keys were fetched: its `iss`, the time since, and the time until
+    /// For each issuer that publishes its keys: its `iss`, the time since they were fetched (none: never), and the time until
     /// they are used no more.
-    pub fn key_ages(&self) -> impl Iterator<Item = (&str, Duration, Duration)> {
+    pub fn key_ages(&self) -> impl Iterator<Item = (&str, Option<Duration>, Duration)> {
         self.issuers.iter().filter_map(|issuer| {
             let published = issuer.published()?;
-            let age = published.age()?;
-            Some((issuer.name.as_str(), age, published.left(age)))
+            let age = published.age();
+            let left = age.map_or(Duration::ZERO, |age| published.left(age));
+            Some((issuer.name.as_str(), age, left))
         })
     }
 

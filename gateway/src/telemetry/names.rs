@@ -201,6 +201,12 @@ pub const AUTH_FAILURES: Metric = counter("hookgate.auth.failures", "{call}", &[
 );
 pub const IN_FLIGHT: Metric =
     gauge("hookgate.in_flight", "{call}", &[]).says("Calls under way.", "near `limits.in_flight`");
+pub const READY: Metric = gauge("hookgate.ready", "{process}", &[]).says(
+    "1 while `/readyz` says that the process is ready for calls, else 0: until the start is finished, \
+     without the store and a last good table, until a plugin that the registry requires is there, while an issuer has no \
+     keys, and in the drain.",
+    "0 for more than five minutes; 0 in every replica: nobody is served",
+);
 pub const OBSERVER_DROPPED: Metric = counter("hookgate.observer.dropped", "{call}", &[PLUGIN]).says(
     "Calls that an observer never saw, because its queue was full or ended.",
     "any: the observer is too slow",
@@ -208,6 +214,10 @@ pub const OBSERVER_DROPPED: Metric = counter("hookgate.observer.dropped", "{call
 pub const PLUGIN_STATE: Metric = gauge("hookgate.plugin.state", "{plugin}", &[PLUGIN, STATE]).says(
     "1 for the state that a plugin is in, 0 for the others.",
     "`refused`, or `unhealthy` for more than a minute",
+);
+pub const PLUGIN_FAILS_CLOSED: Metric = gauge("hookgate.plugin.fails_closed", "{plugin}", &[PLUGIN]).says(
+    "1 where an enabled binding of the plugin has `on_error: fail`, so that calls get no decision while it is away; else 0.",
+    "none: it tells plugins that calls can't do without from the others",
 );
 pub const ENDPOINTS: Metric = gauge("hookgate.plugin.endpoints", "{endpoint}", &[PLUGIN, STATE]).says(
     "Endpoints of a plugin in a state; a name counts as often as it has addresses.",
@@ -244,12 +254,12 @@ pub const BUDGET_EXHAUSTED: Metric =
         "any: time-outs and budget do not fit the chain",
     );
 pub const JWKS_AGE: Metric = gauge("hookgate.jwks.age", "s", &[ISSUER]).says(
-    "Time since an issuer's keys were fetched, for issuers that publish them.",
+    "Time since an issuer's keys were fetched, for issuers that publish them; absent as long as they were never fetched.",
     "none: it rises to `jwks_ttl` each time",
 );
 pub const JWKS_EXPIRY: Metric = gauge("hookgate.jwks.expiry", "s", &[ISSUER]).says(
     "Time until an issuer's keys are used no more, for issuers that publish them: `jwks_ttl` and an hour after they were \
-     fetched, and 0 from then on.",
+     fetched, and 0 from then on; 0 as long as they were never fetched.",
     "below 50 minutes: they should have been fetched again 10 minutes ago; at 0 nobody of that issuer gets in",
 );
 
@@ -272,9 +282,11 @@ pub const METRICS: &[&Metric] = &[
     &BUDGET_EXHAUSTED,
     &AUTH_FAILURES,
     &IN_FLIGHT,
+    &READY,
     &PLUGIN_CALL,
     &PLUGIN_QUEUE,
     &PLUGIN_STATE,
+    &PLUGIN_FAILS_CLOSED,
     &ENDPOINTS,
     &BREAKER_OPEN,
     &OBSERVER_DROPPED,

@@ -174,6 +174,7 @@ async fn a_token_with_a_new_key_fetches_it_and_a_key_that_is_gone_verifies_nothi
     assert_eq!(&*verified.invoker().unwrap().tenant, "acme");
     let again = ask(&running.auth, &with_old).await.unwrap();
     assert!(Arc::ptr_eq(&verified, &again), "remembered");
+    assert!(running.auth.key_ages().all(|(_, age, left)| age.is_some() && !left.is_zero()));
     assert_eq!(running.auth.key_ages().count(), 1);
 
     idp.answers(published(&[("new", &new)]));

@@ -14,7 +14,10 @@ use hookgate_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::telemetry_metrics::{eventful, label, prometheus};
+use crate::{
+    deploy_chart_support::Rendered,
+    telemetry_metrics::{eventful, label, prometheus},
+};
 
 /// Labels that a scrape adds, a histogram has, or OpenTelemetry.
 const GIVEN: [&str; 4] = ["job", "namespace", "instance", "le"];
@@ -229,6 +232,29 @@ fn every_alert_fires_and_rests_in_its_tests_and_has_a_runbook() {
         .filter(|name| name.starts_with("Hookgate") && !alerts_of_rules.contains(**name))
         .collect();
     assert_eq!(stale, Vec::<&&str>::new(), "no rule has these any more");
+}
+
+#[test]
+fn every_alert_links_to_its_runbook_where_the_values_say_where_the_runbooks_are() {
+    let base = "https://git.example.com/docs/operations.md";
+    let annotations = |runbooks: &str| -> Vec<(String, Value)> {
+        let rule = json!({ "enabled": true, "runbooks": runbooks });
+        let values = json!({ "metrics": { "prometheusRule": rule } }).to_string();
+        let rendered = Rendered::over_minimal(&values);
+        let groups = rendered.kind("PrometheusRule").flat_map(|rule| list(rule, "/spec/groups"));
+        let rules = groups.flat_map(|group| list(group, "/rules"));
+        let named = |rule: &Value| {
+            (rule["alert"].as_str().expect("a name").to_lowercase(), rule["annotations"].clone())
+        };
+        rules.map(named).collect()
+    };
+    let (linked, plain) = (annotations(base), annotations(""));
+    assert_eq!((linked.len(), plain.len()), (alerts().len(), alerts().len()));
+    for ((name, linked), (_, plain)) in linked.iter().zip(&plain) {
+        assert_eq!(linked["runbook_url"], format!("{base}#{name}"));
+        assert_eq!(plain["runbook"], format!("docs/operations.md#{name}"));
+        assert!(linked.get("runbook").is_none() && plain.get("runbook_url").is_none(), "{name}");
+    }
 }
 
 #[tokio::test]

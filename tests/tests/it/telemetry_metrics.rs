@@ -23,7 +23,11 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::telemetry::{POINT, payload, tenants, traced_call};
+use crate::{
+    auth_jwks::{Answer, Idp, published},
+    auth_keys::Keys,
+    telemetry::{POINT, payload, tenants, traced_call},
+};
 
 /// A metric's name as Prometheus has it.
 pub(crate) fn prometheus(metric: &Metric) -> String {
@@ -189,6 +193,58 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     assert_eq!(sum("rpc_server_call_duration_seconds_count", &rpc), 1.0);
     assert!(!scrape.text.contains("secret"), "{}", scrape.text);
     assert!(!scrape.text.contains("otel_scope"), "the scope is no label");
+}
+
+#[tokio::test]
+async fn readiness_and_the_keys_that_it_waits_for_are_told_from_the_start_on() {
+    let unavailable = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+    let issuer = Idp::start(Answer::Raw(unavailable.to_vec())).await;
+    let setup = with_issuer(tenants(), &issuer.issuer()).set("/drain/grace", "60s");
+    let gateway = setup.start_unready().await;
+    let started = |scrape: &Scrape| scrape.series.iter().any(|series| series.name == "hookgate_ready");
+    let scrape = scrape_until(&gateway, started).await;
+    let keys = |scrape: &Scrape, name: &str| -> Vec<f64> {
+        let of_keys = scrape.series.iter().filter(|series| series.name == name);
+        of_keys.map(|series| series.value).collect()
+    };
+    assert_eq!(scrape.sum("hookgate_ready", &[]), 0.0, "{}", scrape.text);
+    assert_eq!(keys(&scrape, "hookgate_jwks_expiry_seconds"), [0.0], "of the issuer that publishes its keys");
+    assert_eq!(keys(&scrape, "hookgate_jwks_age_seconds"), [0.0; 0], "they were never fetched");
+
+    issuer.answers(published(&[("k", &Keys::ed25519())]));
+    gateway.wait_until_ready().await;
+    let scrape = Scrape::of(&gateway).await;
+    assert_eq!(scrape.sum("hookgate_ready", &[]), 1.0, "{}", scrape.text);
+    let expiry = scrape.sum("hookgate_jwks_expiry_seconds", &[]);
+    assert!((3600.0..=3900.0).contains(&expiry), "{expiry}");
+    assert_eq!(keys(&scrape, "hookgate_jwks_age_seconds").len(), 1);
+
+    gateway.terminate();
+    scrape_until(&gateway, |scrape| scrape.sum("hookgate_ready", &[]) == 0.0).await;
+}
+
+#[tokio::test]
+async fn plugins_that_calls_fail_without_are_told_from_the_others() {
+    let cases = [
+        ("enforces", json!({}), 1.0),
+        ("advises-and-fails", json!({ "mode": "advise", "on_error": "fail" }), 1.0),
+        ("is-skipped", json!({ "on_error": "skip" }), 0.0),
+        ("advises", json!({ "mode": "advise" }), 0.0),
+        ("observes", json!({ "mode": "observe" }), 0.0),
+        ("is-off", json!({ "enabled": false }), 0.0),
+    ];
+    let (mut setup, mut plugins) = (tenants(), Vec::new());
+    for (priority, (name, settings, _)) in (1..).zip(&cases) {
+        let plugin = FakePlugin::named(name).start().await;
+        setup = setup.plugin(&plugin).binding_with(name, priority, settings);
+        plugins.push(plugin);
+    }
+    let gateway = setup.start().await;
+    let scrape = Scrape::of(&gateway).await;
+    for (name, _, expected) in cases {
+        let found = scrape.sum("hookgate_plugin_fails_closed", &[("hookgate_plugin_name", name)]);
+        assert_eq!(found, expected, "{name}: {}", scrape.text);
+    }
 }
 
 #[tokio::test]
