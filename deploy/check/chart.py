@@ -184,6 +184,10 @@ def of_notes(notes, documents):
         selector = dict(part.split("=") for part in text.split(","))
         if not within(labels["hookgate"], selector) or within(labels["probe"], selector):
             yield f"the notes select by {text}"
+    policies = [document["spec"] for document in documents if document["kind"] == "NetworkPolicy"]
+    let_in = {port["port"] for policy in policies for rule in policy["ingress"] for port in rule["ports"]}
+    if policies and "admin" not in let_in and "Operators call" in notes:
+        yield "the notes send operators to a port that lets nobody in"
 
 
 def check_variants(files):

@@ -29,9 +29,7 @@
 {{- include "hookgate.validateScale" . -}}
 {{- include "hookgate.validateStore" . -}}
 {{- include "hookgate.validateTls" . -}}
-{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.agents) -}}
-{{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
-{{- end -}}
+{{- include "hookgate.validateNetwork" . -}}
 {{- end -}}
 
 {{/* Containers and volumes are named after plugins, whose names may differ in what those of the pod may not. */}}
@@ -99,6 +97,36 @@
 {{- else if or .Values.tls.existingSecret .Values.tls.certManager.enabled .Values.tls.clientCa.existingSecret -}}
 {{- fail "tls.enabled is false, and tls says more: set it to true, or leave the rest out" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A policy that shuts in what is installed: the release would never become ready, or nobody would get what it is for. */}}
+{{- define "hookgate.validateNetwork" -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- if not .Values.networkPolicy.agents -}}
+{{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
+{{- end -}}
+{{- if and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled (not .Values.networkPolicy.metrics) -}}
+{{- fail "networkPolicy.metrics is empty, and metrics.serviceMonitor is enabled: say who may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
+{{- end -}}
+{{- $outside := include "hookgate.outside" . -}}
+{{- if and $outside (not .Values.networkPolicy.egress) -}}
+{{- fail (printf "networkPolicy.egress is empty, and the gateway could not reach what is elsewhere (%s): list the ways out, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the gateway calls outside its pod: words, none where it calls nobody. */}}
+{{- define "hookgate.outside" -}}
+{{- $outside := list -}}
+{{- range .Values.config.auth.issuers -}}
+{{- if .jwks_url -}}{{- $outside = append $outside "issuers' jwks_url" -}}{{- end -}}
+{{- end -}}
+{{- if eq "postgresql" (include "hookgate.store" .) -}}{{- $outside = append $outside "store.postgresql" -}}{{- end -}}
+{{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
+{{- if regexMatch "\"(https?|dns):" (list .endpoint .endpoints | toJson) -}}{{- $outside = append $outside "plugins' endpoints" -}}{{- end -}}
+{{- end -}}
+{{- if (.Values.config.telemetry | default dict).otlp_endpoint -}}{{- $outside = append $outside "telemetry.otlp_endpoint" -}}{{- end -}}
+{{- $outside | uniq | join ", " -}}
 {{- end -}}
 
 {{/* Whether there is a registry: text, empty for no. */}}
