@@ -38,7 +38,8 @@ kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.
 
 
 def render(values, version=VERSIONS[-1], *more):
-    command = [HERE / "render.sh", "-kube-version", f"{version}.0", "-f", values, *more, CHART]
+    release = "123" if values.name == "odd-names.yaml" else "hookgate"
+    command = [HERE / "render.sh", "-name", release, "-kube-version", f"{version}.0", "-f", values, *more, CHART]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -233,7 +234,7 @@ def check_values(files, schema):
         known = schema.get("properties")
         if known is None:
             return
-        for key in sorted(set(values) ^ (set(known) - {"global"})):
+        for key in sorted(set(values) ^ (set(known) - (set() if above else {"enabled", "global"}))):
             wrong.append(f"{above}{key} is in values.yaml or its schema alone")
         for key in set(values) & set(known):
             if isinstance(values[key], dict):
