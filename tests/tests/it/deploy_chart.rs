@@ -40,7 +40,9 @@ fn values(pointer: &str, value: &Value) -> Value {
 async fn check(pod: &Pod) -> (Option<i32>, String) {
     let folder = Folder::new();
     folder.write("hookgate.yaml", &pod.text);
-    let environment: Vec<_> = pod.environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let moved: Vec<_> =
+        pod.environment.iter().map(|(name, value)| (name.as_str(), pod.moved(value))).collect();
+    let environment: Vec<_> = moved.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let ran = folder.run_with(&["config", "check", "hookgate.yaml"], &environment, "").await;
     (ran.code, ran.stdout + &ran.stderr)
 }

@@ -62,14 +62,3 @@ app.kubernetes.io/component: test
 {{- define "hookgate.sidecar" -}}
 {{- printf "plugin-%s" .name | lower | replace "_" "-" | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
-
-{{/* Pod security standard `restricted`, for every container. */}}
-{{- define "hookgate.restricted" -}}
-allowPrivilegeEscalation: false
-capabilities: { drop: [ALL] }
-readOnlyRootFilesystem: true
-runAsGroup: 65532
-runAsNonRoot: true
-runAsUser: 65532
-seccompProfile: { type: RuntimeDefault }
-{{- end -}}

@@ -22,13 +22,6 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- /* Key by key: `merge` takes false for nothing. */}}
-{{- $security := include "hookgate.restricted" . | fromYaml }}
-{{- range $key, $value := .securityContext }}
-{{- $_ := set $security $key $value }}
-{{- end }}
-securityContext:
-  {{- toYaml $security | nindent 2 }}
 {{- range $key := list "resources" "startupProbe" "livenessProbe" "lifecycle" }}
 {{- with get $ $key }}
 {{ $key }}:
@@ -80,8 +73,10 @@ readinessProbe:
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2
+{{- with .Values.securityContext }}
 securityContext:
-  {{- include "hookgate.restricted" . | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 volumeMounts:
@@ -192,14 +187,10 @@ spec:
   enableServiceLinks: false
   # Longer than the gateway ever takes, which is the drain and 4 s for observers and Shutdown.
   terminationGracePeriodSeconds: {{ add .Values.drain.graceSeconds .Values.drain.finishSeconds 5 .Values.drain.sidecarSeconds }}
+  {{- with .Values.podSecurityContext }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    # Sockets, volumes and secrets are this group's.
-    fsGroup: 65532
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile: { type: RuntimeDefault }
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -207,7 +198,12 @@ spec:
   {{- $sidecars := list }}
   {{- range .Values.plugins }}
   {{- if .image }}
-  {{- $sidecars = append $sidecars (include "hookgate.sidecarContainer" . | fromYaml) }}
+  {{- /* Key by key: `merge` takes false for nothing. */}}
+  {{- $security := deepCopy ($.Values.securityContext | default dict) }}
+  {{- range $key, $value := .securityContext }}
+  {{- if kindIs "invalid" $value }}{{- $_ := unset $security $key }}{{- else }}{{- $_ := set $security $key $value }}{{- end }}
+  {{- end }}
+  {{- $sidecars = append $sidecars (set (include "hookgate.sidecarContainer" . | fromYaml) "securityContext" $security) }}
   {{- end }}
   {{- end }}
   {{- with $sidecars }}

@@ -9,6 +9,13 @@
 {{- if not ($config.auth | default dict).issuers -}}
 {{- fail "config.auth.issuers is missing: say whose tokens are accepted, such as [{ issuer: https://id.example.com, audience: hookgate, jwks_url: https://id.example.com/jwks.json }]" -}}
 {{- end -}}
+{{- range $issuer := $config.auth.issuers -}}
+{{- range $issuer.keys -}}
+{{- if and .secret (not (contains "${" (toString .secret))) -}}
+{{- fail (printf "config.auth.issuers: a secret of %v stands there itself, and would in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $issuer.issuer) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $plugin := .Values.plugins -}}
 {{- $name := required "plugins: an entry has no name" $plugin.name -}}
 {{- $places := list -}}
@@ -30,6 +37,7 @@
 {{- include "hookgate.validateStore" . -}}
 {{- include "hookgate.validateTls" . -}}
 {{- include "hookgate.validateNames" . -}}
+{{- include "hookgate.validateService" . -}}
 {{- include "hookgate.validateNetwork" . -}}
 {{- end -}}
 
@@ -133,6 +141,15 @@
 {{- end -}}
 {{- else if or .Values.tls.existingSecret .Values.tls.certManager.enabled .Values.tls.clientCa.existingSecret -}}
 {{- fail "tls.enabled is false, and tls says more: set it to true, or leave the rest out" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateService" -}}
+{{- $service := .Values.service -}}
+{{- range $key, $types := dict "loadBalancerClass" (list "LoadBalancer") "loadBalancerSourceRanges" (list "LoadBalancer") "externalTrafficPolicy" (list "LoadBalancer" "NodePort") -}}
+{{- if and (get $service $key) (not (has $service.type $types)) -}}
+{{- fail (printf "service.%s is for the type %s: set service.type, which is %s, or leave it out" $key (join " or " $types) $service.type) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
