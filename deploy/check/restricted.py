@@ -10,6 +10,8 @@ SYSCTLS = {
     "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
     "net.ipv4.tcp_keepalive_probes",
 }
+# What a pod may do in a cluster that gives users out, and nowhere else.
+ANY_USER = "runs as whoever the image says"
 
 
 def faults(spec):
@@ -51,8 +53,10 @@ def of_container(container, pod):
         yield "adds capabilities"
     if holds("runAsNonRoot") is not True:
         yield "may run as root"
-    if not holds("runAsUser"):
-        yield "runs as root, or as whoever the image says"
+    if holds("runAsUser") is None:
+        yield ANY_USER
+    elif holds("runAsUser") == 0:
+        yield "runs as root"
     if (holds("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
         yield "has no seccomp profile"
     if own.get("procMount", "Default") != "Default":
@@ -75,7 +79,7 @@ def mutations():
 
     def without(key):
         def change(spec):
-            spec["containers"][0]["securityContext"].pop(key)
+            spec["containers"][0]["securityContext"].pop(key, None)
             spec["securityContext"].pop(key, None)
         return change
 
@@ -89,6 +93,7 @@ def mutations():
     yield "capabilities", container("capabilities", {"drop": ["NET_RAW"]})
     yield "added capabilities", container("capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]})
     yield "root", container("runAsUser", 0)
+    yield "any user", without("runAsUser")
     yield "perhaps root", without("runAsNonRoot")
     yield "no seccomp", without("seccompProfile")
     yield "unconfined", container("seccompProfile", {"type": "Unconfined"})

@@ -40,7 +40,9 @@ fn values(pointer: &str, value: &Value) -> Value {
 async fn check(pod: &Pod) -> (Option<i32>, String) {
     let folder = Folder::new();
     folder.write("hookgate.yaml", &pod.text);
-    let environment: Vec<_> = pod.environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let moved: Vec<_> =
+        pod.environment.iter().map(|(name, value)| (name.as_str(), pod.moved(value))).collect();
+    let environment: Vec<_> = moved.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let ran = folder.run_with(&["config", "check", "hookgate.yaml"], &environment, "").await;
     (ran.code, ran.stdout + &ran.stderr)
 }
@@ -269,7 +271,7 @@ fn pods_are_replaced_for_what_waits_for_a_restart() {
     let sqlite = json!({ "sqlite": { "enabled": true } });
     let cases = [
         (&["server.data_addr", "server.ops_addr", "server.admin_addr"][..], "/listenAddress", json!("[::]")),
-        (&["server.admin_socket"], "/adminSocket", json!(true)),
+        (&["server.admin_socket"], "/adminSocket", json!(false)),
         (&["server.tls", "server.tls.cert_file", "server.tls.key_file"], "/tls", tls.clone()),
         (&["server.tls.client_ca_file"], "/tls", clients),
         (&["drain.grace"], "/drain", json!({ "graceSeconds": 6 })),

@@ -41,6 +41,18 @@ fn start(container: &Value, entry_point: &[String], pod: &Pod) -> Child {
     command.spawn().expect("it can be run")
 }
 
+/// The gateway's container: its file, its variables, and ports that are free.
+fn container(pod: &Pod) -> Setup {
+    let mut setup = Setup::file(&pod.text);
+    for (name, value) in &pod.environment {
+        setup = setup.environment(name, &pod.moved(value));
+    }
+    for port in ["DATA", "OPS"] {
+        setup = setup.environment(&format!("HOOKGATE__SERVER__{port}_ADDR"), "127.0.0.1:0");
+    }
+    setup
+}
+
 async fn tool(gateway: &Gateway, name: &str) -> HttpAnswer {
     let payload = json!({ "tool_name": name, "args": {} });
     gateway.http(&token("acme")).call(ExtensionPoint::BeforeToolCall, payload).await
@@ -51,10 +63,11 @@ fn values() -> Value {
     json!({
         "config": {
             "auth": { "issuers": [{
-                "issuer": ISSUER, "audience": AUDIENCE, "keys": [{ "alg": "HS256", "secret": SECRET }],
+                "issuer": ISSUER, "audience": AUDIENCE, "keys": [{ "alg": "HS256", "secret": "${HOOKGATE_JWT_SECRET}" }],
             }] },
             "tenants": { "list": [{ "id": "acme", "config": { "tenant-auth": { "allowed_tools": ["fs.*"] } } }] },
         },
+        "secrets": { "create": { "HOOKGATE_JWT_SECRET": SECRET } },
         "drain": { "graceSeconds": 0 },
         "plugins": [
             { "name": "tenant-auth", "image": "hookgate-tenant-auth:0.1.0", "bindings": [{ "tenant": "*", "priority": 100 }] },
@@ -75,14 +88,7 @@ async fn the_rendered_pod_serves_with_its_sidecars_and_answers_its_probes() {
     for container in containers {
         images.push(entry_point(container["image"].as_str().unwrap()).await);
     }
-    let mut setup = Setup::file(&pod.text);
-    for (name, value) in &pod.environment {
-        setup = setup.environment(name, value);
-    }
-    for port in ["DATA", "OPS"] {
-        setup = setup.environment(&format!("HOOKGATE__SERVER__{port}_ADDR"), "127.0.0.1:0");
-    }
-    let gateway = setup.start_unready().await;
+    let gateway = container(&pod).start_unready().await;
     let probe = |name: &str| {
         let asked = &rendered.gateway()[name]["httpGet"];
         assert_eq!(asked["port"], "ops", "{name}");
@@ -126,11 +132,7 @@ async fn a_pod_takes_what_it_can_do_and_keeps_what_it_had_where_it_lacks_a_sidec
     values["config"]["startup"] = json!({ "wait": "1s" });
     let rendered = Rendered::with(&values);
     let pod = Pod::of(&rendered, &Ca::new());
-    let mut setup = Setup::file(&pod.text);
-    for port in ["DATA", "OPS"] {
-        setup = setup.environment(&format!("HOOKGATE__SERVER__{port}_ADDR"), "127.0.0.1:0");
-    }
-    let gateway = setup.start().await;
+    let gateway = container(&pod).start().await;
     let status = async |text: &str| {
         let answer = gateway
             .http(&token("acme"))

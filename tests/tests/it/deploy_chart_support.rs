@@ -161,6 +161,8 @@ impl Pod {
 
     fn fill(&self, rendered: &Rendered, ca: &Ca) {
         let pair = ca.pair(&["hookgate"]).files();
+        let values = self.environment.iter().map(|(_, value)| value.as_str());
+        let text = values.chain([rendered.text()]).collect::<Vec<_>>().join("\n");
         for mount in list(&rendered.gateway()["volumeMounts"]) {
             let path = mount["mountPath"].as_str().unwrap();
             let folder = self.root.path().join(path.trim_start_matches('/'));
@@ -170,7 +172,7 @@ impl Pod {
             if volume.is_none_or(|volume| volume.get("secret").is_none()) {
                 continue;
             }
-            for name in named_below(rendered.text(), path) {
+            for name in named_below(&text, path) {
                 let known = match name.as_str() {
                     "tls.crt" => Some(pair.chain()),
                     "tls.key" => Some(pair.key()),

@@ -19,22 +19,22 @@ which is this name, a hyphen and a hash of ten.
 
 {{- define "hookgate.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/name: {{ include "hookgate.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "hookgate.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{/* The component keeps the pod of `helm test` out of the Services and the NetworkPolicy. */}}
 {{- define "hookgate.selector" -}}
-app.kubernetes.io/name: {{ include "hookgate.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "hookgate.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: gateway
 {{- end -}}
 
 {{- define "hookgate.testSelector" -}}
-app.kubernetes.io/name: {{ include "hookgate.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "hookgate.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: test
 {{- end -}}
 
@@ -61,15 +61,4 @@ app.kubernetes.io/component: test
 {{/* Of a plugin's container and of its sockets' volume: names of plugins may hold what names of containers may not. */}}
 {{- define "hookgate.sidecar" -}}
 {{- printf "plugin-%s" .name | lower | replace "_" "-" | trunc 63 | trimSuffix "-" -}}
-{{- end -}}
-
-{{/* Pod security standard `restricted`, for every container. */}}
-{{- define "hookgate.restricted" -}}
-allowPrivilegeEscalation: false
-capabilities: { drop: [ALL] }
-readOnlyRootFilesystem: true
-runAsGroup: 65532
-runAsNonRoot: true
-runAsUser: 65532
-seccompProfile: { type: RuntimeDefault }
 {{- end -}}

@@ -1,7 +1,7 @@
 {{/* A plugin's container. It starts before the gateway, and ends after it. */}}
 {{- define "hookgate.sidecarContainer" -}}
 name: {{ include "hookgate.sidecar" . }}
-image: {{ .image }}
+image: {{ .image | quote }}
 imagePullPolicy: {{ .imagePullPolicy | default "IfNotPresent" }}
 restartPolicy: Always
 {{- with .command }}
@@ -22,13 +22,6 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- /* Key by key: `merge` takes false for nothing. */}}
-{{- $security := include "hookgate.restricted" . | fromYaml }}
-{{- range $key, $value := .securityContext }}
-{{- $_ := set $security $key $value }}
-{{- end }}
-securityContext:
-  {{- toYaml $security | nindent 2 }}
 {{- range $key := list "resources" "startupProbe" "livenessProbe" "lifecycle" }}
 {{- with get $ $key }}
 {{ $key }}:
@@ -44,30 +37,17 @@ volumeMounts:
 
 {{- define "hookgate.container" -}}
 name: hookgate
-image: {{ include "hookgate.image" . }}
+image: {{ include "hookgate.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [serve, --config, /etc/hookgate/hookgate.yaml]
-{{- if or .Values.adminSocket .Values.store.postgresql.existingSecret .Values.extraEnv }}
+{{- with include "hookgate.env" . | trim }}
 env:
-  {{- if .Values.adminSocket }}
-  # For the command line, by `kubectl exec`.
-  - { name: HOOKGATE_ADMIN_ADDR, value: "unix:///run/hookgate/admin.sock" }
-  {{- end }}
-  {{- if .Values.store.postgresql.existingSecret }}
-  - name: HOOKGATE_STORE_URL
-    valueFrom:
-      secretKeyRef:
-        name: {{ .Values.store.postgresql.existingSecret }}
-        key: {{ .Values.store.postgresql.existingSecretKey }}
-  {{- end }}
-  {{- with .Values.extraEnv }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- if or .Values.secrets.existing .Values.secrets.create .Values.store.postgresql.url }}
 envFrom:
   {{- range .Values.secrets.existing }}
-  - secretRef: { name: {{ . }} }
+  - secretRef: { name: {{ . | quote }} }
   {{- end }}
   {{- if or .Values.secrets.create .Values.store.postgresql.url }}
   - secretRef: { name: {{ include "hookgate.fullname" . }}-env }
@@ -93,12 +73,31 @@ readinessProbe:
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2
+{{- with .Values.securityContext }}
 securityContext:
-  {{- include "hookgate.restricted" . | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 volumeMounts:
   {{- include "hookgate.mounts" . | nindent 2 }}
+{{- end -}}
+
+{{- define "hookgate.env" -}}
+{{- if .Values.adminSocket }}
+# For the command line, by `kubectl exec`.
+- { name: HOOKGATE_ADMIN_ADDR, value: "unix:///run/hookgate/admin.sock" }
+{{- end }}
+{{- if .Values.store.postgresql.existingSecret }}
+- name: HOOKGATE_STORE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.store.postgresql.existingSecret | quote }}
+      key: {{ .Values.store.postgresql.existingSecretKey | quote }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "hookgate.mounts" -}}
@@ -134,7 +133,7 @@ volumeMounts:
 
 {{- define "hookgate.volumes" -}}
 - name: config
-  configMap: { name: {{ include "hookgate.fullname" . }} }
+  configMap: { name: {{ include "hookgate.fullname" . | quote }} }
 {{- if eq "postgresql" (include "hookgate.store" .) }}
 # For the table of a start while the database is away. It ends with the pod.
 - { name: state, emptyDir: { sizeLimit: 256Mi } }
@@ -143,20 +142,20 @@ volumeMounts:
 - { name: admin-socket, emptyDir: { sizeLimit: 1Mi } }
 {{- end }}
 {{- if .Values.tls.enabled }}
-- { name: tls, secret: { secretName: {{ include "hookgate.tlsSecret" . }}, defaultMode: 0440 } }
+- { name: tls, secret: { secretName: {{ include "hookgate.tlsSecret" . | quote }}, defaultMode: 0440 } }
 {{- with .Values.tls.clientCa.existingSecret }}
-- { name: tls-clients, secret: { secretName: {{ . }}, defaultMode: 0440 } }
+- { name: tls-clients, secret: { secretName: {{ . | quote }}, defaultMode: 0440 } }
 {{- end }}
 {{- end }}
 {{- range .Values.secrets.files }}
-- { name: secret-{{ . | replace "." "-" | trunc 56 | trimSuffix "-" }}, secret: { secretName: {{ . }}, defaultMode: 0440 } }
+- { name: secret-{{ . | replace "." "-" | trunc 56 | trimSuffix "-" }}, secret: { secretName: {{ . | quote }}, defaultMode: 0440 } }
 {{- end }}
 {{- range .Values.plugins }}
 {{- if .image }}
 - { name: {{ include "hookgate.sidecar" . }}, emptyDir: { sizeLimit: 1Mi } }
 {{- end }}
 {{- if .tlsSecret }}
-- { name: {{ include "hookgate.sidecar" . }}, secret: { secretName: {{ .tlsSecret.name }}, defaultMode: 0440 } }
+- { name: {{ include "hookgate.sidecar" . }}, secret: { secretName: {{ .tlsSecret.name | quote }}, defaultMode: 0440 } }
 {{- end }}
 {{- end }}
 {{- with .Values.extraVolumes }}
@@ -174,28 +173,24 @@ metadata:
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: hookgate
-    hookgate/restart: {{ include "hookgate.restart" . }}
+    hookgate/restart: {{ include "hookgate.restart" . | quote }}
     {{- if or .Values.secrets.create .Values.store.postgresql.url }}
-    hookgate/secrets: {{ list .Values.secrets.create .Values.store.postgresql.url | toJson | sha256sum }}
+    hookgate/secrets: {{ list .Values.secrets.create .Values.store.postgresql.url | toJson | sha256sum | quote }}
     {{- end }}
     {{- with .Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "hookgate.serviceAccount" . }}
+  serviceAccountName: {{ include "hookgate.serviceAccount" . | quote }}
   automountServiceAccountToken: false
   # Kubernetes would set HOOKGATE_PORT and the like for a Service of that name.
   enableServiceLinks: false
   # Longer than the gateway ever takes, which is the drain and 4 s for observers and Shutdown.
   terminationGracePeriodSeconds: {{ add .Values.drain.graceSeconds .Values.drain.finishSeconds 5 .Values.drain.sidecarSeconds }}
+  {{- with .Values.podSecurityContext }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    # Sockets, volumes and secrets are this group's.
-    fsGroup: 65532
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile: { type: RuntimeDefault }
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -203,7 +198,12 @@ spec:
   {{- $sidecars := list }}
   {{- range .Values.plugins }}
   {{- if .image }}
-  {{- $sidecars = append $sidecars (include "hookgate.sidecarContainer" . | fromYaml) }}
+  {{- /* Key by key: `merge` takes false for nothing. */}}
+  {{- $security := deepCopy ($.Values.securityContext | default dict) }}
+  {{- range $key, $value := .securityContext }}
+  {{- if kindIs "invalid" $value }}{{- $_ := unset $security $key }}{{- else }}{{- $_ := set $security $key $value }}{{- end }}
+  {{- end }}
+  {{- $sidecars = append $sidecars (set (include "hookgate.sidecarContainer" . | fromYaml) "securityContext" $security) }}
   {{- end }}
   {{- end }}
   {{- with $sidecars }}

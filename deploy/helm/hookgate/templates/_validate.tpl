@@ -1,0 +1,184 @@
+{{/* What can't be installed, said before anything is. */}}
+{{- define "hookgate.validate" -}}
+{{- $config := .Values.config | default dict -}}
+{{- range $key, $values := dict "server" "listenAddress, tls and adminSocket" "drain" "drain.graceSeconds and drain.finishSeconds" "store" "store.postgresql, store.sqlite and store.applyFile" -}}
+{{- if hasKey $config $key -}}
+{{- fail (printf "config.%s is written by the chart: set %s instead" $key $values) -}}
+{{- end -}}
+{{- end -}}
+{{- if not ($config.auth | default dict).issuers -}}
+{{- fail "config.auth.issuers is missing: say whose tokens are accepted, such as [{ issuer: https://id.example.com, audience: hookgate, jwks_url: https://id.example.com/jwks.json }]" -}}
+{{- end -}}
+{{- range $issuer := $config.auth.issuers -}}
+{{- range $issuer.keys -}}
+{{- if and .secret (not (contains "${" (toString .secret))) -}}
+{{- fail (printf "config.auth.issuers: a secret of %v stands there itself, and would in a ConfigMap: refer to it, as ${NAME} or ${file:/run/secrets/NAME/KEY}, and name its Secret in secrets.existing or secrets.files" $issuer.issuer) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $plugin := .Values.plugins -}}
+{{- $name := required "plugins: an entry has no name" $plugin.name -}}
+{{- $places := list -}}
+{{- range $key := list "image" "endpoint" "endpoints" "builtin" -}}
+{{- if get $plugin $key -}}{{- $places = append $places $key -}}{{- end -}}
+{{- end -}}
+{{- if ne (len $places) 1 -}}
+{{- fail (printf "plugins: %s needs one of image, endpoint, endpoints and builtin, and has %s" $name (join " and " $places | default "none")) -}}
+{{- end -}}
+{{- if $plugin.tlsSecret -}}
+{{- $_ := required (printf "plugins: tlsSecret.name of %s is missing: name a Secret with ca.crt" $name) $plugin.tlsSecret.name -}}
+{{- if or $plugin.image $plugin.builtin -}}
+{{- fail (printf "plugins: tlsSecret of %s is for an endpoint, and a plugin of this pod has none" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- include "hookgate.validateSidecars" . -}}
+{{- include "hookgate.validateScale" . -}}
+{{- include "hookgate.validateStore" . -}}
+{{- include "hookgate.validateTls" . -}}
+{{- include "hookgate.validateNames" . -}}
+{{- include "hookgate.validateService" . -}}
+{{- include "hookgate.validateNetwork" . -}}
+{{- end -}}
+
+{{/* What objects, volumes and variables would be called. */}}
+{{- define "hookgate.validateNames" -}}
+{{- $name := include "hookgate.name" . -}}
+{{- if not (regexMatch "^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$" $name) -}}
+{{- fail (printf "nameOverride: %q can't be a label's value: set it to letters, digits and hyphens" $name) -}}
+{{- end -}}
+{{- $name = include "hookgate.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "no Service can be called %q: set fullnameOverride to small letters, digits and hyphens, a letter first" $name) -}}
+{{- end -}}
+{{- $chosen := .Values.podLabels -}}
+{{- range $label, $_ := include "hookgate.selector" . | fromYaml -}}
+{{- if hasKey $chosen $label -}}
+{{- fail (printf "podLabels: by %s the release finds its pods: take another label" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- $volumes := include "hookgate.volumes" . | fromYamlArray -}}
+{{- if .Values.store.sqlite.enabled -}}{{- $volumes = append $volumes (dict "name" "state") -}}{{- end -}}
+{{- include "hookgate.once" (dict "of" $volumes "what" "volumes" "do" "rename one of extraVolumes, or mount one Secret of secrets.files by them") -}}
+{{- $variables := include "hookgate.env" . | fromYamlArray -}}
+{{- range $variable, $_ := .Values.secrets.create -}}{{- $variables = append $variables (dict "name" $variable) -}}{{- end -}}
+{{- if .Values.store.postgresql.url -}}{{- $variables = append $variables (dict "name" "HOOKGATE_STORE_URL") -}}{{- end -}}
+{{- include "hookgate.once" (dict "of" $variables "what" "variables" "do" "take one out of extraEnv or secrets.create; adminSocket and store.postgresql make some, too") -}}
+{{- end -}}
+
+{{/* Entries of one name, of which a cluster refuses both or forgets one. */}}
+{{- define "hookgate.once" -}}
+{{- $taken := dict -}}
+{{- range .of -}}
+{{- if hasKey $taken .name -}}
+{{- fail (printf "two %s of the gateway's pod would be %s: %s" $.what .name $.do) -}}
+{{- end -}}
+{{- $_ := set $taken .name true -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Containers and volumes are named after plugins, whose names may differ in what those of the pod may not. */}}
+{{- define "hookgate.validateSidecars" -}}
+{{- $taken := dict -}}
+{{- range $plugin := .Values.plugins -}}
+{{- if or $plugin.image $plugin.tlsSecret -}}
+{{- $name := include "hookgate.sidecar" $plugin -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "plugins: %s would be %s in the pod, which is no name there: let it end in a letter or a digit" $plugin.name $name) -}}
+{{- end -}}
+{{- if hasKey $taken $name -}}
+{{- fail (printf "plugins: %s and %s would both be %s in the pod: rename one" (get $taken $name) $plugin.name $name) -}}
+{{- end -}}
+{{- $_ := set $taken $name $plugin.name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateScale" -}}
+{{- $resources := .Values.resources | default dict -}}
+{{- $autoscaling := .Values.autoscaling -}}
+{{- if $autoscaling.enabled -}}
+{{- /* Kubernetes takes a limit for a request that isn't there. */}}
+{{- if not (or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu) -}}
+{{- fail "autoscaling counts in parts of resources.requests.cpu, which is missing: set it, such as 250m, or set autoscaling.enabled to false" -}}
+{{- end -}}
+{{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
+{{- fail (printf "autoscaling.minReplicas is %d, and maxReplicas %d: the first can't be more" (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq "0" (toString .Values.strategy.maxSurge | trimSuffix "%")) (eq "0" (toString .Values.strategy.maxUnavailable | trimSuffix "%")) -}}
+{{- fail "strategy.maxSurge and strategy.maxUnavailable are both 0, so that no pod could be replaced: set one of them to 1" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateStore" -}}
+{{- $postgresql := .Values.store.postgresql -}}
+{{- if and $postgresql.url $postgresql.existingSecret -}}
+{{- fail "store.postgresql: url and existingSecret exclude each other" -}}
+{{- end -}}
+{{- if .Values.store.sqlite.enabled -}}
+{{- if or $postgresql.url $postgresql.existingSecret -}}
+{{- fail "store: postgresql and sqlite exclude each other" -}}
+{{- end -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- fail "store.sqlite is a file of one gateway: set autoscaling.enabled to false, or take store.postgresql" -}}
+{{- end -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- fail (printf "store.sqlite is a file of one gateway, and replicas is %d: set it to 1, or take store.postgresql" (int .Values.replicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateTls" -}}
+{{- if .Values.tls.enabled -}}
+{{- if .Values.tls.certManager.enabled -}}
+{{- if .Values.tls.existingSecret -}}
+{{- fail "tls: existingSecret and certManager exclude each other" -}}
+{{- end -}}
+{{- $_ := required "tls.certManager.issuerRef.name is missing: name the issuer that signs" .Values.tls.certManager.issuerRef.name -}}
+{{- else -}}
+{{- $_ := required "tls.existingSecret is missing: name a Secret with tls.crt and tls.key, or set tls.certManager.enabled" .Values.tls.existingSecret -}}
+{{- end -}}
+{{- else if or .Values.tls.existingSecret .Values.tls.certManager.enabled .Values.tls.clientCa.existingSecret -}}
+{{- fail "tls.enabled is false, and tls says more: set it to true, or leave the rest out" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hookgate.validateService" -}}
+{{- $service := .Values.service -}}
+{{- range $key, $types := dict "loadBalancerClass" (list "LoadBalancer") "loadBalancerSourceRanges" (list "LoadBalancer") "externalTrafficPolicy" (list "LoadBalancer" "NodePort") -}}
+{{- if and (get $service $key) (not (has $service.type $types)) -}}
+{{- fail (printf "service.%s is for the type %s: set service.type, which is %s, or leave it out" $key (join " or " $types) $service.type) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A policy that shuts in what is installed: the release would never become ready, or nobody would get what it is for. */}}
+{{- define "hookgate.validateNetwork" -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- if not .Values.networkPolicy.agents -}}
+{{- fail "networkPolicy.agents is empty: say who may call the gateway, such as [{ podSelector: {} }] for every pod of its namespace" -}}
+{{- end -}}
+{{- if and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled (not .Values.networkPolicy.metrics) -}}
+{{- fail "networkPolicy.metrics is empty, and metrics.serviceMonitor is enabled: say who may read the metrics, such as [{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: monitoring } } }]" -}}
+{{- end -}}
+{{- $outside := include "hookgate.outside" . -}}
+{{- if and $outside (not .Values.networkPolicy.egress) -}}
+{{- fail (printf "networkPolicy.egress is empty, and the gateway could not reach what is elsewhere (%s): list the ways out, such as [{ to: [{ ipBlock: { cidr: 10.20.0.7/32 } }], ports: [{ port: 443 }] }]" $outside) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the gateway calls outside its pod: words, none where it calls nobody. */}}
+{{- define "hookgate.outside" -}}
+{{- $outside := list -}}
+{{- range .Values.config.auth.issuers -}}
+{{- if .jwks_url -}}{{- $outside = append $outside "issuers' jwks_url" -}}{{- end -}}
+{{- end -}}
+{{- if eq "postgresql" (include "hookgate.store" .) -}}{{- $outside = append $outside "store.postgresql" -}}{{- end -}}
+{{- range concat (.Values.plugins | default list) (.Values.config.plugins | default list) -}}
+{{- if regexMatch "\"(https?|dns):" (list .endpoint .endpoints | toJson) -}}{{- $outside = append $outside "plugins' endpoints" -}}{{- end -}}
+{{- end -}}
+{{- if (.Values.config.telemetry | default dict).otlp_endpoint -}}{{- $outside = append $outside "telemetry.otlp_endpoint" -}}{{- end -}}
+{{- $outside | uniq | join ", " -}}
+{{- end -}}
