@@ -126,7 +126,7 @@ async fn of_two_bindings_in_one_place_the_one_that_is_written_is_wrong() {
         let binding = ["binding", "set", name, "--plugin", "content-policy", "--all", "--priority", "10"];
         let said = format!("\n  /priority: bindings `content-policy` and `{name}` both have priority 10");
         desk.fails(&binding, 2, &said).await;
-        desk.fails(&binding, 2, &format!("; give `{name}` another one")).await;
+        desk.fails(&binding, 2, &format!(": give `{name}` another one")).await;
     }
     assert_eq!(desk.head().await, 1);
 }

@@ -112,7 +112,7 @@ async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() 
     let folder = Folder::new();
     let mut file = file();
     file["store"] = json!({ "url": "sqlite:/nowhere/hookgate.db" });
-    file["tenants"]["list"][1]["enabled"] = json!(false);
+    file["tenants"]["list"].as_array_mut().unwrap().last_mut().unwrap()["enabled"] = json!(false);
     folder.write("f.yaml", &file.to_string());
     let minted =
         folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "nova", "--issuer", ISSUER]).await;
