@@ -100,22 +100,22 @@ error_codes! {
         "Have the tenant switched on again";
     /// The request breaks the contract; the violations name each member.
     PayloadInvalid = "PAYLOAD_INVALID", 400, InvalidArgument, Caller,
-        "Correct the members that `errors` points at, or the header that `detail` names";
+        "Correct what `detail` names, or the members that `errors` points at";
     /// The call went through too many gateways.
     Loop = "LOOP", 400, FailedPrecondition, Caller,
         "Look for a plugin that calls the gateway inside a call of its own";
-    /// No such path or method.
+    /// No path, method or object of this name.
     NotFound = "NOT_FOUND", 404, NotFound, Caller,
-        "Correct the path or the method name";
+        "Correct the path, the method or the name in it; a token that names a tenant sees that tenant alone";
     /// The path takes another HTTP method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, Unimplemented, Caller,
         "Use the HTTP method that the header `Allow` names";
     /// The body is of a type or encoding that is not taken.
     ContentType = "CONTENT_TYPE", 415, Unimplemented, Caller,
         "Send `application/json` or `application/grpc`, not compressed";
-    /// The object was changed meanwhile.
+    /// What is there now does not allow it: by its version, its owner, its state, or what else names it.
     Conflict = "CONFLICT", 409, Aborted, Caller,
-        "Read the object again and repeat the change on what it is now";
+        "Look at what is there now, change what `detail` names, and repeat it on that";
     /// The chain is not the one the caller expects.
     PlanChanged = "PLAN_CHANGED", 409, Aborted, Caller,
         "Start the run anew, or decide again without `expect_plan_digest`";
@@ -134,9 +134,9 @@ error_codes! {
     /// The gateway is shutting down.
     Draining = "DRAINING", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again on a new connection";
-    /// The gateway has no routing table, because its database could not be read since it started.
+    /// The gateway's database cannot be reached for a write, or could not be read since the gateway started.
     StoreUnavailable = "STORE_UNAVAILABLE", 503, Unavailable, Gateway,
-        "Wait as `Retry-After` says, then call again; a gateway that is ready never answers so";
+        "Wait as `Retry-After` says, then call again; before a write is repeated, look whether it was written";
     /// The decision could not be recorded.
     RecordUnavailable = "RECORD_UNAVAILABLE", 503, Unavailable, Gateway,
         "Wait as `Retry-After` says, then call again";

@@ -49,22 +49,62 @@ pub(super) fn print(text: &str, exit: Exit) -> Exit {
     }
 }
 
+/// Widest column, in characters: as long as a name may be. What is longer is cut short, but for the last column, which
+/// nothing stands behind.
+const WIDEST: usize = 256;
+
 /// Rows as columns; what a terminal would take for a command is blanked out.
 pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(cell.chars().take(WIDEST).count());
         }
     }
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{:width$}", printable(cell)));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let cell = printable(cell);
+            if at + 1 == N {
+                line += &cell;
+            } else {
+                let cell = clipped(&cell);
+                line += &format!("{cell}{}", " ".repeat(width - cell.chars().count() + 2));
+            }
+        }
+        format!("{}\n", line.trim_end())
     };
     rows.iter().map(line).collect()
+}
+
+/// `text`, with an ellipsis at its end where it is too wide for a column.
+fn clipped(text: &str) -> std::borrow::Cow<'_, str> {
+    match text.char_indices().nth(WIDEST) {
+        None => text.into(),
+        Some(_) => text.chars().take(WIDEST - 1).chain(['…']).collect::<String>().into(),
+    }
 }
 
 /// `text` in one line, without control characters.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Says beside the data what it doesn't.
+pub(super) fn note(what: &str) {
+    // Who reads the one may not read the other.
+    let _ = writeln!(std::io::stderr().lock(), "hookgate: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_is_too_wide_is_cut_short_unless_nothing_stands_behind_it() {
+        let (fits, wide) = ("é".repeat(WIDEST), "é".repeat(100_000));
+        let rows = [[&fits, "1", &wide], [&wide, "2", ""]].map(|row| row.map(|cell| cell.to_owned()));
+        let cut = "é".repeat(WIDEST - 1);
+        assert_eq!(columns(&rows), format!("{fits}  1  {wide}\n{cut}…  2\n"));
+    }
 }

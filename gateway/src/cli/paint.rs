@@ -16,10 +16,11 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// For standard output: colours when it is a terminal and `NO_COLOR` (no-color.org) is not set.
+    /// For standard output: colours when it is a terminal that has any, and `NO_COLOR` (no-color.org) is not set.
     pub(super) fn of_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Paint { coloured: io::stdout().is_terminal() && !refused }
+        let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        Paint { coloured: io::stdout().is_terminal() && !refused && !is_dumb }
     }
 
     pub(super) fn styled(&self, style: Style, text: &str) -> String {

@@ -84,6 +84,9 @@ pub struct Difference {
     pub capabilities: CapabilitiesDiffer,
     /// The schemas that are another, new or gone.
     pub schemas: Vec<&'static str>,
+    /// Which of that they are, in words.
+    #[serde(skip)]
+    schemas_in_words: Vec<String>,
 }
 
 /// In what the points differ.
@@ -133,12 +136,21 @@ impl Difference {
             added: after.capabilities.difference(&before.capabilities).copied().collect(),
             removed: before.capabilities.difference(&after.capabilities).copied().collect(),
         };
-        let schemas = [
-            ("config_schema", before.config_schema != after.config_schema),
-            ("tenant_config_schema", before.tenant_config_schema != after.tenant_config_schema),
-        ];
-        let schemas = schemas.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
-        Difference { points, capabilities, schemas }
+        let (mut schemas, mut schemas_in_words) = (Vec::new(), Vec::new());
+        for (name, before, after) in [
+            ("config_schema", &before.config_schema, &after.config_schema),
+            ("tenant_config_schema", &before.tenant_config_schema, &after.tenant_config_schema),
+        ] {
+            let words = match (before, after) {
+                _ if before == after => continue,
+                (None, _) => format!("has a {name}"),
+                (_, None) => format!("has no {name} any more"),
+                _ => format!("has another {name}"),
+            };
+            schemas.push(name);
+            schemas_in_words.push(words);
+        }
+        Difference { points, capabilities, schemas, schemas_in_words }
     }
 }
 
@@ -156,7 +168,7 @@ impl fmt::Display for Difference {
         let CapabilitiesDiffer { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
         parts.extend(removed.iter().map(|capability| format!("asks no longer for {}", capability.as_str())));
-        parts.extend(self.schemas.iter().map(|schema| format!("has another {schema}")));
+        parts.extend(self.schemas_in_words.iter().cloned());
         f.write_str(&parts.join(", "))
     }
 }
@@ -210,8 +222,12 @@ mod tests {
             difference.to_string(),
             "adds before_llm_request (modify, side effects: some), leaves out after_tool_result, has \
              before_tool_call as (modify, side effects: none) instead of (read, side effects: none), asks for \
-             storage:read, asks no longer for log, has another config_schema"
+             storage:read, asks no longer for log, has a config_schema"
         );
         assert_eq!(Difference::between(&after, &after), Difference::default());
+        let other = Consent { config_schema: Some("01".into()), ..after.clone() };
+        assert_eq!(Difference::between(&after, &other).to_string(), "has another config_schema");
+        let without = Consent { config_schema: None, ..after.clone() };
+        assert_eq!(Difference::between(&after, &without).to_string(), "has no config_schema any more");
     }
 }

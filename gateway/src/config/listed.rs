@@ -39,9 +39,7 @@ impl Listed {
     pub(crate) fn read(file: String, text: &str, env: &BTreeMap<String, String>) -> Result<Self, Problems> {
         let schema = Schema::shared();
         let mut parsed = tree::parse(text);
-        if let Some(root) = &mut parsed.root {
-            wrap(root);
-        }
+        let is_wrapped = parsed.root.as_mut().is_some_and(wrap);
         // Of all that is there: a secret of another part may stand in the same line.
         let mut source = Source::new(file, text, &parsed, schema);
         let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
@@ -51,24 +49,24 @@ impl Listed {
             }
             return Err(source.render(&problems, |_| None));
         };
-        let whole = root.clone();
-        let (others, mut strange) = part(&mut root, schema);
-        if !strange.is_empty() {
-            // Their places are those of the whole.
-            source.resolved(&whole);
-            problems.append(&mut strange);
-            return Err(source.render(&problems, |_| None));
-        }
+        let (others, strange) = part(&mut root, schema);
+        problems.extend(strange.iter().map(|member| unknown(&member.key, schema)));
         let References { problems: unresolved, known, .. } = resolve(&mut root, env, schema);
         problems.extend(unresolved);
+        let value = root.to_json();
+        if let Kind::Map(members) = &mut root.kind {
+            // Nothing is asked of them, but they have a place.
+            members.extend(strange);
+        }
         source.resolved(&root);
 
-        let value = root.to_json();
         let mut misfits = validate(&value, schema, &known);
         // The rest of a configuration is missing, of course.
         misfits
             .problems
             .retain(|problem| LISTS.iter().any(|(_, list)| problem.pointer.starts_with(first(list))));
+        let of_list = misfits.problems.iter_mut().filter(|problem| is_wrapped && problem.pointer == TENANTS);
+        of_list.for_each(|problem| problem.message = problem.message.replacen("`list`", "`tenants`", 1));
         problems.append(&mut misfits.problems);
         misfits.pointers.extend(known);
         let mut found = check_objects(&Draft::new(&value, &misfits.pointers, schema));
@@ -129,34 +127,39 @@ fn first(list: &str) -> &str {
 
 const REMEDY: &str = "write `plugins`, `tenants` or `bindings` as a configuration has them";
 
-/// Puts a list of tenants where a configuration has it.
-fn wrap(root: &mut Node) {
-    let Kind::Map(members) = &mut root.kind else { return };
-    for Member { key, key_region, value } in members.iter_mut() {
-        if key == "tenants" && matches!(value.kind, Kind::List(_)) {
-            let (region, origin) = (value.region, value.origin.clone());
-            let list = Member { key: "list".to_owned(), key_region: *key_region, value: value.clone() };
-            *value = Node { kind: Kind::Map(vec![list]), region, origin };
-        }
+/// Puts a list of tenants where a configuration has it, and what should be one; whether there is any.
+fn wrap(root: &mut Node) -> bool {
+    let Kind::Map(members) = &mut root.kind else { return false };
+    let is_bare = |value: &Node| !matches!(value.kind, Kind::Map(_) | Kind::Null);
+    let bare = members.iter_mut().filter(|member| member.key == "tenants" && is_bare(&member.value));
+    let mut is_wrapped = false;
+    for Member { key_region, value, .. } in bare {
+        let (region, origin) = (value.region, value.origin.clone());
+        let list = Member { key: "list".to_owned(), key_region: *key_region, value: value.clone() };
+        *value = Node { kind: Kind::Map(vec![list]), region, origin };
+        is_wrapped = true;
     }
+    is_wrapped
 }
 
-/// Leaves only what holds objects in `root`, and gives back the keys of the rest that a configuration has, and what is
-/// wrong with those that none has.
-fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<Problem>) {
+/// Leaves only what holds objects in `root`, and gives back the keys of the rest that a configuration has, and the members
+/// that none has.
+fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<Member>) {
     let Kind::Map(members) = &mut root.kind else { return Default::default() };
     let is_ours = |member: &Member| LISTS.iter().any(|(_, list)| first(list)[1..] == member.key);
     let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(members).into_iter().partition(is_ours);
     *members = ours;
     let keys = schema.keys(schema.root());
     let (known, strange): (Vec<_>, Vec<_>) =
-        others.into_iter().map(|member| member.key).partition(|key| keys.contains(&key.as_str()));
-    let problem = |key: String| {
-        let remedy = did_you_mean(&key, keys.iter().copied());
-        let problem = Problem::at_key(tree::child("", &key), format!("`{key}` is not a key here"));
-        problem.remedy(remedy.unwrap_or_else(|| REMEDY.to_owned()))
-    };
-    (known, strange.into_iter().map(problem).collect())
+        others.into_iter().partition(|member| keys.contains(&member.key.as_str()));
+    (known.into_iter().map(|member| member.key).collect(), strange)
+}
+
+/// What is wrong with a key that no configuration has.
+fn unknown(key: &str, schema: &Schema) -> Problem {
+    let remedy = did_you_mean(key, schema.keys(schema.root()).iter().copied());
+    let problem = Problem::at_key(tree::child("", key), format!("`{key}` is not a key here"));
+    problem.remedy(remedy.unwrap_or_else(|| REMEDY.to_owned()))
 }
 
 /// One object as a person wrote it down: YAML or JSON, references as they stand.

@@ -43,6 +43,7 @@ fn all_that_is_wrong_is_told_with_its_line() {
     assert!(wrong("").contains("the file is empty"));
     assert!(wrong("server: {}").contains("lists nothing that a registry holds"));
     assert!(wrong("tenants: { list: {} }").contains("`list` must be a list, not a mapping"));
+    assert!(wrong("tenants: 5").contains("`tenants` must be a list"), "{}", wrong("tenants: 5"));
 }
 
 /// Its list would be missing, and what is to be pruned goes by what is there.
@@ -54,6 +55,13 @@ fn a_key_that_no_configuration_has_is_wrong_beside_lists_that_are_right() {
     let said = wrong("tenants: []\nzzzzzz: hunter2\n");
     assert!(said.contains("f.yaml:2:1: /zzzzzz") && !said.contains("hunter2"), "{said}");
     assert!(wrong("tenant: []\n").contains("did you mean `tenants`?"));
+    // Beside what else is wrong.
+    let said = wrong("colour: ${UNSET}\ntenants:\n  - { id: acme, colour: red }\n");
+    assert!(
+        said.contains("f.yaml:1:1: /colour: ") && said.contains("f.yaml:3:17: /tenants/list/0/colour"),
+        "{said}"
+    );
+    assert!(!said.contains("UNSET` is not set"), "{said}");
 }
 
 /// Also where another part of the file stands in the same line.

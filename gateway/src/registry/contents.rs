@@ -145,16 +145,22 @@ impl Contents {
     }
 
     /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.
+    ///
+    /// Bindings stand in the order in which they were written: where two can't stand together, it is the later one that a
+    /// mistake points at.
     pub fn objects(&self) -> Objects {
         let mut objects = Objects::default();
+        let mut bindings = Vec::new();
         for entry in &self.entries {
             match &entry.typed {
                 Typed::Plugin(plugin) => objects.plugins.push(Arc::clone(plugin)),
                 Typed::Tenant(tenant) => objects.tenants.push(Arc::clone(tenant)),
-                Typed::Binding(binding) => objects.bindings.push(Arc::clone(binding)),
+                Typed::Binding(binding) => bindings.push((entry.object.version, binding)),
                 Typed::Bypass(_) => {}
             }
         }
+        bindings.sort_by_key(|(version, _)| *version);
+        objects.bindings = bindings.into_iter().map(|(_, binding)| Arc::clone(binding)).collect();
         objects
     }
 

@@ -212,7 +212,7 @@ impl Document {
                 continue;
             }
             if !edit::can_be_name(&name) {
-                wrong.push(Violation::new(place, format!("No {kind} has a name like this one's")));
+                wrong.push(Violation::new(place, edit::right_name(kind)));
                 continue;
             }
             if let Some(first) = places.insert((kind, name.clone()), place.clone()) {

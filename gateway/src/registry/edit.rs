@@ -21,6 +21,12 @@ pub fn can_be_name(text: &str) -> bool {
     (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
+/// The same in words.
+pub fn right_name(kind: Kind) -> String {
+    let name = if kind == Kind::Tenant { "id" } else { "name" };
+    format!("The {name} of a {kind} has 1 to {MOST_NAME} bytes, and no control characters")
+}
+
 /// Whether a write may have this reason.
 pub fn can_be_reason(text: &str) -> bool {
     text.len() <= MOST_REASON && !text.chars().any(char::is_control)

@@ -1017,6 +1017,9 @@ pub mod admin_service_client {
     /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its calls;
     /// everything else is NOT_FOUND for it, be it there or not.
     ///
+    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is none with a slash in it. On
+    /// the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
+    ///
     /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
     /// be says the JSON schema of the configuration, which is the only model of it.
     ///
@@ -1911,6 +1914,9 @@ pub mod admin_service_server {
     /// Reading objects, plans and the status wants the scope `hookgate:read` or `hookgate:admin`, everything else
     /// `hookgate:admin`. A token that names a tenant may get that tenant, its bindings, its plan and explanations of its calls;
     /// everything else is NOT_FOUND for it, be it there or not.
+    ///
+    /// A client on gRPC's C core (Python, C++, Ruby, PHP) sends a socket's path as `:authority`, which is none with a slash in it. On
+    /// the admin socket it needs the channel argument `grpc.default_authority`, such as `localhost`.
     ///
     /// Members that are called `..._json` hold JSON text: an object, its numbers as they were written. What such text must
     /// be says the JSON schema of the configuration, which is the only model of it.

@@ -69,10 +69,12 @@ async fn a_write_names_the_version_that_it_knows() {
     let path = |version: &str| format!("tenants/globex{version}");
     let spec = || json!({ "labels": {} });
     for (method, missing) in [(Method::PUT, true), (Method::PATCH, true), (Method::DELETE, false)] {
-        let body = missing.then(spec);
+        let (body, may_be_new) = (missing.then(spec), method == Method::PUT);
         let answer = ask(&it.operator, method, &path(""), body.as_ref()).await;
         assert_http_error(&answer, Code::PayloadInvalid);
-        assert!(answer.body["detail"].to_string().contains("`expected_version`"), "{answer:?}");
+        let detail = answer.body["detail"].to_string();
+        assert!(detail.contains("`expected_version`"), "{answer:?}");
+        assert_eq!(detail.contains("or 0"), may_be_new, "{answer:?}");
     }
     assert_http_error(&put(&it.operator, &path("?expected_version=7"), spec()).await, Code::Conflict);
     assert_eq!(written(&put(&it.operator, &path("?expected_version=0"), spec()).await), 2);

@@ -266,14 +266,22 @@ async fn what_can_be_no_tenant_is_refused_in_a_sentence_and_reaches_no_database_
                 let is_put = method == Method::PUT;
                 let path = format!("tenants/{}{version}", part(id));
                 let answer = ask(&it.operator, method, &path, body.as_ref()).await;
-                let code = if is_put && id == "*" { Code::ConfigInvalid } else { Code::NotFound };
+                let code = match (is_put, id.as_str()) {
+                    (true, "*") => Code::ConfigInvalid,
+                    (true, _) => Code::PayloadInvalid,
+                    (false, _) => Code::NotFound,
+                };
                 assert_http_error(&answer, code);
+                let said = "The id of a tenant has 1 to 256 bytes, and no control characters";
+                assert!(code != Code::PayloadInvalid || answer.body["detail"] == said, "{answer:?}");
             }
         }
         let answer = call(&it.gateway, id).await;
         assert!((400..500).contains(&answer.status), "{id:?}: {answer:?}");
     }
     assert_http_error(&delete(&it.operator, "tenants/?expected_version=1").await, Code::NotFound);
+    let unnamed = put(&it.operator, "tenants/?expected_version=0", json!({})).await;
+    assert_http_error(&unnamed, Code::PayloadInvalid);
     assert_eq!(head(&it.operator).await, 1, "nothing was written");
     let seen: BTreeSet<_> = given(&shared).into_iter().chain(given(&own)).collect();
     assert_eq!(seen, BTreeSet::new(), "no plugin was called");

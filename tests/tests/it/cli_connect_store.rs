@@ -125,7 +125,8 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
                 binding(json!({ "plugin": "nobody" })),
                 &["binding `own` in the registry: /plugin: ", "`nobody`"],
             ),
-            (binding(json!({ "priority": 1 })), &["binding `own`", "/priority: "]),
+            // The file would be written after it.
+            (binding(json!({ "priority": 1 })), &["binding `content-policy`", "/priority: ", "`own`"]),
         ];
         let mut base = 0;
         for (what, says) in steps {

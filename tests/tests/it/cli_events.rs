@@ -73,7 +73,7 @@ async fn a_mistake_is_told_with_its_remedy_and_exit_code() {
     let ran = events(&gateway, &operator, &["--since", "yesterday"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
     assert!(
-        ran.stderr.starts_with("hookgate: PAYLOAD_INVALID (the caller failed): `since` in the query"),
+        ran.stderr.starts_with("hookgate: PAYLOAD_INVALID (the caller failed): --since must be "),
         "{ran:?}"
     );
     for args in [&[][..], &["--follow"]] {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use hookgate_proto::types::v1::ExtensionPoint;
-use hookgate_tests::{agent::HttpAgent, gateway::binary, repository};
+use hookgate_tests::{agent::HttpAgent, fake::FakePlugin, gateway::binary, repository};
 use serde_json::{Value, json};
 
 use super::cli_support::{Folder, Ran, Serving, pasted};
@@ -94,6 +94,44 @@ async fn what_is_written_passes_the_check_also_with_the_plugin_that_it_suggests(
     let check = folder.run_with(&["config", "check", "more.yaml"], &env, "").await;
     let fine = "more.yaml: no mistakes: 2 tenants, 3 plugins, 4 bindings\n";
     assert!(check.code == Some(0) && check.stdout.starts_with(fine), "{check:?}");
+}
+
+/// By default the API's plugins may be nowhere.
+#[tokio::test]
+async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the_file() {
+    let folder = Folder::new();
+    assert_eq!(folder.run(&["init"]).await.code, Some(0));
+    let place = folder.0.path();
+    let mut gateway =
+        Serving::pasted(place, &format!("'{}' serve --config hookgate.yaml", binary().display()), &[]).await;
+    gateway.logged("started").await;
+    let guard = FakePlugin::named("guard").start_unix().await;
+    symlink(guard.endpoint().trim_start_matches("unix://"), place.join("link.sock")).unwrap();
+    let mut plugin = Serving::pasted(
+        place,
+        &format!(
+            "'{}' plugin run tenant-auth --listen unix://{}/ta.sock",
+            binary().display(),
+            place.display()
+        ),
+        &[],
+    )
+    .await;
+    plugin.logged("plugin listens").await;
+    let env = [("HOOKGATE_ADMIN_ADDR", format!("unix://{}/admin.sock", place.display()))];
+    let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let endpoint = |name: &str| format!("unix://{}/{name}", place.display());
+    let added = folder
+        .run_with(&["plugin", "add", "tenant-auth", "--endpoint", &endpoint("ta.sock"), "--yes"], &env, "")
+        .await;
+    assert!(added.code == Some(0) && added.stdout.contains("Approved of tenant-auth"), "{added:?}");
+    // A link that leads out of the folder is not followed.
+    let strayed = folder
+        .run_with(&["plugin", "add", "guard", "--endpoint", &endpoint("link.sock"), "--yes"], &env, "")
+        .await;
+    assert!(strayed.code == Some(2) && strayed.stderr.contains("`egress.socket_dirs`"), "{strayed:?}");
+    assert_eq!(gateway.stop().await.code, Some(0));
+    plugin.stop().await;
 }
 
 #[tokio::test]

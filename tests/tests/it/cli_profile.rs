@@ -54,13 +54,14 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn arguments_stand_over_the_environment_and_that_over_the_profile() {
+async fn arguments_stand_over_the_environment_and_that_over_a_profile_that_none_names() {
     let rig = Rig::new().await;
     let nowhere = "http://127.0.0.1:1";
     let file = json!({ "current": "local", "profiles": {
         "local": { "data": rig.data, "token": { "file": "../acme.txt" } },
         "other": { "data": rig.data, "token": { "env": "OTHER" } },
         "away": { "data": nowhere, "token": { "file": "../acme.txt" } },
+        "bare": { "admin": nowhere },
     } });
     write(&rig.folder, &file.to_string(), 0o644);
     let globex = token("globex");
@@ -75,13 +76,18 @@ async fn arguments_stand_over_the_environment_and_that_over_the_profile() {
     assert_eq!(rig.tenant(&token_file, &[("HOOKGATE_TOKEN", &globex)]).await, "acme");
     let address = ["--profile", "away", "--addr", &rig.data];
     assert_eq!(rig.tenant(&address, &[("HOOKGATE_ADDR", nowhere)]).await, "acme");
-    assert_eq!(rig.tenant(&["--profile", "away"], &[("HOOKGATE_ADDR", &rig.data)]).await, "acme");
+    let here = ("HOOKGATE_ADDR", rig.data.as_str());
+    assert_eq!(rig.tenant(&[], &[("HOOKGATE_PROFILE", "away"), here]).await, "acme");
+    let env = [("HOOKGATE_ADDR", nowhere), ("HOOKGATE_TOKEN", &globex), ("HOOKGATE_PROFILE", "away")];
+    assert_eq!(rig.tenant(&["--profile", "local"], &env).await, "acme");
+    // What it doesn't say is the environment's.
+    assert_eq!(rig.tenant(&["--profile", "bare"], &[here, ("HOOKGATE_TOKEN", &globex)]).await, "globex");
 
     let ran = rig.folder.run(&["whoami", "--profile", "locl"]).await;
     let said = format!("there is no profile `locl` in {}", rig.folder.0.path().join(FILE).display());
     assert_eq!(
         (ran.code, ran.stderr),
-        (Some(2), format!("hookgate: {said}: there are away, local, other\n"))
+        (Some(2), format!("hookgate: {said}: there are away, bare, local, other\n"))
     );
     let ran = rig.folder.run(&["whoami", "--profile", "other"]).await;
     let said = "hookgate: there is no token in the variable OTHER (`token` of the profile `other`): set";
@@ -105,12 +111,15 @@ async fn the_admin_port_has_a_token_of_its_own_or_that_of_both() {
     assert_eq!(rig.tenant(&[], &[("HOOKGATE_TOKEN", &acme)]).await, "acme");
     assert_eq!(rig.explain(&["--profile", "one"], &[]).await.code, Some(0));
     for (name, code) in [("HOOKGATE_TOKEN", 1), ("HOOKGATE_ADMIN_TOKEN", 1)] {
-        let ran = rig.explain(&["--profile", "one"], &[(name, &acme)]).await;
+        let ran = rig.explain(&[], &[(name, acme.as_str()), ("HOOKGATE_PROFILE", "one")]).await;
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(ran.stderr.contains("TOKEN_INVALID"), "{ran:?}");
+        // Of a profile that an argument names, the port and both tokens are asked for before any variable.
+        let env = [(name, acme.as_str()), ("HOOKGATE_ADMIN_ADDR", "http://127.0.0.1:1")];
+        assert_eq!(rig.explain(&["--profile", "one"], &env).await.code, Some(0), "{name}");
     }
-    let both = [("HOOKGATE_TOKEN", acme.as_str()), ("HOOKGATE_ADMIN_TOKEN", &operator)];
-    assert_eq!(rig.explain(&["--profile", "one"], &both).await.code, Some(0));
+    let both = [("HOOKGATE_PROFILE", "one"), ("HOOKGATE_TOKEN", &acme), ("HOOKGATE_ADMIN_TOKEN", &operator)];
+    assert_eq!(rig.explain(&[], &both).await.code, Some(0));
     let away = json!({ "profiles": { "away": { "admin": "http://127.0.0.1:1", "token": { "file": "../operator.txt" } } } });
     write(&rig.folder, &away.to_string(), 0o600);
     let env = [("HOOKGATE_PROFILE", "away"), ("HOOKGATE_ADMIN_ADDR", rig.admin.as_str())];

@@ -109,8 +109,67 @@ async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
         .await;
     desk.fails(&["tenant", "show", "nobody"], 1, "there is no tenant `nobody`; `hookgate tenant list`").await;
     desk.fails(&["binding", "disable", "nobody"], 1, "there is no binding `nobody`").await;
-    desk.fails(&["tenant", "set", "nova", "--reason", &"x".repeat(501)], 2, "PAYLOAD_INVALID").await;
+    let reason = "PAYLOAD_INVALID (the caller failed): --reason must be 500 bytes at most";
+    desk.fails(&["tenant", "set", "nova", "--reason", &"x".repeat(501)], 2, reason).await;
+    let bypass =
+        ["binding", "bypass", "content-policy", "--tenant", "acme", "--reason", "INC", "--for", "25h"];
+    desk.fails(&bypass, 2, "(the caller failed): --for must be a time from 1s to 24h").await;
+    desk.fails(&["tenant", "set", ""], 2, "The id of a tenant has 1 to 256 bytes").await;
     assert_eq!(desk.head().await, 1);
+}
+
+/// Whatever it is called: it is what is written that can't stand there, and not what was there before.
+#[tokio::test]
+async fn of_two_bindings_in_one_place_the_one_that_is_written_is_wrong() {
+    let desk = Desk::new().await;
+    for name in ["clash", "zebra"] {
+        let binding = ["binding", "set", name, "--plugin", "content-policy", "--all", "--priority", "10"];
+        let said = format!("\n  /priority: bindings `content-policy` and `{name}` both have priority 10");
+        desk.fails(&binding, 2, &said).await;
+        desk.fails(&binding, 2, &format!(": give `{name}` another one")).await;
+    }
+    assert_eq!(desk.head().await, 1);
+}
+
+/// A cell that is too wide for a table makes it wide, and nothing else.
+#[tokio::test]
+async fn a_list_is_shown_whatever_is_written_in_it_and_in_parts() {
+    let desk = Desk::new().await;
+    let label = "x".repeat(900_000);
+    desk.folder.write("wide.yaml", &format!("labels: {{ wide: {label} }}\nenabled: false\n"));
+    desk.does(&["tenant", "set", "wide", "-f", "wide.yaml"]).await;
+    desk.does(&["tenant", "set", "nova"]).await;
+    let list = desk.does(&["tenant", "list"]).await;
+    assert_eq!(
+        (list.lines().count(), list.lines().all(|line| line.chars().count() < 400)),
+        (4, true),
+        "{list}"
+    );
+    let all = desk.json(&["tenant", "list"]).await;
+    assert_eq!(all["tenants"][2]["spec"]["labels"]["wide"], label);
+    let names = async |args: &[&str]| {
+        let list = desk.json(&[&["tenant", "list"], args].concat()).await;
+        let ids = list["tenants"].as_array().expect("a list").iter().map(|tenant| tenant["id"].to_string());
+        ids.collect::<Vec<_>>().join(" ").replace('"', "")
+    };
+    assert_eq!(names(&["--owner", "file"]).await, "acme");
+    assert_eq!(names(&["--owner", "api", "--enabled", "true"]).await, "nova");
+    assert_eq!(names(&["--enabled", "false"]).await, "wide");
+}
+
+/// What happened to whom is in the line, and not in the object alone.
+#[tokio::test]
+async fn an_event_of_the_registry_says_who_wrote_what_and_of_a_bypass_what_until_when() {
+    let desk = Desk::new().await;
+    desk.does(&["tenant", "set", "nova", "--reason", "new"]).await;
+    desk.does(&["binding", "bypass", "content-policy", "--tenant", "acme", "--for", "1h", "--reason", "INC"])
+        .await;
+    let written = desk.does(&["events", "--event", "registry.written"]).await;
+    let author =
+        format!("author={}", desk.json(&["revision", "show", "2"]).await["author"].as_str().expect("text"));
+    assert!(written.contains(&author) && written.contains("objects=created tenant nova"), "{written}");
+    let bypassed = desk.does(&["events", "--event", "binding.bypassed"]).await;
+    assert!(bypassed.contains(" tenant=acme binding=content-policy until=20"), "{bypassed}");
 }
 
 #[tokio::test]

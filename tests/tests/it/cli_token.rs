@@ -106,6 +106,34 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
     );
 }
 
+/// The file alone doesn't say whom a gateway with a registry serves.
+#[tokio::test]
+async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() {
+    let folder = Folder::new();
+    let mut file = file();
+    file["store"] = json!({ "url": "sqlite:/nowhere/hookgate.db" });
+    file["tenants"]["list"].as_array_mut().unwrap().last_mut().unwrap()["enabled"] = json!(false);
+    folder.write("f.yaml", &file.to_string());
+    let minted =
+        folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "nova", "--issuer", ISSUER]).await;
+    let said = "hookgate: the file doesn't list tenant `nova`, and the registry at sqlite:";
+    for ran in [&minted, &folder.run(&["token", "inspect", "--config", "f.yaml", minted.stdout.trim()]).await]
+    {
+        assert!(ran.code == Some(0) && ran.stderr.starts_with(said), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+    // What the file has is the file's, and the registry can't differ.
+    mint(&folder, &["--tenant", "acme", "--issuer", ISSUER]).await;
+    let off =
+        folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "other", "--issuer", ISSUER]).await;
+    assert!(off.code == Some(1) && off.stderr.contains("switched off"), "{off:?}");
+    let explained = ["explain", "--config", "f.yaml", "--tenant", "nova", "--point", "before_response"];
+    let explained = folder.run(&explained).await;
+    let unread = "hookgate: the registry at sqlite:";
+    assert!(explained.code == Some(0) && explained.stderr.starts_with(unread), "{explained:?}");
+    assert!(explained.stderr.contains("--addr"), "{explained:?}");
+}
+
 /// Tokens that are no tokens, or whose header or signature is wrong.
 fn misshapen() -> Vec<String> {
     let minted = Token::for_tenant("acme").mint();

@@ -43,7 +43,9 @@ async fn what_came_of_it_is_told_in_words_and_by_the_exit_code() {
     assert!(missing.code == Some(1) && missing.stderr.contains("no plugin `nobody`"), "{missing:?}");
 
     let of_file = ask(&gateway, &["plugin", "drain", "guard"]).await;
-    assert!(of_file.code == Some(1) && of_file.stderr.contains("CONFLICT"), "{of_file:?}");
+    let said = "hookgate: CONFLICT (the caller failed): The configuration file alone says what is there: change it, ";
+    assert!(of_file.code == Some(1) && of_file.stderr.starts_with(said), "{of_file:?}");
+    assert_eq!(of_file.stderr.lines().count(), 2, "{of_file:?}");
 
     let call = ["plugin", "call", "guard", "before_tool_call", "--tool", "fs.read"];
     let passed = ask(&gateway, &call).await;

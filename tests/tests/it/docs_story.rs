@@ -354,8 +354,15 @@ fn masked(text: &str) -> String {
         let is_id = bare.len() >= 32 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         masked = masked + if is_id { "#" } else { bare } + &word[bare.len()..];
     }
-    let named =
-        [("_us\":", ",}"), ("_ms\":", ",}"), ("_s\":", ",}"), ("\"timestamp\":\"", "\""), (";dur=", ",")];
+    let named = [
+        ("_us\":", ",}"),
+        ("_ms\":", ",}"),
+        ("_s\":", ",}"),
+        ("\"timestamp\":\"", "\""),
+        ("\"at\":\"", "\""),
+        ("\"until\":\"", "\""),
+        (";dur=", ","),
+    ];
     for (name, ends) in named {
         let parts: Vec<_> = masked.split(name).map(str::to_owned).collect();
         let rest = parts[1..].iter().map(|part| {

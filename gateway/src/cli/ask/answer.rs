@@ -21,6 +21,17 @@ pub(in crate::cli) struct Answer {
     pub(in crate::cli) body: Value,
 }
 
+/// `detail` in the words of the command line, where a member of the query is a flag by the same name.
+fn as_flags(detail: &str) -> String {
+    let (mut said, mut rest) = (String::new(), detail);
+    while let Some((before, behind)) = rest.split_once("` in the query") {
+        let (words, member) = before.rsplit_once('`').unwrap_or((before, ""));
+        said += &format!("{words}--{}", member.replace('_', "-"));
+        rest = behind;
+    }
+    said + rest
+}
+
 impl Answer {
     /// Prints the answer in the form asked for, JSON as it came, and gives back `exit`.
     pub(in crate::cli) fn print(&self, output: Output, table: impl FnOnce() -> String, exit: Exit) -> Exit {
@@ -47,13 +58,44 @@ impl Answer {
         }
         let code = Code::named(&name);
         let who = code.map_or("gateway", |code| code.party().as_str());
-        let mut said = format!("{name} (the {who} failed): {}", text(&self.body["detail"]));
+        let detail = text(&self.body["detail"]);
+        let mut said = format!("{name} (the {who} failed): {}", as_flags(&detail));
         for wrong in self.body["errors"].as_array().into_iter().flatten() {
-            said += &format!("\n  {}: {}", text(&wrong["pointer"]), text(&wrong["message"]));
+            let (pointer, message) = (text(&wrong["pointer"]), text(&wrong["message"]));
+            match pointer.as_str() {
+                // Of the whole, which the first line says already.
+                "" if message == detail => {}
+                "" => said += &format!("\n  {message}"),
+                pointer => said += &format!("\n  {pointer}: {message}"),
+            }
         }
         if let Some(code) = code {
             said += &format!("\n  = {}", code.remedy());
         }
         said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(body: Value) -> String {
+        Answer { status: 400, decision: None, text: body.to_string(), body }.error()
+    }
+
+    #[test]
+    fn an_error_is_said_once_and_in_the_words_of_the_command_line() {
+        let whole = json!({ "code": "CONFLICT", "detail": "It is so", "errors": [{ "pointer": "", "message": "It is so" }] });
+        assert_eq!(said(whole).lines().count(), 2, "the sentence and the remedy");
+        let query = json!({ "code": "PAYLOAD_INVALID", "detail": "`expected_version` in the query must be a whole number" });
+        let expected = "PAYLOAD_INVALID (the caller failed): --expected-version must be a whole number\n  = ";
+        assert!(said(query.clone()).starts_with(expected), "{}", said(query));
+        let two = json!({ "code": "PAYLOAD_INVALID", "detail": "There are 2", "errors": [
+            { "pointer": "", "message": "One" }, { "pointer": "/a", "message": "Another" },
+        ] });
+        assert!(said(two.clone()).contains("There are 2\n  One\n  /a: Another\n  = "), "{}", said(two));
     }
 }

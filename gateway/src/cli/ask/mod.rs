@@ -2,8 +2,8 @@
 //! that the same mistake reads the same everywhere. The token is never shown and never an argument, which every user of
 //! the machine could see.
 //!
-//! An argument stands over the environment, and that over the profile; what is said of the admin port alone stands over
-//! what is said of both (docs/decisions/0028-admin-socket-and-profiles.md).
+//! An argument stands over the environment, also one that names a profile; the environment stands over any other profile.
+//! What is said of the admin port alone stands over what is said of both (docs/decisions/0028-admin-socket-and-profiles.md).
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use reqwest::Certificate;
 
 use super::{
     output::printable,
-    profile::{self, Chosen},
+    profile::{self, Chosen, Profile, Source},
     token,
 };
 use crate::{bounded, config::Span};
@@ -53,8 +53,8 @@ pub(super) fn patience(text: &str) -> Result<Span, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct Gateway {
-    /// Its `server.data_addr` as a URL; absent: the variable `HOOKGATE_ADDR`, else the profile's `data`, else
-    /// `http://127.0.0.1:8080`.
+    /// Its `server.data_addr` as a URL; absent: the `data` of `--profile`, else the variable `HOOKGATE_ADDR`, else the
+    /// current profile's `data`, else `http://127.0.0.1:8080`.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(super) struct Gateway {
 #[command(next_help_heading = "Gateway")]
 pub(super) struct AdminGateway {
     /// Its `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token; absent: the
-    /// variable `HOOKGATE_ADMIN_ADDR`, else the profile's `admin`.
+    /// `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else the current profile's `admin`.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
@@ -77,15 +77,15 @@ pub(super) struct AdminGateway {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 struct Credentials {
-    /// The profile that says what is said nowhere else (`hookgate profile`); absent: the variable `HOOKGATE_PROFILE`,
-    /// else the current one.
+    /// The profile that says what no other argument says (`hookgate profile`), whatever variables say; absent: that of
+    /// the variable `HOOKGATE_PROFILE`, else the current one, for what no variable says.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// CAs in PEM that may vouch for it at `https://`; absent: the profile's, else the machine's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Holds the token; absent: a variable, `HOOKGATE_TOKEN` or for the admin port alone `HOOKGATE_ADMIN_TOKEN`, else the
-    /// profile's. An argument would be seen by all users of the machine.
+    /// Holds the token; absent: that of `--profile`, else a variable, `HOOKGATE_TOKEN` or for the admin port alone
+    /// `HOOKGATE_ADMIN_TOKEN`, else the current profile's. An argument would be seen by all users of the machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -98,8 +98,7 @@ impl Gateway {
     /// What was typed or written wrongly, in one sentence.
     pub(super) async fn asker(&self, patience: Span) -> Result<Asker, String> {
         let chosen = profile::chosen(self.credentials.profile.as_deref())?;
-        let written = chosen.as_ref().and_then(|chosen| chosen.address("data", chosen.profile.data.as_ref()));
-        let (name, text) = addressed(self.addr.as_ref(), ADDR_VARIABLE, written)
+        let (name, text) = addressed(self.addr.as_ref(), Port::Data, chosen.as_ref())
             .unwrap_or_else(|| ("--addr".into(), DEFAULT_ADDR.into()));
         let place = Place::of(Port::Data, &name, &text)?;
         self.credentials.client(Port::Data, place, chosen.as_ref(), patience).await
@@ -113,9 +112,7 @@ impl AdminGateway {
     /// What was typed or written wrongly, or that no gateway is named, in one sentence.
     pub(super) async fn asker(&self, patience: Span, otherwise: &str) -> Result<Asker, String> {
         let chosen = profile::chosen(self.credentials.profile.as_deref())?;
-        let written =
-            chosen.as_ref().and_then(|chosen| chosen.address("admin", chosen.profile.admin.as_ref()));
-        let address = addressed(self.addr.as_ref(), ADMIN_ADDR_VARIABLE, written);
+        let address = addressed(self.addr.as_ref(), Port::Admin, chosen.as_ref());
         let (name, text) = address.ok_or_else(|| {
             format!(
                 "no gateway is named: give its admin port or socket by --addr or {ADMIN_ADDR_VARIABLE}, or choose a \
@@ -127,14 +124,25 @@ impl AdminGateway {
     }
 }
 
-/// An address and where it was read.
-fn addressed(
-    argument: Option<&String>,
-    variable: &str,
-    written: Option<(String, String)>,
-) -> Option<(String, String)> {
-    let argument = argument.map(|text| ("--addr".to_owned(), text.clone()));
-    argument.or_else(|| Some((variable.to_owned(), self::variable(variable)?))).or(written)
+/// The address of `port`, and where it was read.
+fn addressed(argument: Option<&String>, port: Port, chosen: Option<&Chosen>) -> Option<(String, String)> {
+    if let Some(text) = argument {
+        return Some(("--addr".to_owned(), text.clone()));
+    }
+    let admin = port == Port::Admin;
+    let name = if admin { ADMIN_ADDR_VARIABLE } else { ADDR_VARIABLE };
+    let of_variable = || Some((name.to_owned(), variable(name)?));
+    let of_profile = || {
+        let chosen = chosen?;
+        let Profile { data, admin: at_admin, .. } = &chosen.profile;
+        if admin { chosen.address("admin", at_admin.as_ref()) } else { chosen.address("data", data.as_ref()) }
+    };
+    if is_named(chosen) { of_profile().or_else(of_variable) } else { of_variable().or_else(of_profile) }
+}
+
+/// Whether an argument names the profile, which then stands over the environment.
+fn is_named(chosen: Option<&Chosen>) -> bool {
+    chosen.is_some_and(|chosen| chosen.is_named)
 }
 
 impl Credentials {
@@ -178,23 +186,42 @@ impl Credentials {
     }
 }
 
+/// Where a token may be.
+enum At<'a> {
+    Variable(&'static str),
+    Member(&'a Chosen, &'static str, &'a Source),
+}
+
 /// A token that no argument names, and where it was read.
 async fn found(port: Port, chosen: Option<&Chosen>) -> Result<Option<(String, String)>, String> {
-    let of = |variable: &str| Some((variable.to_owned(), self::variable(variable)?));
-    if port == Port::Admin {
-        if let Some(found) = of(ADMIN_TOKEN_VARIABLE) {
-            return Ok(Some(found));
-        }
-        if let Some((chosen, source)) =
-            chosen.and_then(|chosen| Some((chosen, chosen.profile.admin_token.as_ref()?)))
-        {
-            return chosen.read("admin_token", source).await.map(Some);
+    let member = |key, of: fn(&Profile) -> &Option<Source>| {
+        let (chosen, source) = chosen.and_then(|chosen| Some((chosen, of(&chosen.profile).as_ref()?)))?;
+        Some(At::Member(chosen, key, source))
+    };
+    let mut places = vec![
+        (At::Variable(ADMIN_TOKEN_VARIABLE), member("admin_token", |profile| &profile.admin_token)),
+        (At::Variable(TOKEN_VARIABLE), member("token", |profile| &profile.token)),
+    ];
+    if port != Port::Admin {
+        places.remove(0);
+    }
+    let places: Vec<At<'_>> = if is_named(chosen) {
+        let (variables, members): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+        members.into_iter().flatten().chain(variables).collect()
+    } else {
+        places.into_iter().flat_map(|(variable, member)| [Some(variable), member]).flatten().collect()
+    };
+    for place in places {
+        match place {
+            At::Member(chosen, key, source) => return chosen.read(key, source).await.map(Some),
+            At::Variable(name) => {
+                if let Some(text) = variable(name) {
+                    return Ok(Some((name.to_owned(), text)));
+                }
+            }
         }
     }
-    match (of(TOKEN_VARIABLE), chosen.and_then(|chosen| Some((chosen, chosen.profile.token.as_ref()?)))) {
-        (None, Some((chosen, source))) => chosen.read("token", source).await.map(Some),
-        (found, _) => Ok(found),
-    }
+    Ok(None)
 }
 
 /// What a file holds, and how it is called.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     super::output::{self, Output},
-    Exit,
+    Exit, unread,
 };
 use crate::{
     app::{self, App},
@@ -41,7 +41,8 @@ pub(super) async fn run(file: &Path, output: Output) -> Exit {
     match (checked(file).await, output) {
         (Ok(loaded), Output::Table) => {
             let config = &loaded.config;
-            output::print(&(fine(file, config) + &unread(config)), Exit::ok())
+            let unread = unread(config).map(|unread| format!("{unread}: --connect reads it\n"));
+            output::print(&(fine(file, config) + &unread.unwrap_or_default()), Exit::ok())
         }
         (Ok(_), _) => mistakes(None, output, Exit::ok()),
         // As a start says it.
@@ -67,13 +68,6 @@ pub(super) fn put_together(file: &Path) -> Result<(Loaded, App), Problems> {
 fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {
     let list: Vec<Mistake<'_>> = problems.into_iter().flat_map(Problems::iter).map(Mistake::from).collect();
     output::data(output, &list, String::new, exit)
-}
-
-/// What is said of a registry that a start would read.
-fn unread(config: &Config) -> String {
-    config.store.as_ref().map_or_else(String::new, |store| {
-        format!("the registry at {} was not looked at: --connect reads it\n", store.url.shown())
-    })
 }
 
 /// What is said of a file without mistakes.

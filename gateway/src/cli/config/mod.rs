@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::{Exit, output, output::Output};
-use crate::config::{self, Span};
+use crate::config::{self, Config, Span};
 
 mod check;
 mod connect;
@@ -66,6 +66,12 @@ pub(super) async fn run(command: Command) -> Exit {
         Command::Show { config, output } => show::run(&config, output),
         Command::Schema => schema(),
     }
+}
+
+/// What is said of a registry that a start would read, and a command that looks at the file alone doesn't.
+pub(super) fn unread(config: &Config) -> Option<String> {
+    let store = config.store.as_ref()?;
+    Some(format!("the registry at {} was not looked at", store.url.shown()))
 }
 
 fn schema() -> Exit {

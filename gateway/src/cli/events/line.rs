@@ -8,8 +8,10 @@ use crate::cli::{
 };
 
 /// Members that say more than the message, in this order.
-const MORE: &[&str] =
-    &["tenant", "point", "tool", "code", "reason", "address", "version", "revision", "error"];
+const MORE: &[&str] = &[
+    "tenant", "point", "tool", "binding", "until", "code", "reason", "address", "version", "revision",
+    "author", "objects", "error",
+];
 /// As wide as most names are.
 const NAME: usize = 22;
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Exit,
     ask::{self, AdminGateway, Answer, Asker, Heard, Sent},
-    output::printable,
+    output::{note, printable},
     paint::Paint,
 };
 use crate::config::Span;
@@ -109,7 +109,7 @@ async fn look(asked: &Asked, asker: &Asker, shown: &Shown) -> Exit {
         return Exit::failure(asker.strange(answer.status));
     };
     if kept.dropped {
-        say("some events of that time are no longer kept");
+        note("some events of that time are no longer kept");
     }
     for event in kept.events {
         if let Some(exit) = shown.print(event.get()) {
@@ -129,7 +129,7 @@ async fn follow(asked: &Asked, asker: &Asker, shown: &Shown) -> Exit {
         let why = match asker.events(&path, last.as_deref()).await {
             Ok(Heard::Events(mut events)) => {
                 if connected {
-                    say("connected again");
+                    note("connected again");
                 }
                 connected = true;
                 match hear(&mut events, &mut last, &mut wait, shown).await {
@@ -143,7 +143,7 @@ async fn follow(asked: &Asked, asker: &Asker, shown: &Shown) -> Exit {
             Err(unanswered) if !connected => return Exit::failure(unanswered),
             Err(unanswered) => unanswered,
         };
-        say(&format!("{why}; trying again in {}", Span(wait)));
+        note(&format!("{why}; trying again in {}", Span(wait)));
         sleep(wait).await;
         wait = (wait * 2).min(AGAIN_AT_MOST);
     }
@@ -166,7 +166,7 @@ async fn hear(
         };
         let said: Value = serde_json::from_str(&data).unwrap_or_default();
         match (name.as_str(), said["reason"].as_str().unwrap_or_default()) {
-            ("events.dropped", _) => say(&match said["count"].as_u64() {
+            ("events.dropped", _) => note(&match said["count"].as_u64() {
                 Some(count) => {
                     format!("{count} events are missing here: they came faster than they were read")
                 }
@@ -247,12 +247,6 @@ impl Shown {
             Err(error) => Some(Exit::failure(format!("standard output can't be written: {error}"))),
         }
     }
-}
-
-/// Says beside the events what they don't.
-fn say(what: &str) {
-    // Who reads the one may not read the other.
-    let _ = writeln!(io::stderr().lock(), "hookgate: {what}");
 }
 
 /// What the gateway says instead of events: a mistake of the question is one of the command line.

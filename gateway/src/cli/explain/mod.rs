@@ -14,7 +14,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{
     Exit,
     ask::{self, AdminGateway, Answer},
-    output::{self, Output, printable},
+    config::unread,
+    output::{self, Output, note, printable},
     payload,
 };
 use crate::{
@@ -111,6 +112,9 @@ fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
     let loaded = config::load(file, app::environment()).map_err(wrong)?;
     let table =
         RouteTable::build(&loaded.config, &[], 1).map_err(|problems| wrong(loaded.render(&problems)))?;
+    if let Some(unread) = unread(&loaded.config) {
+        note(&format!("{unread}: --addr in place of --config asks a gateway, which serves by it"));
+    }
     Ok(explain(&loaded.config, &table, false, question))
 }
 

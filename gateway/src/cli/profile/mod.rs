@@ -15,8 +15,9 @@ mod source;
 
 pub(super) use change::Set;
 use clap::Subcommand;
-use file::{Profile, Profiles};
-use source::Source;
+pub(super) use file::Profile;
+use file::Profiles;
+pub(super) use source::Source;
 
 /// Names the profile that is asked.
 const VARIABLE: &str = "HOOKGATE_PROFILE";
@@ -71,6 +72,8 @@ pub(super) enum Command {
 /// A profile that is asked, and who it is.
 pub(super) struct Chosen {
     name: String,
+    /// Whether an argument names it.
+    pub(super) is_named: bool,
     /// What it says.
     pub(super) profile: Profile,
     /// Where its file is, from which it names others.
@@ -118,7 +121,7 @@ pub(super) fn chosen(argument: Option<&str>) -> Result<Option<Chosen>, String> {
     let Some(name) = name.or_else(|| profiles.current.clone()) else { return Ok(None) };
     let profile = profiles.named(&name, &path)?.clone();
     let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-    Ok(Some(Chosen { name, profile, folder }))
+    Ok(Some(Chosen { name, is_named: argument.is_some(), profile, folder }))
 }
 
 /// The path of the file.

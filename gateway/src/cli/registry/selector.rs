@@ -2,13 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::cli::{Exit, payload};
+
+/// Who changes an object.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Owner {
+    /// The configuration file.
+    File,
+    /// Whoever writes to the registry.
+    Api,
+}
 
 /// What a list is asked for.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Labelled {
+    /// Those of the configuration file, or those that are written here.
+    #[arg(long, value_enum)]
+    owner: Option<Owner>,
     /// Those with these labels, all of them; several with commas, or repeated.
     #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
     selector: Vec<(String, String)>,
@@ -21,7 +33,12 @@ impl Labelled {
     /// One label is to have two values.
     pub(super) fn query(self) -> Result<Vec<(String, String)>, Exit> {
         let labels = labels(self.selector)?.into_iter();
-        Ok(labels.map(|(key, value)| (format!("label.{key}"), value)).collect())
+        let owner = self.owner.map(|owner| match owner {
+            Owner::File => "file",
+            Owner::Api => "api",
+        });
+        let owner = owner.map(|owner| ("owner".to_owned(), owner.to_owned()));
+        Ok(owner.into_iter().chain(labels.map(|(key, value)| (format!("label.{key}"), value))).collect())
     }
 }
 

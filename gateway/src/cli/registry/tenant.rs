@@ -40,6 +40,9 @@ pub(in crate::cli) enum Command {
 /// Which tenants.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct List {
+    /// Those that are switched on, or off.
+    #[arg(long, value_name = "BOOL")]
+    enabled: Option<bool>,
     #[command(flatten)]
     labelled: Labelled,
     #[command(flatten)]
@@ -87,7 +90,8 @@ pub(in crate::cli) async fn run(command: Command) -> Exit {
 }
 
 async fn list(list: List) -> Result<Exit, Exit> {
-    let query = list.labelled.query()?;
+    let mut query = list.labelled.query()?;
+    query.extend(list.enabled.map(|enabled| ("enabled".to_owned(), enabled.to_string())));
     let registry = Registry::of(list.asked).await?;
     let tenants = registry.all(Kind::Tenant, &query).await?;
     Ok(registry.print(&tenants, || shown::tenants(&tenants)))

@@ -97,6 +97,7 @@ pub(super) async fn run(token: Option<String>, file: &Path, output: Output) -> E
         Err(error) => return Exit::usage(error),
     };
     let (inspected, data, admin) = judge.judge(&token).await;
+    data.iter().flatten().for_each(|beside| output::note(beside));
     let report = Report::new(&judge, inspected, data.into(), admin.into());
     let exit = if report.accepted { Exit::ok() } else { Exit::failure(report.refusal()) };
     output::data(output, &report, || table(&report), exit)

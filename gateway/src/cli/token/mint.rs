@@ -52,11 +52,14 @@ pub(super) async fn run(mint: Mint) -> Exit {
         Err(error) => return Exit::failure(error),
     };
     let (_, data, admin) = judge.judge(&minted.token).await;
-    if let Err(refused) = if mint.admin { admin } else { data } {
-        let (code, detail) = (refused.code(), &refused.error.detail);
-        return Exit::failure(format!(
-            "a gateway would refuse this token: {detail}; see `hookgate errors {code}`"
-        ));
+    match if mint.admin { admin } else { data } {
+        Ok(beside) => beside.iter().for_each(|beside| output::note(beside)),
+        Err(refused) => {
+            let (code, detail) = (refused.code(), &refused.error.detail);
+            return Exit::failure(format!(
+                "a gateway would refuse this token: {detail}; see `hookgate errors {code}`"
+            ));
+        }
     }
     let printed = Printed { token: &minted.token, issuer: &minted.issuer, expires: minted.expires };
     output::data(mint.output, &printed, || columns(&[[minted.token.clone()]]), Exit::ok())

@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
 
-use super::{Exit, output::Output};
+use super::{
+    Exit,
+    config::unread,
+    output::{Output, printable},
+};
 use crate::{
     app,
     auth::{Authenticator, Inspected, scope_name, scope_named},
@@ -120,18 +124,37 @@ impl Judge {
     fn at_data(&self, inspected: &Inspected) -> Verdict {
         let verified = inspected.data.as_ref().map_err(refused)?;
         let identity = verified.invoker().map_err(|refusal| refused(&refusal))?;
-        call::tenant(&self.table, identity).map(drop).map_err(|error| Refused { error, reason: None })
+        match call::tenant(&self.table, identity) {
+            Ok(_) => Ok(None),
+            Err(error) => {
+                self.elsewhere(&identity.tenant, &error).map(Some).ok_or(Refused { error, reason: None })
+            }
+        }
+    }
+
+    /// Whether the registry may know better than the file, which refuses the tenant: then what is to be said of it.
+    fn elsewhere(&self, tenant: &str, refused: &Error) -> Option<String> {
+        let store = self.config.store.as_ref()?;
+        if store.apply_file && refused.code != Code::TenantUnknown {
+            return None;
+        }
+        let unread = unread(&self.config)?;
+        Some(format!(
+            "the file doesn't list tenant `{}`, and {unread}: the token is good where the registry has it (`hookgate \
+             tenant show`)",
+            printable(tenant)
+        ))
     }
 
     /// As a question for status is judged.
     fn at_admin(&self, inspected: &Inspected) -> Verdict {
         let verified = inspected.admin.as_ref().map_err(refused)?;
-        verified.reader().map(drop).map_err(|refusal| refused(&refusal))
+        verified.reader().map(|_| None).map_err(|refusal| refused(&refusal))
     }
 }
 
-/// What one port says to a token.
-type Verdict = Result<(), Refused>;
+/// What one port says to a token: it is let in, as far as the file says; beside that what only the registry knows.
+type Verdict = Result<Option<String>, Refused>;
 
 /// A token that is turned away.
 struct Refused {

@@ -9,7 +9,9 @@ use tokio::{
 
 use super::{Reason, Upkeep, Wish, ask::ask, log};
 use crate::{
+    config::Plugin,
     error::{Code, Error},
+    ingress::call::InForce,
     upstream::PluginClient,
 };
 
@@ -66,24 +68,32 @@ impl Upkeep {
 
     /// The plugin `name` as it is in force, and switched on.
     fn dialled(&self, name: &str) -> Result<Arc<PluginClient>, Error> {
-        let in_force = self.gateway.in_force();
-        let clients = &in_force.invoker.routes().clients;
-        let found = in_force.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
-        match found {
-            Some((plugin, client)) if plugin.enabled => Ok(Arc::clone(client)),
-            Some(_) => {
-                let detail = format!("Plugin `{name}` is switched off: enable it first");
-                Err(Error::new(Code::Conflict, detail))
-            }
-            None => Err(Error::new(
-                Code::NotFound,
-                format!("There is no plugin `{name}` in force in this process"),
-            )),
-        }
+        find(&self.gateway.in_force(), name).map(|(_, client)| Arc::clone(client))
     }
 
     /// The client of the plugin `name` that calls go to now, if any may.
     pub(super) fn client(&self, name: &str) -> Option<Arc<PluginClient>> {
         self.dialled(name).ok()
+    }
+}
+
+/// The plugin `name` as it is in force, and switched on.
+///
+/// # Errors
+/// NOT_FOUND, or CONFLICT where it is switched off.
+pub(super) fn find<'a>(
+    in_force: &'a InForce,
+    name: &str,
+) -> Result<(&'a Plugin, &'a Arc<PluginClient>), Error> {
+    let clients = &in_force.invoker.routes().clients;
+    let found = in_force.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
+    match found {
+        Some((plugin, client)) if plugin.enabled => Ok((plugin, client)),
+        Some(_) => {
+            Err(Error::new(Code::Conflict, format!("Plugin `{name}` is switched off: enable it first")))
+        }
+        None => {
+            Err(Error::new(Code::NotFound, format!("There is no plugin `{name}` in force in this process")))
+        }
     }
 }

@@ -8,7 +8,7 @@ use hookgate_proto::plugin::v1 as wire;
 use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
-use super::Reason;
+use super::{Reason, plugin::find};
 use crate::{
     config,
     context::{CallContext, Identity},
@@ -21,7 +21,7 @@ use crate::{
     },
     routing::{Manifest, Step, TenantRoute},
     step,
-    upstream::{CallMeta, Failure, PluginClient, Replied},
+    upstream::{CallMeta, Failure, Replied},
 };
 
 /// The tenant of a call that names none.
@@ -100,20 +100,6 @@ pub async fn trial<P: ExtensionPoint>(
         }
     };
     Ok(Trial { payload, result, took: began.elapsed() })
-}
-
-fn find<'a>(in_force: &'a InForce, name: &str) -> Result<(&'a config::Plugin, &'a PluginClient), Error> {
-    let clients = &in_force.invoker.routes().clients;
-    let found = in_force.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
-    match found {
-        Some((plugin, client)) if plugin.enabled => Ok((plugin, client)),
-        Some(_) => {
-            Err(Error::new(Code::Conflict, format!("Plugin `{name}` is switched off: it is never called")))
-        }
-        None => {
-            Err(Error::new(Code::NotFound, format!("There is no plugin `{name}` in force in this process")))
-        }
-    }
 }
 
 /// As the tenant's step has it, or as the plugin's entry.

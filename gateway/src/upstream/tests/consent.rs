@@ -58,7 +58,7 @@ async fn plugin_that_nobody_consented_to_is_described_and_told_nothing() {
         assert_eq!(
             status.detail,
             "version 1.2.0 waits for an operator's approval: it adds before_tool_call (modify, side effects: none), asks \
-             for log, asks for emit, has another config_schema"
+             for log, asks for emit, has a config_schema"
         );
         let refused = client.tool_call(SECOND).await.expect_err("nobody consented");
         assert_eq!(refused.reason, Reason::NotReady);

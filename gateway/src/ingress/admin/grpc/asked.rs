@@ -14,7 +14,9 @@ use crate::{
             explain::TIMEOUTS,
             registry::{
                 body::part,
-                query::{Meant, SIZES, Wanted, can_last, right_reason, right_size, state, states},
+                query::{
+                    Meant, SIZES, Wanted, can_last, right_reason, right_size, right_version, state, states,
+                },
             },
             upkeep,
         },
@@ -154,13 +156,18 @@ pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Res
     Ok(Meant { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
-/// How a write is meant that must name a version.
+/// How a write is meant that must name a version; `may_be_new`: 0 where there is to be none yet.
 ///
 /// # Errors
 /// PAYLOAD_INVALID: it doesn't, or there can't be such a reason.
-pub(super) fn meant_for(expected: Option<u64>, reason: String, dry_run: bool) -> Result<Meant, Error> {
-    let right = "there: the `version` of the object as it was read, or 0 where there is to be none";
-    expected.ok_or_else(|| wrong("expected_version", right))?;
+pub(super) fn meant_for(
+    expected: Option<u64>,
+    may_be_new: bool,
+    reason: String,
+    dry_run: bool,
+) -> Result<Meant, Error> {
+    let right = || format!("there: {}", right_version(may_be_new));
+    expected.ok_or_else(|| wrong("expected_version", &right()))?;
     meant(expected, reason, dry_run)
 }
 

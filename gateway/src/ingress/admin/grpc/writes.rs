@@ -7,7 +7,12 @@ use super::{Call, asked, told};
 use crate::{
     error::Error,
     ingress::{
-        admin::registry::{Route, body::read, query::Meant, write::Asked},
+        admin::registry::{
+            Route,
+            body::read,
+            query::Meant,
+            write::{Asked, check_name},
+        },
         call::InForce,
     },
     registry::{bypass::Glass, edit::Wish},
@@ -21,7 +26,7 @@ impl Call<'_> {
     ) -> Result<wire::PutObjectResponse, Error> {
         let wire::PutObjectRequest { name, spec_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PUT)?;
-        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let meant = asked::meant_for(expected_version, true, reason, dry_run)?;
         let wish = Wish::Be(read("`spec_json`", &spec_json)?);
         let written = self.written(Asked::object(kind, name, wish, meant)).await?;
         Ok(wire::PutObjectResponse { written })
@@ -33,7 +38,7 @@ impl Call<'_> {
     ) -> Result<wire::PatchObjectResponse, Error> {
         let wire::PatchObjectRequest { name, patch_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PATCH)?;
-        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let meant = asked::meant_for(expected_version, false, reason, dry_run)?;
         let wish = Wish::Merge(read("`patch_json`", &patch_json)?);
         let written = self.written(Asked::object(kind, name, wish, meant)).await?;
         Ok(wire::PatchObjectResponse { written })
@@ -45,7 +50,7 @@ impl Call<'_> {
     ) -> Result<wire::DeleteObjectResponse, Error> {
         let wire::DeleteObjectRequest { name, expected_version, reason, dry_run, force, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::DELETE)?;
-        let meant = asked::meant_for(expected_version, reason, dry_run)?;
+        let meant = asked::meant_for(expected_version, false, reason, dry_run)?;
         let meant = asked::forced(kind, force, meant)?;
         let wish = Wish::Gone { with_bindings: force };
         let written = self.written(Asked::object(kind, name, wish, meant)).await?;
@@ -137,6 +142,7 @@ impl Call<'_> {
     fn object(&self, kind: i32, name: &str, method: &Method) -> Result<Kind, Error> {
         let kind = asked::kind(kind)?;
         self.check_route(Route::one(kind, name), method)?;
+        check_name(kind, name, *method == Method::PUT, "/name")?;
         Ok(kind)
     }
 

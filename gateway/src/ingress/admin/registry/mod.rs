@@ -61,7 +61,7 @@ pub(super) struct Asking<'a> {
 }
 
 impl Route {
-    /// The one with these parts, and a name that an object can have.
+    /// The one with these parts, and a name that an object can have where one must be there.
     pub(super) fn find(parts: &[&str]) -> Option<Self> {
         let kind = |text: &str| Kind::ALL.into_iter().find(|kind| plural(*kind) == text);
         match *parts {
@@ -81,10 +81,10 @@ impl Route {
         }
     }
 
-    /// To the object of this name, if one can have it.
+    /// To the object of this name, whether one can have it or not.
     pub(super) fn one(kind: Kind, name: &str) -> Option<Self> {
         // A bypass is written and ended at its binding.
-        (kind != Kind::Bypass && edit::can_be_name(name)).then(|| Route::One(kind, name.to_owned()))
+        (kind != Kind::Bypass).then(|| Route::One(kind, name.to_owned()))
     }
 
     /// To the plugin's switch, if one can have this name.

@@ -7,7 +7,7 @@ use http::Uri;
 
 use crate::{
     config::Span,
-    error::{Code, Error},
+    error::Error,
     ingress::admin::query::{Query, invalid},
     registry::{
         bypass::{LONGEST, SHORTEST},
@@ -99,6 +99,12 @@ pub(in crate::ingress::admin) fn right_size() -> String {
     format!("{} to {}", SIZES.start(), SIZES.end())
 }
 
+/// What the version of an object is, in words. `may_be_new`: it may be none that is there.
+pub(in crate::ingress::admin) fn right_version(may_be_new: bool) -> String {
+    let none = if may_be_new { ", or 0 where there is to be none yet" } else { "" };
+    format!("the `version` of the object as it was read{none}")
+}
+
 /// What a reason is, in words.
 pub(in crate::ingress::admin) fn right_reason() -> String {
     format!("{MOST_REASON} bytes at most, without control characters")
@@ -119,6 +125,8 @@ pub(in crate::ingress::admin) fn states() -> String {
 pub(super) enum Upon {
     /// The version must be named.
     Version,
+    /// It must be, and is 0 where there is to be none yet.
+    VersionOrNone,
     /// It may be.
     AnyVersion,
     /// The registry's revision may be named.
@@ -148,7 +156,7 @@ impl Meant {
     pub(super) fn read(uri: &Uri, upon: Upon, may_force: bool) -> Result<Self, Error> {
         let mut known = vec!["dry_run", "reason"];
         match upon {
-            Upon::Version | Upon::AnyVersion => known.insert(0, "expected_version"),
+            Upon::Version | Upon::VersionOrNone | Upon::AnyVersion => known.insert(0, "expected_version"),
             Upon::Revision => known.insert(0, "expected_revision"),
             Upon::Nothing => {}
         }
@@ -157,10 +165,9 @@ impl Meant {
         }
         let mut query = Query::read(uri, &known)?;
         let expected = query.read_as("expected_version", "a whole number", number)?;
-        if upon == Upon::Version && expected.is_none() {
-            let detail = "The query must have `expected_version`: the `version` of the object as it was read, or 0 \
-                          where there is to be none";
-            return Err(Error::new(Code::PayloadInvalid, detail));
+        if matches!(upon, Upon::Version | Upon::VersionOrNone) && expected.is_none() {
+            let right = right_version(upon == Upon::VersionOrNone);
+            return Err(invalid(format!("The query must have `expected_version`: {right}")));
         }
         let revision = query.read_as("expected_revision", "a revision's number", number)?;
         let reason = reason(&mut query)?;

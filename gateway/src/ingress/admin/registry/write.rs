@@ -18,14 +18,17 @@ use super::{
 use crate::{
     auth::Operator,
     config::{Consent, UnknownTenant},
-    error::Error,
-    ingress::{admin::Admin, call::InForce},
+    error::{Error, Violation},
+    ingress::{
+        admin::{Admin, nothing},
+        call::InForce,
+    },
     joined::joined,
     registry::{
         Writer,
         bypass::Glass,
         document::{Document, Prune, Wishes},
-        edit::{Edit, Wish},
+        edit::{Edit, Wish, can_be_name, right_name},
         operations::{Operations, Outcome, Undone},
     },
     store::Kind,
@@ -151,8 +154,11 @@ impl Admin {
                 Ok(Asked::switch(plugin, on, Meant::read(uri, Upon::AnyVersion, false)?))
             }
             Route::One(kind, name) => {
+                let is_put = head.method == Method::PUT;
+                check_name(kind, &name, is_put, "")?;
                 let may_force = head.method == Method::DELETE && kind == Kind::Plugin;
-                let meant = Meant::read(uri, Upon::Version, may_force)?;
+                let upon = if is_put { Upon::VersionOrNone } else { Upon::Version };
+                let meant = Meant::read(uri, upon, may_force)?;
                 let wish = match head.method {
                     Method::DELETE => Wish::Gone { with_bindings: meant.force },
                     Method::PATCH => Wish::Merge(self.receive(in_force, head, body, Taken::PATCH).await?),
@@ -182,6 +188,24 @@ impl Admin {
     ) -> Result<Value, Error> {
         let mut room = self.gateway.admission.room(in_force.limits.bytes_in_flight);
         receive(&head.headers, body, taken, &mut room).await
+    }
+}
+
+/// Whether an object can have this name. What can't is not there; `may_be_new`: nor can it come. `pointer`: to the name in
+/// what was sent.
+///
+/// # Errors
+/// NOT_FOUND, or PAYLOAD_INVALID.
+pub(in crate::ingress::admin) fn check_name(
+    kind: Kind,
+    name: &str,
+    may_be_new: bool,
+    pointer: &str,
+) -> Result<(), Error> {
+    match (can_be_name(name), may_be_new) {
+        (true, _) => Ok(()),
+        (false, false) => Err(nothing()),
+        (false, true) => Err(Error::invalid(vec![Violation::new(pointer, right_name(kind))])),
     }
 }
 
