@@ -8,7 +8,7 @@ use tokio::{
     runtime,
     signal::unix::{SignalKind, signal as listen},
     sync::Semaphore,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -116,7 +116,12 @@ pub(super) async fn run(
         }
         shut_down(current, end).await;
     };
-    tokio::join!(retired, observed);
+    let written = async {
+        if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
+            tracing::warn!("the store has not answered every write: whoever waits is told that nobody knows");
+        }
+    };
+    tokio::join!(retired, observed, written);
     tracing::info!("drained");
 }
 
@@ -125,6 +130,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Lifecy
     sleep(times.grace.0).await;
     tracing::info!("no more calls are taken");
     lifecycle.goaway.cancel();
+    lifecycle.writes.close();
     lifecycle.connections.close();
     let end = Instant::now() + times.finish.0 + LAST - TELEMETRY;
     if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {

@@ -309,7 +309,7 @@ impl Generation {
         is_of_revision && self.config == other.config && self.has_keys_of(other) && has_its_clients
     }
 
-    fn has_keys_of(&self, other: &Self) -> bool {
+    pub(super) fn has_keys_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys.auth, &other.keys.auth)
     }
 

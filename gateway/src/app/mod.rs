@@ -15,7 +15,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     config::{Config, Loaded, Problems, is_setting},
     ingress::{
-        admin::Admin,
+        admin::{Admin, Writes},
         call::Gateway,
         local::{self, SocketFile},
         ops::Readiness,
@@ -31,6 +31,7 @@ use crate::{
 mod asked;
 mod burial;
 mod bypassed;
+mod candidate;
 mod connect;
 mod drain;
 mod edges;
@@ -223,7 +224,8 @@ impl App {
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone());
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
-        let operators = Admin::new(overview, self.operations(), self.asks.0.clone(), lifecycle.ended.clone());
+        let (asks, writes) = (self.asks.0.clone(), lifecycle.writes.clone());
+        let operators = Admin::new(overview, self.operations(), asks, writes, lifecycle.ended.clone());
         let edge = AdminEdge::new(operators, health_service);
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
@@ -299,7 +301,8 @@ impl Bound {
         drop(first);
         // Before it is looked at what there is: a plugin may come while the table is built.
         let changes = workshop.shared.changes();
-        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
+        let registry = origin.as_ref().and_then(|origin| origin.registry());
+        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen, registry);
         publisher.refresh().await;
         let mut ending = Ending::new(readiness, health.clone());
         ending.look(publisher.current()).await;
@@ -368,6 +371,7 @@ impl Running {
             () = drained => {}
             () = stop() => tracing::warn!("asked a second time: calls under way are given up"),
         }
+        lifecycle.writes.close();
         lifecycle.ended.cancel();
         drain::take_leave(&lifecycle.operators).await;
         drop(admin_socket);
@@ -402,6 +406,8 @@ struct Lifecycle {
     connections: TaskTracker,
     /// The admin port's.
     operators: TaskTracker,
+    /// What operators write: taken as long as calls are.
+    writes: Writes,
 }
 
 impl Lifecycle {

@@ -174,13 +174,6 @@ impl Origin {
             registry.close().await;
         }
     }
-
-    /// `basis` is in force: its contents are the last good ones.
-    pub(super) fn in_force(&self, basis: &Basis) {
-        if let (Some(registry), Basis::Registry(contents)) = (&self.registry, basis) {
-            registry.keep(Arc::clone(contents));
-        }
-    }
 }
 
 /// Whether what a file owns is to be written to the registry.

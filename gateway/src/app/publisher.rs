@@ -8,6 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::{
+    sync::watch,
     task::spawn_blocking,
     time::{Instant, sleep_until},
 };
@@ -15,12 +16,13 @@ use tokio::{
 use super::{
     Retiring, burial,
     bypassed::Active,
-    generation::{Generation, Manifests, Workshop},
+    generation::{Basis, Generation, Manifests, Workshop},
 };
 use crate::{
     config::{Bypass, Config, Problem},
     ingress::call::{Gateway, InForce},
     joined::joined,
+    registry::{Contents, Registry, bypass},
     routing::RouteTable,
 };
 
@@ -48,10 +50,25 @@ pub(super) struct Publisher {
     manifests: Manifests,
     /// The same.
     bypassed: Active,
+    /// What is in force was made of these. Their bypasses are those that were read last, whatever else of that is waited for.
+    contents: Arc<Contents>,
+    registry: Option<Following>,
     revision: u64,
     /// What was in force before, and may still be gone by.
     past: Vec<Weak<InForce>>,
     retiring: Retiring,
+}
+
+/// The registry, and whether something else was read of it.
+struct Following {
+    registry: Arc<Registry>,
+    news: watch::Receiver<()>,
+}
+
+impl Following {
+    fn new(registry: &Arc<Registry>) -> Self {
+        Following { news: registry.news(), registry: Arc::clone(registry) }
+    }
 }
 
 impl Publisher {
@@ -60,13 +77,30 @@ impl Publisher {
         workshop: Arc<Workshop>,
         gateway: Arc<Gateway>,
         seen: Arc<ArcSwap<Generation>>,
+        registry: Option<&Arc<Registry>>,
     ) -> Self {
         let first = seen.load_full();
         let manifests = vec![None; first.clients().count()];
         let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
         let (past, bypassed, retiring) = (Vec::new(), Active::default(), Retiring::new(Arc::clone(&gateway)));
         retiring.use_those_of([&*first]);
-        Publisher { workshop, gateway, current: first, seen, manifests, bypassed, revision, past, retiring }
+        let (contents, registry) = (first.basis.contents(), registry.map(Following::new));
+        let current = first;
+        let publisher = Publisher {
+            workshop,
+            gateway,
+            current,
+            seen,
+            manifests,
+            bypassed,
+            contents,
+            registry,
+            revision,
+            past,
+            retiring,
+        };
+        publisher.keep();
+        publisher
     }
 
     /// What is in force.
@@ -79,21 +113,39 @@ impl Publisher {
         &self.retiring
     }
 
-    /// When [`Publisher::refresh`] has to be called, whatever happens; none: never.
-    pub(super) fn until(&self) -> Option<Instant> {
-        self.bypassed.again
+    /// Until [`Publisher::refresh`] has to be called, whatever happens: a bypass ends, or somebody wrote one.
+    pub(super) async fn due(&mut self) {
+        let until = self.bypassed.again;
+        let news = async {
+            let heard = match &mut self.registry {
+                Some(Following { news, .. }) => news.changed().await.is_ok(),
+                None => false,
+            };
+            if !heard {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            () = reached(until) => {}
+            () = news => {}
+        }
     }
 
     /// Puts a table with the manifests and the bypasses of this moment in force, unless it is already.
     pub(super) async fn refresh(&mut self) {
+        let contents = self.as_read_last(&self.contents);
+        if !Arc::ptr_eq(&self.contents, &contents) {
+            self.contents = contents;
+            self.keep();
+        }
         let now = self.current.manifests();
-        let bypassed = self.workshop.bypasses.active(&self.current.basis.contents());
+        let bypassed = self.workshop.bypasses.active(&self.contents);
         if same(&self.manifests, &now) && self.bypassed.bypasses == bypassed.bypasses {
             self.bypassed = bypassed;
             return;
         }
-        let current = Arc::clone(&self.current);
-        if let Err(problems) = self.publish(&current, now.clone(), self.revision).await {
+        let (current, contents) = (Arc::clone(&self.current), Arc::clone(&self.contents));
+        if let Err(problems) = self.publish(&current, &contents, now.clone(), self.revision).await {
             refused(&problems);
             self.bypassed.again = bypassed.again;
         }
@@ -101,11 +153,27 @@ impl Publisher {
         self.manifests = now;
     }
 
-    /// Works for ever: nothing but time changes what is in force.
+    /// Works for ever: nothing but bypasses changes what is in force.
     pub(super) async fn keep_time(&mut self) {
         loop {
-            reached(self.until()).await;
+            self.due().await;
             self.refresh().await;
+        }
+    }
+
+    /// `contents` with the bypasses that were read last.
+    fn as_read_last(&self, contents: &Arc<Contents>) -> Arc<Contents> {
+        match &self.registry {
+            Some(Following { registry, .. }) => bypass::as_in(&registry.contents(), contents),
+            None => Arc::clone(contents),
+        }
+    }
+
+    /// Has what is in force kept for a start without the registry.
+    fn keep(&self) {
+        if let (Some(Following { registry, .. }), Basis::Registry(_)) = (&self.registry, &self.current.basis)
+        {
+            registry.keep(Arc::clone(&self.contents));
         }
     }
 
@@ -116,9 +184,12 @@ impl Publisher {
     pub(super) async fn adopt(&mut self, next: Arc<Generation>) -> Result<(), Vec<Problem>> {
         self.workshop.telemetry.configured(&next.config);
         let revision = next.basis.revision().unwrap_or(self.revision + 1);
-        self.publish(&next, next.manifests(), revision).await?;
+        let contents = self.as_read_last(&next.basis.contents());
+        self.publish(&next, &contents, next.manifests(), revision).await?;
         self.seen.store(Arc::clone(&next));
         let before = std::mem::replace(&mut self.current, next);
+        self.contents = contents;
+        self.keep();
         self.expect(None);
         for (plugin, fresh) in self.current.fresh(slice::from_ref(&before)) {
             let name = &*plugin.name;
@@ -163,11 +234,12 @@ impl Publisher {
     async fn publish(
         &mut self,
         generation: &Arc<Generation>,
+        contents: &Contents,
         manifests: Manifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
         let (bypassed, config, table) = loop {
-            let active = || self.workshop.bypasses.active(&generation.basis.contents());
+            let active = || self.workshop.bypasses.active(contents);
             let bypassed = active();
             let config = with(&generation.config, &bypassed.bypasses);
             let (config, table) = build(generation, config, &manifests, revision).await?;
@@ -194,7 +266,7 @@ impl Publisher {
 }
 
 /// At `moment`, or never.
-pub(super) async fn reached(moment: Option<Instant>) {
+async fn reached(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,

@@ -49,7 +49,7 @@ async fn the_first_write_after_a_manifest_was_accepted_remakes_the_plans_of_its_
     let first = built(&loaded, &[]);
     let gateway = Arc::new(gateway(&workshop, &first));
     let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
-    let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen);
+    let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen, None);
     let (start, mut changes) = (gateway.in_force(), workshop.shared.changes());
     let policy = first.client("content-policy").expect("it is registered");
     policy.start(CancellationToken::new());

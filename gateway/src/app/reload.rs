@@ -7,16 +7,16 @@ use std::sync::Arc;
 use tokio::{
     sync::{Notify, watch},
     task::{JoinError, JoinHandle},
-    time::{Duration, Instant, sleep},
+    time::{Duration, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Generation, Missing, Publisher, Workshop,
+    Generation, Publisher, Workshop,
     asked::Asked,
+    candidate::{Awaited, Candidate, Standing, Wait},
     origin::{Occasion, Origin, Unread},
-    publisher::reached,
-    start::{Ending, is_there, of_registry},
+    start::Ending,
 };
 use crate::{
     config::{Config, Problems},
@@ -33,8 +33,6 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 /// The same for one of which it was said what it waits for.
 const LOOK_WHEN_HELD: Duration = Duration::from_millis(500);
-/// Who changed the file begins to wonder.
-const NOTICED: Duration = Duration::from_secs(1);
 /// Most problems that are logged one by one.
 const MOST_LOGGED: usize = 20;
 
@@ -57,6 +55,8 @@ pub(super) struct Reload {
     /// Of the start, which the registry's plugins may hold up.
     ending: Ending,
     candidate: Option<Candidate>,
+    /// None: what was read last is in force, or refused.
+    wait: Option<Wait>,
     /// One of the two is being read.
     reading: Option<JoinHandle<Read>>,
     ended: CancellationToken,
@@ -68,25 +68,6 @@ struct Read {
     /// What it took over from.
     before: Vec<Arc<Generation>>,
     generation: Result<Arc<Generation>, Unread>,
-}
-
-/// A configuration that is right, and waits for its plugins and keys.
-struct Candidate {
-    generation: Arc<Generation>,
-    since: Instant,
-    /// Whether it was said what it waits for.
-    told: bool,
-    /// Whether it was said that it waits at all.
-    noted: bool,
-}
-
-/// Where a candidate stands.
-enum Standing {
-    Ready,
-    /// For what.
-    Waiting(String),
-    /// It may still become ready; for now somebody has to know.
-    Held(String),
 }
 
 impl Reload {
@@ -101,9 +82,6 @@ impl Reload {
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
-        if let Some(origin) = &origin {
-            origin.in_force(&publisher.current().basis);
-        }
         Reload {
             workshop,
             gateway,
@@ -116,6 +94,7 @@ impl Reload {
             started,
             ending,
             candidate: None,
+            wait: None,
             reading: None,
             ended,
         }
@@ -166,16 +145,16 @@ impl Reload {
                     self.look().await;
                 }
                 () = sleep(until_look), if self.candidate.is_some() => self.look().await,
-                () = reached(self.publisher.until()) => self.publisher.refresh().await,
+                () = self.publisher.due() => self.publisher.refresh().await,
             }
         }
     }
 
     /// Of changes of plugins it hears; time passes and keys come without a word.
     fn until_look(&self) -> Duration {
-        match &self.candidate {
+        match &self.wait {
             // It may take hours.
-            Some(Candidate { told: true, .. }) => LOOK_WHEN_HELD,
+            Some(wait) if wait.is_told() => LOOK_WHEN_HELD,
             _ => LOOK,
         }
     }
@@ -184,6 +163,7 @@ impl Reload {
     pub(super) fn give_up(&mut self) {
         self.asked.close();
         self.replace_candidate(None);
+        self.gateway.settle();
     }
 
     /// Begins to do what an operator asks for.
@@ -283,32 +263,40 @@ impl Reload {
 
     /// Gives up what waits for `next`.
     fn replace_candidate(&mut self, next: Option<Arc<Generation>>) {
-        if let Some(given_up) = self.candidate.take() {
+        let given_up = self.candidate.take();
+        if let Some(given_up) = &given_up {
             self.publisher.abandon(&given_up.generation, next.as_ref());
         }
         self.publisher.expect(next.as_deref());
-        self.candidate =
-            next.map(|generation| Candidate { generation, since: Instant::now(), told: false, noted: false });
+        match next {
+            Some(generation) => {
+                self.wait.get_or_insert_with(Wait::begun);
+                let current = self.publisher.current();
+                self.candidate = Some(Candidate::new(generation, given_up.as_ref(), current));
+            }
+            None => self.waits_for(None),
+        }
+    }
+
+    /// Shows what is waited for; none: nothing is.
+    fn waits_for(&mut self, what: Option<String>) {
+        if what.is_none() {
+            self.wait = None;
+        }
+        let applied = self.gateway.applied();
+        if applied.waits_for != what {
+            self.gateway.set_applied(applied.waiting(what));
+        }
     }
 
     /// Puts the candidate in force if it is ready.
     async fn look(&mut self) {
-        let Some(candidate) = &mut self.candidate else { return };
+        let (Some(candidate), Some(wait)) = (&self.candidate, &self.wait) else { return };
+        let is_late = wait.is_late(candidate.generation.config.startup.wait.0);
         match candidate.standing(self.publisher.current(), self.ending.is_over()) {
-            Standing::Waiting(what) => {
-                self.asked.tell_late(&what);
-                let is_noticed = candidate.since.elapsed() >= NOTICED;
-                if is_noticed && !std::mem::replace(&mut candidate.noted, true) {
-                    tracing::info!("a changed configuration waits for {what}");
-                }
-            }
-            Standing::Held(why) => {
-                self.asked.tell(&Came::Waiting(why.clone()));
-                if !std::mem::replace(&mut candidate.told, true) {
-                    self.refused(vec![why.clone()]);
-                    tracing::error!(event = "table.refused", "{why}; it is taken once that has passed");
-                }
-            }
+            Standing::Waiting(what) if is_late => self.held(&what),
+            Standing::Waiting(what) => self.waiting(&what),
+            Standing::Held(what) => self.held(&what),
             Standing::Ready
                 if self.workshop.refusals.note(&candidate.generation, self.publisher.current()) =>
             {
@@ -323,20 +311,42 @@ impl Reload {
         }
     }
 
+    /// For a while, as it may.
+    fn waiting(&mut self, what: &Awaited) {
+        self.asked.tell_late(&what.in_full());
+        if !self.wait.as_ref().is_some_and(Wait::is_noticed) {
+            return;
+        }
+        self.waits_for(Some(what.in_full()));
+        let noted = self.candidate.as_mut().map(|candidate| std::mem::replace(&mut candidate.noted, true));
+        if noted == Some(false) {
+            tracing::info!("a changed configuration waits for {}", what.what);
+        }
+    }
+
+    /// For longer than that.
+    fn held(&mut self, what: &Awaited) {
+        self.asked.tell(&Came::Waiting(what.in_full()));
+        let is_news = self.wait.as_mut().is_some_and(|wait| wait.tells(what));
+        self.waits_for(Some(what.in_full()));
+        if is_news {
+            self.refused(vec![what.why.clone()]);
+            tracing::error!(event = "table.refused", "{}; it is taken once that has passed", what.why);
+        }
+    }
+
     /// It stays the candidate until it is in force: given up before, it is let go of as any other.
     async fn adopt(&mut self, generation: Arc<Generation>) {
         let at_restart = self.started.waits_for_restart(&generation.config);
         let adopted = self.publisher.adopt(Arc::clone(&generation)).await;
-        self.candidate = None;
+        (self.candidate, self.wait) = (None, None);
         if let Err(problems) = adopted {
+            self.waits_for(None);
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             let problems: Vec<_> = problems.iter().map(said).collect();
             self.asked.tell(&Came::Failed(problems.join("; ")));
             self.refused(problems);
             return self.publisher.abandon(&generation, None);
-        }
-        if let Some(origin) = &self.origin {
-            origin.in_force(&generation.basis);
         }
         let keys = at_restart.join(", ");
         self.gateway.set_applied(Applied::now(at_restart));
@@ -358,33 +368,6 @@ impl Reload {
     /// Before it is logged, so that whoever reads of it there finds it in the status.
     fn refused(&self, problems: Vec<String>) {
         self.gateway.set_applied(self.gateway.applied().but(problems));
-    }
-}
-
-impl Candidate {
-    /// `before`: what is in force, and serves as long as this one doesn't; `is_started`: it was ready once. Before, what
-    /// the registry requires holds that up, and no table: the next one may be the one that mends it.
-    fn standing(&self, before: &Arc<Generation>, is_started: bool) -> Standing {
-        let config = &self.generation.config;
-        let is_late = self.since.elapsed() >= config.startup.wait.0;
-        let mut waits_for = None;
-        for (plugin, client) in self.generation.awaited(before) {
-            let holds_up = is_started || !of_registry(config, plugin);
-            match is_there(client, holds_up && self.generation.requires(&plugin.name), is_late) {
-                Some(true) => {}
-                Some(false) => return Standing::Held(Missing::new(client).to_string()),
-                None => waits_for = Some(format!("plugin '{}'", plugin.name)),
-            }
-        }
-        if !self.generation.has_keys_after(before) {
-            if is_late {
-                return Standing::Held(
-                    "an issuer has no keys: see the log for why they can't be fetched".into(),
-                );
-            }
-            waits_for.get_or_insert_with(|| "the keys of an issuer".to_owned());
-        }
-        waits_for.map_or(Standing::Ready, Standing::Waiting)
     }
 }
 

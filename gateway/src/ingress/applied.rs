@@ -9,6 +9,9 @@ pub struct Applied {
     pub at: Instant,
     /// Why what the file says now is not in force; none: it is.
     pub refused: Option<Refused>,
+    /// What the newest that was read waits for, as a sentence goes on behind "waits for"; none: for nothing, or not yet for a
+    /// second.
+    pub waits_for: Option<String>,
     /// Keys whose values in it are not in use before the process is started again.
     pub at_restart: Vec<&'static str>,
 }
@@ -25,13 +28,19 @@ pub struct Refused {
 impl Applied {
     /// Everything is as the file says.
     pub fn now(at_restart: Vec<&'static str>) -> Self {
-        Applied { at: Instant::now(), refused: None, at_restart }
+        Applied { at: Instant::now(), refused: None, waits_for: None, at_restart }
     }
 
     /// The same, with a file that is refused.
     #[must_use]
     pub fn but(&self, problems: Vec<String>) -> Self {
         Applied { refused: Some(Refused { at: Instant::now(), problems }), ..self.clone() }
+    }
+
+    /// The same while this is waited for.
+    #[must_use]
+    pub fn waiting(&self, waits_for: Option<String>) -> Self {
+        Applied { waits_for, ..self.clone() }
     }
 
     /// The same with a file that is in force.

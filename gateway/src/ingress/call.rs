@@ -43,6 +43,8 @@ pub struct Gateway {
     /// Of the table in force.
     revision: watch::Sender<u64>,
     applied: ArcSwap<Applied>,
+    /// Cancelled when no other revision is put in force any more.
+    settled: CancellationToken,
     /// Plugins' clients that no call is given any more, as long as anybody holds them.
     leaving: Mutex<Vec<Weak<PluginClient>>>,
     /// Counts the calls under way.
@@ -132,8 +134,8 @@ impl Gateway {
         let revision = watch::Sender::new(in_force.invoker.routes().table.revision());
         let (in_force, applied) =
             (ArcSwap::from_pointee(in_force), ArcSwap::from_pointee(Applied::now(Vec::new())));
-        let (leaving, admission) = (Mutex::default(), Admission::default());
-        Gateway { in_force, revision, applied, leaving, admission, telemetry, abort }
+        let (settled, leaving, admission) = Default::default();
+        Gateway { in_force, revision, applied, settled, leaving, admission, telemetry, abort }
     }
 
     /// What holds at this moment.
@@ -149,11 +151,26 @@ impl Gateway {
         before
     }
 
-    /// Whether the revision `revision`, or a later one, is in force within `patience`.
+    /// Whether the revision `revision`, or a later one, is in force within `patience`. Once none is put in force any more,
+    /// nobody waits for it.
     pub async fn reaches(&self, revision: u64, patience: Duration) -> bool {
         let mut revisions = self.revision.subscribe();
-        let reached = timeout(patience, revisions.wait_for(|now| *now >= revision)).await;
-        reached.is_ok_and(|reached| reached.is_ok())
+        let reached = timeout(patience, revisions.wait_for(|now| *now >= revision));
+        tokio::select! {
+            biased;
+            reached = reached => reached.is_ok_and(|reached| reached.is_ok()),
+            () = self.settled.cancelled() => false,
+        }
+    }
+
+    /// No other revision is put in force any more.
+    pub fn settle(&self) {
+        self.settled.cancel();
+    }
+
+    /// Returns when [`Self::settle`] was called.
+    pub async fn settled(&self) {
+        self.settled.cancelled().await;
     }
 
     /// Says that `client` is given no more calls.

@@ -86,6 +86,8 @@ pub(super) struct Store {
     age_s: u64,
     /// Whether what is in force came from the local file of a start without it.
     stale: bool,
+    /// Why the last good table can't be written; null: it is.
+    last_good: Option<String>,
 }
 
 impl Store {
@@ -96,6 +98,7 @@ impl Store {
             problem: standing.unreachable.clone(),
             age_s: standing.since.elapsed().as_secs(),
             stale: standing.is_stale,
+            last_good: standing.unkept.clone(),
         }
     }
 }
@@ -107,6 +110,8 @@ pub(super) struct Configuration {
     pub(super) age_s: u64,
     /// Null: it is what the file says.
     pub(super) refused: Option<Refused>,
+    /// What the newest that was read waits for; null: for nothing, or not yet for a second.
+    waits_for: Option<String>,
     /// Keys that wait for the process to be started again.
     at_restart: Vec<&'static str>,
 }
@@ -129,6 +134,7 @@ impl Configuration {
         Configuration {
             age_s: applied.at.elapsed().as_secs(),
             refused,
+            waits_for: applied.waits_for.clone(),
             at_restart: applied.at_restart.clone(),
         }
     }

@@ -36,9 +36,17 @@ pub struct Glass {
     pub lasts: Option<Duration>,
 }
 
+/// How it stands in the process that is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Here {
+    /// Tenants that are not listed are served.
+    pub serves_others: bool,
+    /// The binding is in the tenant's chains by what is in force, whatever the registry says by now.
+    pub stands: bool,
+}
+
 impl Operations {
-    /// Does what `glass` says; the writer's reason is the bypass's. `serves_others`: tenants that are not listed are
-    /// served. Bypasses that have ended by then go in the same revision.
+    /// Does what `glass` says; the writer's reason is the bypass's. Bypasses that have ended by then go in the same revision.
     ///
     /// # Errors
     /// There is nothing of this kind, or the binding doesn't stand for the tenant anyway; else as [`Operations::write`].
@@ -46,12 +54,11 @@ impl Operations {
         &self,
         writer: &Writer,
         glass: &Glass,
-        serves_others: bool,
+        here: Here,
         dry_run: bool,
     ) -> Result<Outcome, Undone> {
-        let changes = |contents: &Contents| {
-            changes(contents, glass, &writer.reason, serves_others, OffsetDateTime::now_utc())
-        };
+        let changes =
+            |contents: &Contents| changes(contents, glass, &writer.reason, here, OffsetDateTime::now_utc());
         self.change(writer, dry_run, None, changes).await
     }
 }
@@ -60,7 +67,7 @@ fn changes(
     contents: &Contents,
     glass: &Glass,
     reason: &str,
-    serves_others: bool,
+    here: Here,
     now: OffsetDateTime,
 ) -> Result<Vec<Change>, Undone> {
     let Glass { binding, tenant, lasts } = glass;
@@ -80,7 +87,7 @@ fn changes(
         changes.extend([gone(name)]);
         return Ok(changes.into_values().collect());
     };
-    check(contents, binding, tenant, serves_others)?;
+    check(contents, binding, tenant, here)?;
     let until = now + *lasts;
     // As exact as anything that is shown.
     let until = Until(until.replace_millisecond(until.millisecond()).unwrap_or(until));
@@ -121,8 +128,43 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     outlived.map(gone).collect()
 }
 
+/// The bypasses of `contents`, which is in force, as `newest` has them, while that may wait for other reasons. A bypass is of
+/// one binding and one tenant: where `newest` has others of these names, or none, it says nothing of those in force.
+pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
+    if newest.revision() <= contents.revision() {
+        return Arc::clone(contents);
+    }
+    let concerns = |entry: &&Arc<Entry>| match &entry.typed {
+        Typed::Bypass(bypass) => {
+            let met = |contents: &Contents, kind, name: &str| contents.get(kind, name).map(|entry| entry.met);
+            let of = |kind, name: &str| (met(contents, kind, name), met(newest, kind, name));
+            let is_binding =
+                matches!(of(Kind::Binding, &bypass.binding), (Some(old), Some(new)) if old == new);
+            // One that isn't listed, and served all the same, is the one that is listed later.
+            let is_tenant = match of(Kind::Tenant, &bypass.tenant) {
+                (Some(old), new) => new == Some(old),
+                (None, _) => true,
+            };
+            is_binding && is_tenant
+        }
+        Typed::Plugin(_) | Typed::Tenant(_) | Typed::Binding(_) => false,
+    };
+    let own = contents.bypass_entries();
+    let (news, stays) =
+        (newest.bypass_entries().iter().filter(concerns), own.iter().filter(|own| !concerns(own)));
+    let mut bypasses: Vec<_> = news.chain(stays).cloned().collect();
+    bypasses.sort_by(|a, b| a.object.name.cmp(&b.object.name));
+    let is_same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| {
+        a.object.name == b.object.name && a.object.version == b.object.version
+    };
+    if bypasses.len() == own.len() && bypasses.iter().zip(own).all(is_same) {
+        return Arc::clone(contents);
+    }
+    Arc::new(contents.with_bypasses(bypasses))
+}
+
 /// Whether the binding stands for the tenant.
-fn check(contents: &Contents, binding: &str, tenant: &str, serves_others: bool) -> Result<(), Undone> {
+fn check(contents: &Contents, binding: &str, tenant: &str, here: Here) -> Result<(), Undone> {
     let missing = |kind, name: &str| Refusal::Missing { kind, name: name.to_owned() };
     let typed = |kind, name: &str| contents.get(kind, name).map(|entry| &entry.typed);
     let Some(Typed::Binding(of)) = typed(Kind::Binding, binding) else {
@@ -130,9 +172,12 @@ fn check(contents: &Contents, binding: &str, tenant: &str, serves_others: bool) 
     };
     let listed: Option<&Tenant> = match typed(Kind::Tenant, tenant) {
         Some(Typed::Tenant(tenant)) => Some(tenant),
-        _ if serves_others => None,
+        _ if here.serves_others => None,
         _ => return Err(missing(Kind::Tenant, tenant).into()),
     };
+    if here.stands {
+        return Ok(());
+    }
     let plugin: Option<&Plugin> = match typed(Kind::Plugin, &of.plugin) {
         Some(Typed::Plugin(plugin)) => Some(plugin),
         _ => None,

@@ -43,7 +43,7 @@ fn glass(binding: &str, tenant: &str, seconds: Option<u64>) -> Glass {
 }
 
 fn asked(contents: &Contents, glass: &Glass, serves_others: bool) -> Result<Vec<Change>, Undone> {
-    changes(contents, glass, "INC-7", serves_others, NOW)
+    changes(contents, glass, "INC-7", Here { serves_others, stands: false }, NOW)
 }
 
 #[test]
@@ -136,4 +136,58 @@ fn a_bypass_ends_with_its_binding_or_its_tenant_and_never_begins_with_another_of
     ] {
         assert!(ended(std::slice::from_ref(&other)).is_empty(), "{other:?}");
     }
+}
+
+fn change(kind: Kind, name: &str, after: Option<Value>) -> Change {
+    let after = after.map(|spec| Content { owner: Owner::Api, spec: spec.into() });
+    Change { kind, name: name.into(), before: None, after }
+}
+
+fn rule(priority: u64) -> Option<Value> {
+    Some(json!({ "name": "floor", "plugin": "p", "tenant": "*", "priority": priority }))
+}
+
+fn broken(until: &str) -> Change {
+    change(Kind::Bypass, "floor@acme", Some(bypass("floor", until)))
+}
+
+const LATE: &str = "2970-01-01T00:00:00Z";
+
+#[test]
+fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_the_same_objects() {
+    let in_force = Arc::new(contents(Vec::new()));
+    let next = |at: &Contents, changes: &[Change]| at.after(at.revision() + 1, changes).expect("right");
+    let said = |contents: &Arc<Contents>| -> Vec<String> {
+        assert_eq!(contents.revision(), 1);
+        contents.bypasses().map(|(bypass, version)| format!("{} {version}", bypass.name())).collect()
+    };
+    let changed = next(&in_force, &[change(Kind::Binding, "floor", rule(7))]);
+    let begun = next(&changed, &[broken(LATE)]);
+    let during = as_in(&begun, &in_force);
+    assert_eq!(said(&during), ["floor@acme 3"], "changed, it is the same binding");
+    assert!(Arc::ptr_eq(&as_in(&begun, &during), &during));
+    assert_eq!(said(&as_in(&next(&begun, &[broken(LATE)]), &during)), ["floor@acme 4"]);
+    let ended = next(&begun, &[change(Kind::Bypass, "floor@acme", None)]);
+    let after = as_in(&ended, &during);
+    assert_eq!(said(&after), [""; 0]);
+
+    // What it is of goes: in force it is still there, and so is the bypass, until somebody ended it before.
+    let gone = [change(Kind::Binding, "floor", None), change(Kind::Bypass, "floor@acme", None)];
+    assert_eq!(said(&as_in(&next(&begun, &gone), &during)), ["floor@acme 3"]);
+    assert_eq!(said(&as_in(&next(&ended, &gone[..1]), &after)), [""; 0]);
+    // Another of its name has its own, which says nothing of the one in force.
+    let another = next(&next(&begun, &gone), &[change(Kind::Binding, "floor", rule(1))]);
+    let another = next(&another, &[broken(LATE)]);
+    assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
+    assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
+    // The same of a tenant.
+    let gone = [change(Kind::Tenant, "acme", None), change(Kind::Bypass, "floor@acme", None)];
+    let tenant = change(Kind::Tenant, "acme", Some(json!({ "id": "acme" })));
+    let another = next(&next(&begun, &gone), &[tenant, broken(LATE)]);
+    assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
+    assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
+    // Read as a whole, what is of the same version is known again.
+    let whole = |at: &Contents| Contents::read(at.snapshot()).expect("right").recalling(&in_force);
+    assert_eq!(said(&as_in(&whole(&next(&in_force, &[broken(LATE)])), &in_force)), ["floor@acme 2"]);
+    assert_eq!(said(&as_in(&whole(&another), &in_force)), [""; 0]);
 }

@@ -28,6 +28,8 @@ pub struct Entry {
     pub object: Object,
     /// As the configuration has it.
     pub typed: Typed,
+    /// Tells it apart from every other object of its name that this process read: the version in which it met this one first.
+    pub met: u64,
 }
 
 /// All objects at one revision.
@@ -64,7 +66,7 @@ impl Entry {
             Kind::Bypass => config::read(spec).map(|bypass| Typed::Bypass(Arc::new(bypass))),
         };
         match typed {
-            Ok(typed) => Ok(Entry { object, typed }),
+            Ok(typed) => Ok(Entry { met: object.version, object, typed }),
             Err(why) => Err(Unreadable { kind: object.kind, name: object.name, why }),
         }
     }
@@ -133,15 +135,45 @@ impl Contents {
                 entries.push(Arc::clone(entry));
             }
             // It takes its place.
-            kept.next_if(|entry| entry.key() == key);
+            let before = kept.next_if(|entry| entry.key() == key);
             if let Some(content) = &change.after {
                 let (name, content) = (Arc::clone(&change.name), content.clone());
                 let object = Object { kind: change.kind, name, version: revision, content };
-                entries.push(Arc::new(Entry::read(object)?));
+                let entry = Entry::read(object)?;
+                // Changed, it is the same object; one that was gone for a revision is another.
+                let met = before.map_or(entry.met, |before| before.met);
+                entries.push(Arc::new(Entry { met, ..entry }));
             }
         }
         entries.extend(kept.cloned());
         Ok(Contents { revision, entries })
+    }
+
+    /// The same, whose objects are known again where `before` had them in the same version.
+    pub(super) fn recalling(self, before: &Contents) -> Self {
+        let known = |entry: Arc<Entry>| {
+            let found = before.entries.binary_search_by(|known| known.key().cmp(&entry.key()));
+            let same = found.ok().map(|at| &before.entries[at]);
+            same.filter(|same| same.object.version == entry.object.version).map_or(entry, Arc::clone)
+        };
+        Contents { revision: self.revision, entries: self.entries.into_iter().map(known).collect() }
+    }
+
+    /// The same with these bypasses, by name, in the place of its own.
+    pub(super) fn with_bypasses(&self, bypasses: Vec<Arc<Entry>>) -> Self {
+        let mut entries = self.entries[..self.first_bypass()].to_vec();
+        entries.extend(bypasses);
+        Contents { revision: self.revision, entries }
+    }
+
+    /// The bypasses, by name.
+    pub(super) fn bypass_entries(&self) -> &[Arc<Entry>] {
+        &self.entries[self.first_bypass()..]
+    }
+
+    /// They stand behind everything else.
+    fn first_bypass(&self) -> usize {
+        self.entries.partition_point(|entry| entry.object.kind < Kind::Bypass)
     }
 
     /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.
@@ -166,9 +198,7 @@ impl Contents {
 
     /// The bypasses with their versions, also those that have ended.
     pub fn bypasses(&self) -> impl Iterator<Item = (&Arc<Bypass>, u64)> {
-        // They stand behind everything else.
-        let first = self.entries.partition_point(|entry| entry.object.kind < Kind::Bypass);
-        self.entries[first..].iter().filter_map(|entry| match &entry.typed {
+        self.bypass_entries().iter().filter_map(|entry| match &entry.typed {
             Typed::Bypass(bypass) => Some((bypass, entry.object.version)),
             _ => None,
         })

@@ -156,7 +156,7 @@ fn release(
     changes: &mut Changes,
 ) -> Result<(), Refusal> {
     let mut bindings: BTreeMap<Arc<str>, Option<&Content>> = BTreeMap::new();
-    for Entry { object, typed } in contents.entries().iter().map(|entry| &**entry) {
+    for Entry { object, typed, .. } in contents.entries().iter().map(|entry| &**entry) {
         let names_it = matches!(typed, Typed::Binding(binding) if binding.plugin == name);
         if names_it && !changes.contains_key(&(Kind::Binding, Arc::clone(&object.name))) {
             bindings.insert(Arc::clone(&object.name), Some(&object.content));

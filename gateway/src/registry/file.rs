@@ -42,7 +42,8 @@ impl Contents {
             let specs = loaded.written(list).into_iter();
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
                 let content = Content { owner: Owner::File, spec: spec.into() };
-                contents::Entry { object: Object { kind, name: name.into(), version: 0, content }, typed }
+                let object = Object { kind, name: name.into(), version: 0, content };
+                contents::Entry { object, typed, met: 0 }
             })
         });
         Contents::whole(0, entries.collect())

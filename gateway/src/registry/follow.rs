@@ -18,6 +18,8 @@ use crate::store::StoreError;
 const POLL: Duration = Duration::from_secs(1);
 /// Most often the last good table is written.
 const KEEP: Duration = Duration::from_secs(1);
+/// When it is tried again where it can't be.
+const KEEP_AGAIN: Duration = Duration::from_secs(5);
 
 /// How the store stands.
 #[derive(Debug, Clone)]
@@ -30,11 +32,13 @@ pub struct Standing {
     pub since: Instant,
     /// Whether what was read last came from the local file, and the store has not confirmed it.
     pub is_stale: bool,
+    /// Why what is in force can't be kept for a start without the store; none: it is kept.
+    pub unkept: Option<String>,
 }
 
 impl Standing {
     pub(super) fn new() -> Self {
-        Standing { revision: None, unreachable: None, since: Instant::now(), is_stale: false }
+        Standing { revision: None, unreachable: None, since: Instant::now(), is_stale: false, unkept: None }
     }
 }
 
@@ -64,6 +68,9 @@ impl Registry {
                     let is_read = self.is_read.load(Ordering::Acquire);
                     if told != Some(head) || was_unreachable || !is_read {
                         told = Some(head);
+                        // Here, too: whoever puts it in force may be held up, and bypasses wait for nobody. Why it can't be
+                        // read is said by who reads it there.
+                        let _ = self.catch_up().await;
                         moved.notify_one();
                     }
                 }
@@ -86,32 +93,48 @@ impl Registry {
                 self.write_last_good(contents).await;
                 ended.run_until_cancelled(sleep(KEEP)).await;
             }
-            if !good.has_changed().unwrap_or(false)
-                && ended.run_until_cancelled(good.changed()).await.is_none_or(|changed| changed.is_err())
-            {
-                return;
+            if !good.has_changed().unwrap_or(false) {
+                let is_unkept = self.standing().unkept.is_some();
+                let again = tokio::select! {
+                    () = ended.cancelled() => false,
+                    changed = good.changed() => changed.is_ok(),
+                    () = sleep(KEEP_AGAIN), if is_unkept => true,
+                };
+                if !again {
+                    return;
+                }
             }
         }
     }
 
     async fn write_last_good(self: &Arc<Self>, contents: Arc<Contents>) {
-        let (registry, revision) = (Arc::clone(self), contents.revision());
-        let written =
-            tokio::task::spawn_blocking(move || registry.last_good.write(&contents.snapshot())).await;
-        match written {
-            Ok(Ok(())) => self.kept.store(revision, Ordering::Release),
-            Ok(Err(error)) => {
-                let path = self.last_good.path().display();
-                tracing::warn!(%path, %error, "the last good table can't be written (`store.last_good`)");
+        let (registry, kept) = (Arc::clone(self), Arc::clone(&contents));
+        let written = tokio::task::spawn_blocking(move || registry.last_good.write(&kept.snapshot())).await;
+        let unkept = match written {
+            Ok(Ok(())) => {
+                self.kept.store(Some(contents));
+                None
             }
-            Err(error) => tracing::error!(%error, "writing the last good table failed"),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(format!("writing failed: {error}")),
+        };
+        let path = self.last_good.path().display();
+        let unkept = unkept.map(|why| format!("{path} can't be written (`store.last_good`): {why}"));
+        let before = self.standing();
+        if before.unkept != unkept {
+            match &unkept {
+                Some(why) => tracing::warn!("the last good table {why}"),
+                None => tracing::info!("the last good table is kept again"),
+            }
+            self.stands(|before| Standing { unkept: unkept.clone(), ..before.clone() });
         }
     }
 
     /// Lets go of the store, and keeps what came in force at the very end.
     pub async fn close(self: &Arc<Self>) {
         let last = self.good.borrow().clone();
-        if let Some(contents) = last.filter(|last| last.revision() != self.kept.load(Ordering::Acquire)) {
+        let kept = self.kept.load_full();
+        if let Some(contents) = last.filter(|last| kept.is_none_or(|kept| !Arc::ptr_eq(&kept, last))) {
             self.write_last_good(contents).await;
         }
         self.store.close().await;
@@ -126,11 +149,8 @@ impl Registry {
                 Some(why) => tracing::error!("{why}; what is in force stays"),
                 None => tracing::info!("the store can be reached again"),
             }
-            self.standing.store(Arc::new(Standing {
-                unreachable,
-                since: Instant::now(),
-                ..(*before).clone()
-            }));
+            let since = Instant::now();
+            self.stands(|before| Standing { unreachable: unreachable.clone(), since, ..before.clone() });
         }
         answer
     }
@@ -138,7 +158,7 @@ impl Registry {
     pub(super) fn note_head(&self, head: u64) {
         let before = self.standing();
         if before.revision != Some(head) {
-            self.standing.store(Arc::new(Standing { revision: Some(head), ..(*before).clone() }));
+            self.stands(|before| Standing { revision: Some(head), ..before.clone() });
         }
     }
 
@@ -155,7 +175,12 @@ impl Registry {
     fn set_stale(&self, is_stale: bool) {
         let before = self.standing();
         if before.is_stale != is_stale {
-            self.standing.store(Arc::new(Standing { is_stale, ..(*before).clone() }));
+            self.stands(|before| Standing { is_stale, ..before.clone() });
         }
+    }
+
+    /// Several may have news at once.
+    fn stands(&self, changed: impl Fn(&Standing) -> Standing) {
+        self.standing.rcu(|before| changed(before));
     }
 }

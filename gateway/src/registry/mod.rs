@@ -22,12 +22,12 @@ pub mod operations;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use time::OffsetDateTime;
 use tokio::{
     sync::{Mutex, watch},
@@ -61,6 +61,8 @@ pub struct Registry {
     store: Arc<dyn Store>,
     /// As it was read last.
     contents: ArcSwap<Contents>,
+    /// Told whenever that is something else.
+    news: watch::Sender<()>,
     /// One reads at a time.
     reading: Mutex<()>,
     /// The store's tables are there.
@@ -71,8 +73,8 @@ pub struct Registry {
     last_good: LastGood,
     /// What is to be kept as the last good table.
     good: watch::Sender<Option<Arc<Contents>>>,
-    /// The revision that is.
-    kept: AtomicU64,
+    /// What is.
+    kept: ArcSwapOption<Contents>,
 }
 
 /// Why the registry can't be read or written.
@@ -162,19 +164,25 @@ impl Registry {
         Ok(Arc::new(Registry {
             store,
             contents: ArcSwap::default(),
+            news: watch::Sender::new(()),
             reading: Mutex::new(()),
             is_prepared: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
             standing: ArcSwap::from_pointee(Standing::new()),
             last_good: LastGood::new(&settings.last_good, &settings.url.shown()),
             good: watch::Sender::new(None),
-            kept: AtomicU64::new(u64::MAX),
+            kept: ArcSwapOption::empty(),
         }))
     }
 
     /// What was read last.
     pub fn contents(&self) -> Arc<Contents> {
         self.contents.load_full()
+    }
+
+    /// Is told whenever something else was read.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     /// What the store holds now.
@@ -202,11 +210,16 @@ impl Registry {
             Some(next) => next,
             None => {
                 let snapshot = self.noted(self.store.snapshot().await)?;
-                joined(spawn_blocking(|| Contents::read(snapshot))).await?
+                let before = Arc::clone(&now);
+                joined(spawn_blocking(move || {
+                    Ok::<_, Unreadable>(Contents::read(snapshot)?.recalling(&before))
+                }))
+                .await?
             }
         };
         let next = Arc::new(next);
         self.contents.store(Arc::clone(&next));
+        self.news.send_replace(());
         self.is_read.store(true, Ordering::Release);
         self.confirmed();
         Ok(next)

@@ -160,7 +160,7 @@ async fn the_gateways_own_status_counts_tenants_and_plugins() {
         "plugins": {
             "disabled": 1, "pending": 0, "connecting": 0, "ready": 1, "unhealthy": 0, "refused": 0, "draining": 0,
         },
-        "configuration": { "age_s": status["configuration"]["age_s"], "refused": null, "at_restart": [] },
+        "configuration": { "age_s": status["configuration"]["age_s"], "refused": null, "waits_for": null, "at_restart": [] },
         "store": null,
     });
     assert_eq!(status, expected);

@@ -16,6 +16,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Most of an answer that is read, in bytes: a trace repeats the payload, which has 16 MiB at most, a few times.
 const MAX_ANSWER: usize = 64 << 20;
 
+/// What holds where a write was sent and no answer came.
+const UNSURE: &str = "it is not known whether it was written: look before you do it again";
+
 /// A client of one port of a gateway.
 pub(in crate::cli) struct Asker {
     http: Client,
@@ -89,6 +92,7 @@ impl Asker {
     ) -> Result<Received, String> {
         let grace = if body.is_some() { GRACE } else { Duration::ZERO };
         let is_patch = method == Method::PATCH;
+        let is_write = self.port == Port::Admin && method != Method::GET && !path.contains("dry_run=true");
         let mut request = self.request(method, path)?.timeout(self.patience.0 + grace);
         if let Some(body) = body {
             let millis = self.patience.0.as_millis().to_string();
@@ -96,11 +100,26 @@ impl Asker {
             request = request.header(header::CONTENT_TYPE, content);
             request = request.header("hookgate-timeout-ms", millis).body(body);
         }
-        let answer = request.send().await.map_err(|error| self.unanswered(&error))?;
+        let lost = |error: &reqwest::Error| self.lost(is_write, error);
+        let answer = request.send().await.map_err(|error| lost(&error))?;
         let status = answer.status().as_u16();
         let decision = answer.headers().get("hookgate-decision").and_then(|value| value.to_str().ok());
         let decision = decision.map(str::to_owned);
-        Ok(Received { status, decision, text: self.text(answer).await? })
+        let text = self.text(answer).await;
+        let text = text.map_err(|why| if is_write { format!("{why}; {UNSURE}") } else { why })?;
+        Ok(Received { status, decision, text })
+    }
+
+    /// What to say where no answer came to what may have been a write.
+    fn lost(&self, is_write: bool, error: &reqwest::Error) -> String {
+        if !is_write || error.is_connect() || error.is_builder() {
+            return self.unanswered(error);
+        }
+        let base = self.base();
+        if error.is_timeout() {
+            return format!("no answer from {base} within {}; {UNSURE}", self.patience);
+        }
+        format!("the answer from {base} was lost ({}); {UNSURE}", why(error))
     }
 
     /// A request with the token, and without a limit to its time.

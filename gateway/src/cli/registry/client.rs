@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{Asked, Meant, written};
 use crate::{
@@ -197,7 +198,7 @@ impl Registry {
         Ok(whole)
     }
 
-    /// The bypasses in effect, where whoever asks may see them.
+    /// The bypasses that have not ended, where whoever asks may see them; `active`: this gateway leaves the binding out.
     ///
     /// # Errors
     /// Why nobody knows.
@@ -210,7 +211,10 @@ impl Registry {
         }
         let mut all = self.all(Kind::Bypass, &[]).await?;
         let all = all["bypasses"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        Ok(all.into_iter().filter(|bypass| bypass["active"] == true).collect())
+        let now = OffsetDateTime::now_utc();
+        let until = |bypass: &Value| OffsetDateTime::parse(bypass["until"].as_str()?, &Rfc3339).ok();
+        let lasts = |bypass: &Value| until(bypass).is_none_or(|until| until > now);
+        Ok(all.into_iter().filter(|bypass| bypass["active"] == true || lasts(bypass)).collect())
     }
 
     /// Writes, or tries it out.
@@ -237,7 +241,12 @@ impl Registry {
         if write.force {
             path += "&force=true";
         }
-        self.ask(write.method.clone(), &path, write.body.as_ref()).await
+        let mut answer = self.ask(write.method.clone(), &path, write.body.as_ref()).await?;
+        if let Some(what) = self.waits_for(&answer.body).await {
+            answer.body["waits_for"] = what.into();
+            answer.text = answer.body.to_string();
+        }
+        Ok(answer)
     }
 
     /// Writes, or tries it out, and shows what came of it.
@@ -247,6 +256,15 @@ impl Registry {
     pub(super) async fn done(&self, write: &Write, meant: &Meant) -> Result<Exit, Exit> {
         let answer = self.write(write, &meant.reason, meant.dry_run).await?;
         Ok(answer.print(self.output, || written::table(&answer.body), Exit::ok()))
+    }
+
+    /// What keeps the gateway from serving by what it answered to a write, if it knows.
+    async fn waits_for(&self, written: &Value) -> Option<String> {
+        if written["revision"].is_null() || written["in_force"] == true {
+            return None;
+        }
+        let status = self.get("/admin/v1/status").await.ok()?.body;
+        status["configuration"]["waits_for"].as_str().map(str::to_owned)
     }
 
     /// Prints what was put together of several answers.

@@ -87,11 +87,16 @@ pub(super) fn bindings(list: &Value) -> String {
     bindings + &bypasses(&list["bypasses"])
 }
 
-/// Those that are in effect; nothing where none is.
+/// Those that have not ended; nothing where there is none.
 fn bypasses(list: &Value) -> String {
     let Some(bypasses) = list.as_array().filter(|list| !list.is_empty()) else { return String::new() };
-    let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "REASON"].map(str::to_owned)];
-    let row = |bypass: &Value| ["binding", "tenant", "until", "reason"].map(|key| text(&bypass[key]));
+    let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "IN FORCE HERE", "REASON"].map(str::to_owned)];
+    let row = |bypass: &Value| {
+        let [binding, tenant, until, reason] =
+            ["binding", "tenant", "until", "reason"].map(|key| text(&bypass[key]));
+        let here = if bypass["active"] == true { "yes" } else { "no" };
+        [binding, tenant, until, here.to_owned(), reason]
+    };
     rows.extend(bypasses.iter().map(row));
     format!("\n{}", columns(&rows))
 }

@@ -48,10 +48,14 @@ pub(super) fn end(body: &Value) -> String {
     match (body["dry_run"].as_bool(), body["revision"].as_u64(), body["in_force"].as_bool()) {
         (Some(true), ..) => "Nothing was written: it was tried out.\n".to_owned(),
         (_, Some(revision), Some(true)) => format!("Written as revision {revision}, which is in force.\n"),
-        (_, revision, _) => format!(
-            "Written as revision {}, which this gateway does not serve by yet; `hookgate events` says why.\n",
-            revision.unwrap_or_default()
-        ),
+        (_, revision, _) => {
+            let revision = revision.unwrap_or_default();
+            let why = match body["waits_for"].as_str() {
+                Some(what) => format!(": it waits for {}", printable(what)),
+                None => "; `hookgate events` says why".to_owned(),
+            };
+            format!("Written as revision {revision}, which this gateway does not serve by yet{why}.\n")
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod plugin;
 mod query;
 mod registry;
 mod upkeep;
+mod writes;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use self::writes::Writes;
 use self::{
     events::Told,
     plugin::Registered,
@@ -61,6 +63,7 @@ pub struct Admin {
     overview: Arc<Overview>,
     operations: Arc<Operations>,
     upkeep: Upkeep,
+    writes: Writes,
     /// Cancelled when everything is over, and with it what goes on.
     ended: CancellationToken,
 }
@@ -82,16 +85,17 @@ enum Found {
 
 impl Admin {
     /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
-    /// What is asked of the process itself goes to `asks`.
+    /// What is asked of the process itself goes to `asks`, and `writes` knows what is being written.
     pub fn new(
         overview: Arc<Overview>,
         operations: Operations,
         asks: mpsc::Sender<Ask>,
+        writes: Writes,
         ended: CancellationToken,
     ) -> Self {
         let (gateway, operations) = (Arc::clone(&overview.gateway), Arc::new(operations));
         let upkeep = Upkeep::new(Arc::clone(&gateway), Arc::clone(&operations), asks);
-        Admin { gateway, overview, operations, upkeep, ended }
+        Admin { gateway, overview, operations, upkeep, writes, ended }
     }
 
     /// Answers one request.

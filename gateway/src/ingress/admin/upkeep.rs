@@ -20,6 +20,7 @@ use super::{
         refused::{self, Sent},
         view::ObjectView,
     },
+    writes::until_the_end,
 };
 use crate::{
     auth::{Operator, is_tenant_id},
@@ -150,7 +151,9 @@ impl Admin {
         expected: Option<u64>,
         patience: Duration,
     ) -> Result<Drained, Error> {
-        let drained = self.upkeep.drain(who, &name, expected, patience).await;
+        let _under_way = self.writes.begin()?;
+        let draining = self.upkeep.drain(who, &name, expected, patience);
+        let drained = until_the_end(&self.ended, draining).await;
         drained.map_err(|undone| refused::error(undone, &Sent::Object(Kind::Plugin, name)))
     }
 

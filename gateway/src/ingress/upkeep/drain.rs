@@ -63,7 +63,12 @@ impl Upkeep {
         let mut left = self.gateway.leaving(name);
         left.extend(serving.filter(|serving| !left.iter().any(|left| Arc::ptr_eq(left, serving))));
         let released = join_all(left.iter().map(|client| client.released()));
-        let is_released = timeout_at(by, released).await.is_ok();
+        let is_released = tokio::select! {
+            biased;
+            released = timeout_at(by, released) => released.is_ok(),
+            // The process itself ends, and says how far this came.
+            () = self.gateway.settled() => false,
+        };
         let in_flight = left.iter().map(|client| client.in_flight()).sum();
         Ok(Drained { revision, in_force, in_flight, drained: in_force && is_released })
     }

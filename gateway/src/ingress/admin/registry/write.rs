@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Method, StatusCode, request::Parts};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use super::{
     Route,
@@ -20,18 +21,20 @@ use crate::{
     config::{Consent, UnknownTenant},
     error::{Error, Violation},
     ingress::{
-        admin::{Admin, nothing},
+        admin::{Admin, nothing, writes::until_the_end},
         call::InForce,
     },
     joined::joined,
+    point::Point,
     registry::{
-        Writer,
-        bypass::Glass,
+        Contents, Typed, Writer,
+        bypass::{Glass, Here},
         document::{Document, Prune, Wishes},
         edit::{Edit, Wish, can_be_name, right_name},
         operations::{Operations, Outcome, Undone},
     },
-    store::Kind,
+    routing::TenantRoute,
+    store::{Change, Kind},
 };
 
 /// How long a writer waits until this process serves by what was written.
@@ -41,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 enum Task {
     Edits(Vec<Edit>, Option<Prune>),
     RollBack(u64),
-    Bypass { glass: Glass, serves_others: bool },
+    Bypass(Glass, Here),
 }
 
 /// A write as it was asked for.
@@ -81,7 +84,8 @@ impl Asked {
     /// The binding is to be out of the tenant's chains for a while, or back in them.
     pub(in crate::ingress::admin) fn bypass(in_force: &InForce, glass: Glass, meant: Meant) -> Self {
         let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
-        Asked { task: Task::Bypass { glass, serves_others }, meant, sent: Sent::Nothing }
+        let here = Here { serves_others, stands: stands(in_force, &glass) };
+        Asked { task: Task::Bypass(glass, here), meant, sent: Sent::Nothing }
     }
 
     /// Everything is to be as it was at the revision `number`.
@@ -113,20 +117,25 @@ impl Admin {
         operator: &Operator,
         Asked { task, meant, sent }: Asked,
     ) -> Result<Written, Error> {
+        let _under_way = self.writes.begin()?;
         let Meant { reason, dry_run, upon, .. } = meant;
         let writer = Writer { author: operator.author(), reason, upon };
         let operations = Arc::clone(&self.operations);
         // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
-        let outcome = joined(doing).await.map_err(|undone| refused::error(undone, &sent))?;
+        let done = until_the_end(&self.ended, joined(doing)).await;
+        let outcome = done.map_err(|undone| refused::error(undone, &sent))?;
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
         Ok(Written::new(&outcome, dry_run, in_force))
     }
 
-    /// Whether this process serves by what the registry holds after `outcome`.
+    /// Whether this process serves by what the registry holds after `outcome`. Bypasses wait for nothing that the revision does.
     async fn is_in_force(&self, outcome: &Outcome) -> Result<bool, Error> {
         Ok(match outcome.revision {
-            Some(revision) => self.gateway.reaches(revision, PATIENCE).await,
+            Some(revision) => {
+                self.gateway.reaches(revision, PATIENCE).await
+                    || are_in_force(&self.gateway.in_force(), &*self.contents().await?, &outcome.changes)
+            }
             None => self.gateway.reaches(self.contents().await?.revision(), Duration::ZERO).await,
         })
     }
@@ -218,10 +227,30 @@ async fn perform(
     match task {
         Task::Edits(edits, prune) => operations.write(writer, edits, prune.as_ref(), dry_run).await,
         Task::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
-        Task::Bypass { glass, serves_others } => {
-            operations.bypass(writer, glass, *serves_others, dry_run).await
-        }
+        Task::Bypass(glass, here) => operations.bypass(writer, glass, *here, dry_run).await,
     }
+}
+
+/// Whether the binding is in the tenant's chains by what is in force, or would be without a bypass.
+fn stands(in_force: &InForce, Glass { binding, tenant, .. }: &Glass) -> bool {
+    let TenantRoute::Known(plans) = in_force.invoker.routes().table.tenant(tenant) else { return false };
+    Point::ALL.into_iter().any(|point| {
+        let mut steps = plans.plan(point).steps.iter();
+        steps.any(|step| *step.binding == **binding)
+            || plans.bypassed(point).iter().any(|name| **name == **binding)
+    })
+}
+
+/// Whether `changes` are bypasses and nothing else, and it is as they say; `contents` are what the registry holds.
+fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> bool {
+    let bypasses = &in_force.config.bypasses;
+    let is_so = |change: &Change| match contents.get(Kind::Bypass, &change.name).map(|entry| &entry.typed) {
+        Some(Typed::Bypass(bypass)) => {
+            bypasses.contains(bypass) || bypass.until.0 <= OffsetDateTime::now_utc()
+        }
+        _ => !bypasses.iter().any(|bypass| bypass.name() == *change.name),
+    };
+    changes.iter().all(|change| change.kind == Kind::Bypass && is_so(change))
 }
 
 fn document_of(value: Value) -> Result<Document, Error> {
