@@ -170,7 +170,7 @@ fn same(a: &Step, b: &Step) -> bool {
             &b.config_refused,
         )
         && a.writable == b.writable
-        && a.offer == b.offer
+        && (a.offer, a.not_offered) == (b.offer, b.not_offered)
         && (written.priority, a.conditions.written(), &written.version, &written.config_digest)
             == (other.priority, b.conditions.written(), &other.version, &other.config_digest)
 }

@@ -58,6 +58,7 @@ mod cli_token;
 mod cli_upkeep;
 mod cli_whoami;
 mod consent;
+mod consent_unmet;
 mod demo;
 mod deploy_chart;
 mod deploy_chart_pod;
