@@ -57,7 +57,7 @@ async fn assert_unmet(gateway: &Gateway, operator: &HttpAgent) {
         if stands {
             assert_eq!(asked[0]["reason"], "not_ready", "{told:#}");
         } else {
-            assert_eq!((asked, &absent[0]["why"]), (&json!([]), &json!("point_not_offered")), "{told:#}");
+            assert_eq!((asked, &absent[0]["why"]), (&json!([]), &json!("not_offered")), "{told:#}");
         }
         assert_eq!(whoami["points"][name]["plan_digest"], plan["points"][name]["plan_digest"], "{whoami:#}");
     }

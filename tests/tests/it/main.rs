@@ -13,6 +13,7 @@ mod admin_grpc_support;
 mod admin_grpc_who;
 mod admin_plan;
 mod admin_registry;
+mod admin_registry_failing;
 mod admin_registry_ids;
 mod admin_registry_isolation;
 mod admin_registry_prune;

@@ -246,7 +246,7 @@ impl Registry {
     /// Why it wasn't written.
     pub(super) async fn done(&self, write: &Write, meant: &Meant) -> Result<Exit, Exit> {
         let answer = self.write(write, &meant.reason, meant.dry_run).await?;
-        Ok(answer.print(self.output, || written::table(&answer.body), Exit::ok()))
+        Ok(answer.print(self.output, || written::table(&answer.body), written::exit(&answer.body)))
     }
 
     /// Prints what was put together of several answers.
