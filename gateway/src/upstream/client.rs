@@ -172,11 +172,6 @@ impl PluginClient {
         self.pool.status()
     }
 
-    /// Why a call would fail at this moment; none: there is nothing that is known to be in its way.
-    pub fn trouble(&self) -> Option<Failure> {
-        self.pool.trouble()
-    }
-
     /// Every endpoint of the plugin at this moment.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.pool.report()
