@@ -243,6 +243,7 @@ impl Workshop {
             },
             statuses: Arc::clone(statuses),
             is_absent: matches!(basis, Basis::Nothing),
+            held_back: generation.held_back.iter().map(|held| held.told.clone()).collect(),
             config,
         }
     }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     config::{Config, Plugin},
+    ingress::call,
     store::Owner,
     upstream::State,
 };
@@ -28,6 +29,8 @@ pub(super) struct HeldBack {
     since: Instant,
     /// Why, for operators.
     pub(super) why: String,
+    /// The same in its parts.
+    pub(super) told: call::HeldBack,
 }
 
 /// All that are known.
@@ -58,7 +61,9 @@ impl Refusals {
                     "plugin `{name}` refuses its entry ({reason}: {detail}); it goes on by the one before"
                 );
                 tracing::error!(event = "plugin.config_refused", plugin = name, reason, "{why}");
-                known.push(HeldBack { from: Arc::clone(&made.from), since: Instant::now(), why });
+                let refusal = call::Refused { reason, detail: detail.clone() };
+                let told = call::HeldBack { plugin: name.clone(), refusal };
+                known.push(HeldBack { from: Arc::clone(&made.from), since: Instant::now(), why, told });
             }
         }
         known.len() > before

@@ -17,9 +17,10 @@ use crate::{
         operations::{self, Foresee, Foreseen},
     },
     routing::{Manifest, RouteTable},
+    step::Reason,
     store::StoreError,
     telemetry::Telemetry,
-    upstream::PluginClient,
+    upstream::{Failure, PluginClient},
 };
 
 /// What is read anew.
@@ -210,6 +211,31 @@ fn manifest(
     wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
 }
 
+/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or nobody knows. `in_force`: its entry and client
+/// now; `has_manifest`: it is known what it would be.
+fn trouble(
+    entry: &config::Plugin,
+    in_force: Option<(&config::Plugin, &PluginClient)>,
+    has_manifest: bool,
+) -> Option<Failure> {
+    let not_ready = |detail: &str| Some(Failure::new(Reason::NotReady, detail));
+    if entry.needs_consent() && entry.accepted.is_none() {
+        return not_ready("the plugin waits for approval: nobody consented to what it does");
+    }
+    let (known, client) = in_force?;
+    if entry == known {
+        return client.trouble();
+    }
+    if !entry.addresses().eq(known.addresses()) {
+        return not_ready("the plugin was not met yet where it is to be");
+    }
+    let is_met = client.status().manifest.is_some() || !client.wants().is_empty();
+    if entry.needs_consent() && is_met && !has_manifest {
+        return not_ready("the plugin does not describe itself as it would be consented to");
+    }
+    None
+}
+
 /// Foresees by what this process has: its own part of the configuration, and what it knows of the plugins.
 pub(super) struct Foresight {
     pub(super) origin: Arc<Origin>,
@@ -234,11 +260,19 @@ impl Foresee for Foresight {
         let known = |name: &str| old.iter().find(|plugin| plugin.name == name);
         let clients = in_force.invoker.routes().clients.iter();
         let manifests: BTreeMap<_, _> = clients
+            .clone()
             .filter_map(|client| {
                 let manifest = manifest(entry(client)?, known(client.name())?, client)?;
                 Some((client.name().to_owned(), manifest))
             })
             .collect();
+        let trouble = |entry: &Arc<config::Plugin>| {
+            let now = old.iter().zip(clients.clone()).find(|(old, _)| old.name == entry.name);
+            let now = now.map(|(old, client)| (&**old, &**client));
+            let why = trouble(entry, now, manifests.contains_key(&entry.name))?;
+            Some((entry.name.clone(), why))
+        };
+        let troubles = new.iter().filter(|entry| entry.enabled).filter_map(trouble).collect();
         let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
         let in_force = &in_force.invoker.routes().table;
         let table = in_force.after(&whole.config, &in_order, contents.revision());
@@ -247,6 +281,6 @@ impl Foresee for Foresight {
             [] => Vec::new(),
             problems => operations::invalid(&whole.render(problems)),
         };
-        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, refused })
+        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
 }

@@ -212,10 +212,18 @@ fn described(body: &Value) -> (String, Exit) {
     let (name, state) = (text(&plugin["name"]), text(&plugin["state"]));
     let table = format!("{name} is {state}{}\n{}", printable(&version.unwrap_or_default()), columns(&rows));
     let left = endpoints.iter().filter(|endpoint| endpoint["described"] != true).count();
-    let exit = match left {
-        0 => Exit::ok(),
-        left => Exit::failure(format!("{left} of {} endpoints were not described anew", endpoints.len())),
-    };
+    let mut wrong = Vec::new();
+    if left > 0 {
+        wrong.push(format!("{left} of {} endpoints were not described anew", endpoints.len()));
+    }
+    let refusal = &plugin["held_back"];
+    if !refusal.is_null() {
+        let [reason, detail] = ["reason", "detail"].map(|key| text(&refusal[key]));
+        wrong.push(format!(
+            "the plugin refuses its entry: {reason}: {detail}; it goes on by the entry before"
+        ));
+    }
+    let exit = if wrong.is_empty() { Exit::ok() } else { Exit::failure(wrong.join("; ")) };
     (table, exit)
 }
 

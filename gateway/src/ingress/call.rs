@@ -13,6 +13,7 @@ use futures::FutureExt;
 use hookgate_proto::gateway::v1::RequestContext;
 use http::HeaderMap;
 use http_body::Body;
+use serde::Serialize;
 use tokio::{
     sync::watch,
     time::{timeout, timeout_at},
@@ -70,6 +71,27 @@ pub struct InForce {
     pub statuses: Arc<BlockStatuses>,
     /// The registry could not be read since the start: nobody knows yet who is to be served, and by which chain.
     pub is_absent: bool,
+    /// Entries of plugins in whose place are those before.
+    pub held_back: Vec<HeldBack>,
+}
+
+/// An entry of the registry's that its plugin refuses, which goes on by the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// Whose.
+    pub plugin: String,
+    /// Why.
+    #[serde(flatten)]
+    pub refusal: Refused,
+}
+
+/// Why a plugin refuses its entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// As in the plugin's own state.
+    pub reason: &'static str,
+    /// One sentence for the operator.
+    pub detail: String,
 }
 
 impl InForce {

@@ -51,14 +51,19 @@ pub(super) fn handed_over(met: bool) -> Event {
     if met { Event::HandedOver } else { Event::ConditionFalse }
 }
 
-/// What the plugin of `step` may do, or why it can't be called.
-pub(super) fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
+/// Why `step` fails however its plugin is.
+pub fn flaw(step: &Step) -> Option<Failure> {
     if step.not_offered {
         let detail = "its binding names this point, but the plugin does not offer it";
-        return Err(Failure::new(Reason::PointNotOffered, detail));
+        return Some(Failure::new(Reason::PointNotOffered, detail));
     }
-    if let Some(refused) = &step.config_refused {
-        return Err(Failure::new(Reason::NotReady, refused.to_string()));
+    step.config_refused.as_ref().map(|refused| Failure::new(Reason::NotReady, refused.to_string()))
+}
+
+/// What the plugin of `step` may do, or why it can't be called.
+pub(super) fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
+    if let Some(flaw) = flaw(step) {
+        return Err(flaw);
     }
     match step.offer {
         Some(offer) => Ok(Grant { access: offer.access, writable: step.writable.as_deref() }),

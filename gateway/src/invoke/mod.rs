@@ -31,6 +31,7 @@ pub mod reply;
 #[cfg(test)]
 mod reply_tests;
 
+pub use before::flaw;
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};
 pub use extension::{

@@ -6,8 +6,10 @@ use serde::Serialize;
 
 use crate::{
     config::{Config, Detail, Rate},
+    invoke::flaw,
     point::Point,
     routing::{RouteTable, Step, TenantPlans, TenantRoute},
+    upstream::Failure,
 };
 
 /// Most tenants that are told apart; the others are counted.
@@ -19,7 +21,12 @@ pub struct Ground<'g> {
     pub config: &'g Config,
     /// Their plans.
     pub table: &'g RouteTable,
+    /// Who can't be called.
+    pub troubles: &'g Troubles,
 }
+
+/// Why calls to plugins would fail now, by the plugin's name.
+pub type Troubles = BTreeMap<String, Failure>;
 
 /// What changes for tenants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -71,9 +78,22 @@ pub struct PlanEffect {
     pub changed: Vec<String>,
     /// The bindings as they run then.
     pub order: Vec<String>,
+    /// Those of them that would fail, by what is known now.
+    pub failing: Vec<Failing>,
 }
 
-/// What changes from `before` to `after`.
+/// A binding whose step would fail if it ran now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Failing {
+    /// Its name.
+    pub binding: String,
+    /// The step's reason.
+    pub reason: &'static str,
+    /// One sentence for the operator.
+    pub detail: String,
+}
+
+/// What changes from `before` to `after`, who fails that didn't among it.
 pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     let listed = [before.config, after.config].into_iter().flat_map(|config| {
         let listed = config.tenants.list.iter().map(|tenant| &*tenant.id);
@@ -83,8 +103,10 @@ pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     // No tenant has this id: what holds for it holds for whoever is not listed.
     let ids = ["*"].into_iter().chain(listed);
     let mut effects = Effects::default();
+    // The usual case, in which no plan has to be looked at that stays.
+    let same_troubles = before.troubles.keys().eq(after.troubles.keys());
     for id in ids {
-        if let Some(effect) = effect(before.table, after.table, id) {
+        if let Some(effect) = effect(before, after, same_troubles, id) {
             effects.tenants += 1;
             if effects.named.len() < NAMED {
                 effects.named.push(effect);
@@ -94,8 +116,8 @@ pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     effects
 }
 
-fn effect(before: &RouteTable, after: &RouteTable, tenant: &str) -> Option<Effect> {
-    let (was, is) = (before.tenant(tenant), after.tenant(tenant));
+fn effect(before: &Ground<'_>, after: &Ground<'_>, same_troubles: bool, tenant: &str) -> Option<Effect> {
+    let (was, is) = (before.table.tenant(tenant), after.table.tenant(tenant));
     let settings = match (was, is) {
         (TenantRoute::Known(was), TenantRoute::Known(is)) => settings(was) != settings(is),
         _ => false,
@@ -103,8 +125,15 @@ fn effect(before: &RouteTable, after: &RouteTable, tenant: &str) -> Option<Effec
     let points: BTreeMap<_, _> = Point::ALL
         .into_iter()
         .filter_map(|point| {
-            let ((before, _), (after, digest)) = (steps(was, point), steps(is, point));
-            Some((point, plan_effect(before, after, digest)?))
+            let ((was, _), (is, digest)) = (steps(was, point), steps(is, point));
+            let same = are_same(was, is);
+            if same && same_troubles {
+                return None;
+            }
+            let [then, now] = [(was, before), (is, after)].map(|(steps, of)| failing(steps, of.troubles));
+            let names = |failing: &[Failing]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
+            let effect = || plan_effect(was, is, digest, now.clone());
+            (!same || names(&then) != names(&now)).then(|| (point, effect()))
         })
         .collect();
     let (was, is) = (standing(was), standing(is));
@@ -139,21 +168,33 @@ fn steps(route: TenantRoute<'_>, point: Point) -> (&[Step], Option<&str>) {
     }
 }
 
-fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>) -> Option<PlanEffect> {
+fn are_same(was: &[Step], is: &[Step]) -> bool {
     // The usual case: of whom nothing changes, both tables have the same plans.
-    if std::ptr::eq(was, is) || was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is)) {
-        return None;
-    }
+    std::ptr::eq(was, is) || was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is))
+}
+
+/// The steps that would fail now.
+fn failing(steps: &[Step], troubles: &Troubles) -> Vec<Failing> {
+    let one = |step: &Step| {
+        let failure = flaw(step).or_else(|| troubles.get(&*step.plugin_name).cloned())?;
+        let (binding, reason) = (step.binding.to_string(), failure.reason.as_str());
+        Some(Failing { binding, reason, detail: failure.detail })
+    };
+    steps.iter().filter_map(one).collect()
+}
+
+fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>, failing: Vec<Failing>) -> PlanEffect {
     let find = |steps: &'_ [Step], name: &str| steps.iter().position(|step| *step.binding == *name);
     let name = |step: &Step| step.binding.to_string();
     let changed = |step: &&Step| find(was, &step.binding).is_some_and(|at| !same(&was[at], step));
-    Some(PlanEffect {
+    PlanEffect {
         plan_digest: digest.map(str::to_owned),
         added: is.iter().filter(|step| find(was, &step.binding).is_none()).map(name).collect(),
         removed: was.iter().filter(|step| find(is, &step.binding).is_none()).map(name).collect(),
         changed: is.iter().filter(changed).map(name).collect(),
         order: is.iter().map(name).collect(),
-    })
+        failing,
+    }
 }
 
 /// Whether two steps do the same. The digests of plans leave out what a plugin may write.
@@ -170,7 +211,7 @@ fn same(a: &Step, b: &Step) -> bool {
             &b.config_refused,
         )
         && a.writable == b.writable
-        && a.offer == b.offer
+        && (a.offer, a.not_offered) == (b.offer, b.not_offered)
         && (written.priority, a.conditions.written(), &written.version, &written.config_digest)
             == (other.priority, b.conditions.written(), &other.version, &other.config_digest)
 }

@@ -41,7 +41,9 @@ fn config(binding: Value, plugin: Value) -> Config {
 }
 
 fn told(before: &(Config, RouteTable), after: &(Config, RouteTable)) -> Effects {
-    let [before, after] = [before, after].map(|(config, table)| Ground { config, table });
+    let troubles = Troubles::new();
+    let [before, after] =
+        [before, after].map(|(config, table)| Ground { config, table, troubles: &troubles });
     effects(&before, &after)
 }
 

@@ -64,6 +64,11 @@ pub(super) fn objects(case: &Case) -> Vec<(Kind, String, Value)> {
 /// What operators write as it stands in a file.
 const WRITTEN: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
 
+/// To this point alone.
+fn consent(point: Point) -> Value {
+    json!({ "accepted": { "points": { point.as_str(): { "access": "modify", "side_effects": "none" } } } })
+}
+
 /// Members to be merged into an object: most of them fit one somewhere, some none.
 fn patches(kind: Kind) -> Vec<Value> {
     match kind {
@@ -77,6 +82,9 @@ fn patches(kind: Kind) -> Vec<Value> {
             json!({ "builtin": "nobody" }),
             json!({ "endpoint": "http://10.0.0.1:1" }),
             json!({ "name": "else" }),
+            consent(Point::BeforeToolCall),
+            consent(Point::BeforeResponse),
+            json!({ "accepted": null }),
         ],
         Kind::Tenant => vec![
             json!({ "enabled": false }),

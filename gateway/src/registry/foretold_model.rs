@@ -57,7 +57,10 @@ fn expected(
         ) {
             (Some(points), _) => points.iter().any(|listed| listed == point.as_str()),
             (None, Some(manifest)) => manifest.offers[point.index()].is_some(),
-            (None, None) => true,
+            (None, None) => {
+                let consent = plugin.map(|plugin| &plugin["accepted"]["points"]);
+                consent.is_none_or(|points| points.is_null() || points[point.as_str()].is_object())
+            }
         };
         let may_be_disabled = binding.get("overridable") == Some(&Value::Bool(true));
         is_on(binding) && plugin.is_some_and(is_on) && is_for && is_at && !(disabled && may_be_disabled)

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::{
     Contents, Registry, Writer,
     edit::{Edit, Refusal, Wish},
-    effect::{Effect, Effects, PlanEffect, Standing},
+    effect::{Effect, Effects, Failing, PlanEffect, Standing, Troubles},
     operations::{self, Foresee, Foreseen, Operations, Outcome, Undone},
 };
 use crate::{
@@ -29,7 +29,9 @@ use crate::{
     },
     point::Point,
     routing::{Fixed, Manifest, RouteTable, Step, TenantRoute, Written},
+    step::Reason,
     store::{Change, Content, Draft, Kind, Owner, Snapshot},
+    upstream::Failure,
 };
 
 #[path = "foretold_model.rs"]
@@ -99,9 +101,19 @@ impl Foresee for Process {
             [] => Vec::new(),
             problems => operations::invalid(&whole.render(problems)),
         };
-        let manifests = self.manifests.clone();
-        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, refused })
+        let (manifests, troubles) = (self.manifests.clone(), troubles(&whole.config));
+        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
+}
+
+/// Whoever consented to what it does at one point alone can't be reached.
+fn troubles(config: &Config) -> Troubles {
+    let away = config.plugins.iter().filter(|plugin| is_away(plugin));
+    away.map(|plugin| (plugin.name.clone(), Failure::new(Reason::Unreachable, "it is away"))).collect()
+}
+
+fn is_away(plugin: &config::Plugin) -> bool {
+    plugin.accepted.as_ref().is_some_and(|accepted| accepted.points.before_response.is_some())
 }
 
 /// A registry, and who looks after it.
@@ -289,7 +301,9 @@ fn compared(before: &Built, after: &Built) -> Effects {
         let points = Point::ALL.into_iter().filter_map(|point| {
             let (was, _) = facts(before, &id, point);
             let (is, plan_digest) = facts(after, &id, point);
-            if was == is {
+            let (then_failing, failing) = (failing(before, &id, point), failing(after, &id, point));
+            let who = |of: &[Failing]| of.iter().map(|one| one.binding.clone()).collect::<Vec<_>>();
+            if was == is && who(&then_failing) == who(&failing) {
                 return None;
             }
             let names = |of: &[(String, String)], keep: &dyn Fn(&(String, String)) -> bool| -> Vec<String> {
@@ -303,6 +317,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
                 removed: names(&was, &|(name, _)| !now.contains_key(name)),
                 changed: names(&is, &|(name, fact)| then.get(name).is_some_and(|was| was != fact)),
                 order: names(&is, &|_| true),
+                failing,
             };
             Some((point, effect))
         });
@@ -347,6 +362,25 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))
     };
     (plan.steps.iter().map(fact).collect(), Some(plan.digest.to_string()))
+}
+
+/// Who fails, and why.
+fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<Failing> {
+    let TenantRoute::Known(plans) = table.tenant(id) else { return Vec::new() };
+    let one = |step: &Step| {
+        let away = config.plugins.iter().any(|plugin| *plugin.name == *step.plugin_name && is_away(plugin));
+        let (reason, detail) = match (step.not_offered, &step.config_refused) {
+            (true, _) => (
+                "point_not_offered",
+                "its binding names this point, but the plugin does not offer it".to_owned(),
+            ),
+            (false, Some(refused)) => ("not_ready", refused.to_string()),
+            (false, None) if away => ("unreachable", "it is away".to_owned()),
+            (false, None) => return None,
+        };
+        Some(Failing { binding: step.binding.to_string(), reason, detail })
+    };
+    plans.plan(point).steps.iter().filter_map(one).collect()
 }
 
 /// A file whose objects are never looked at.

@@ -10,7 +10,7 @@ use crate::{
         Contents, Proposal, Registry, RegistryError, Writer, Written, bypass,
         document::{self, Prune},
         edit::{self, Edit, Refusal},
-        effect::{self, Effects, Ground},
+        effect::{self, Effects, Ground, Troubles},
     },
     routing::{Manifest, RouteTable},
     store::{Change, Kind},
@@ -36,13 +36,15 @@ pub struct Foreseen {
     pub table: RouteTable,
     /// The manifests that would be accepted, as far as they are known; by plugin.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
+    /// Plugins that couldn't be called now, as far as that is known.
+    pub troubles: Troubles,
     /// Tenant-level config that plugins refuse.
     pub refused: Vec<Invalid>,
 }
 
 impl Foreseen {
     fn ground(&self) -> Ground<'_> {
-        Ground { config: &self.config, table: &self.table }
+        Ground { config: &self.config, table: &self.table, troubles: &self.troubles }
     }
 }
 

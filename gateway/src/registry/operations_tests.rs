@@ -22,7 +22,13 @@ secrets: { dir: /secrets }
         let table = RouteTable::build(&whole.config, &[], contents.revision());
         let table = table.map_err(|problems| whole.render(&problems))?;
         let (manifests, refused) = (BTreeMap::new(), Vec::new());
-        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, refused })
+        Ok(Foreseen {
+            config: Arc::new(whole.config),
+            table,
+            manifests,
+            troubles: Default::default(),
+            refused,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     conditions::{Conditions, Pool},
-    standing,
+    standing::{self, Offers},
 };
 use crate::{
     config::{self, Config, Problem},
@@ -28,8 +28,8 @@ pub(super) struct Binding {
 
 impl Binding {
     /// Whether it stands at `point`.
-    pub(super) fn stands_at(&self, point: Point, manifest: Option<&super::Manifest>) -> bool {
-        standing::at(&self.written, point, manifest).is_ok()
+    pub(super) fn stands_at(&self, point: Point, offers: Offers<'_>) -> bool {
+        standing::at(&self.written, point, offers).is_ok()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::binding::Binding;
+use super::{binding::Binding, standing::Offers};
 use crate::{config::Config, point::Point};
 
 /// Names of a tenant's bindings that are bypassed, by [`Point::index`] of the points where they would stand.
@@ -33,13 +33,11 @@ impl<'c> Bypassed<'c> {
     }
 }
 
-/// What is missing from the plans where these bindings of plugins with these manifests are bypassed. None: nothing.
-pub(super) fn missing<'b>(
-    bypassed: impl Iterator<Item = (&'b Binding, Option<&'b super::Manifest>)>,
-) -> Option<Arc<Missing>> {
+/// What is missing from the plans where these bindings of plugins that offer this are bypassed. None: nothing.
+pub(super) fn missing<'b>(bypassed: impl Iterator<Item = (&'b Binding, Offers<'b>)>) -> Option<Arc<Missing>> {
     let mut missing = Missing::default();
-    for (binding, manifest) in bypassed {
-        for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, manifest)) {
+    for (binding, offers) in bypassed {
+        for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)) {
             missing[point.index()].push(Arc::clone(&binding.name));
         }
     }

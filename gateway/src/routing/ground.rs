@@ -14,6 +14,7 @@ use super::{
     binding::{Binding, Known},
     conditions::Pool,
     plan::{Element, Fixed, Written},
+    standing::Offers,
 };
 use crate::{
     config::{self, Config, Detail, Object, Rate, UnknownTenant},
@@ -121,6 +122,11 @@ impl Ground {
         self.manifests.get(plugin).and_then(Option::as_deref)
     }
 
+    /// Where it is called, as far as that is known.
+    pub(super) fn offers(&self, plugin: usize) -> Offers<'_> {
+        Offers::of(&self.written[plugin], self.manifest(plugin))
+    }
+
     pub(super) fn serves_others(&self) -> bool {
         self.unknown == UnknownTenant::Accept
     }
@@ -158,8 +164,8 @@ impl Ground {
 
     fn with(&self, prepared: &Prepared, tenant: Option<&Object>) -> Element {
         let Prepared { binding, written, writable, .. } = prepared;
-        let manifest = self.manifest(binding.plugin);
-        let merged = Merged::new(&binding.written.config, tenant, manifest);
+        let offers = self.offers(binding.plugin);
+        let merged = Merged::new(&binding.written.config, tenant, offers.manifest());
         // A binding's time-out stands over its plugin's.
         let timeout = binding.written.timeout.unwrap_or(self.written[binding.plugin].limits.timeout).0;
         let fixed = Fixed {
@@ -176,7 +182,7 @@ impl Ground {
             conditions: binding.conditions.clone(),
             written: Arc::clone(written),
         };
-        Element::new(fixed, binding, manifest)
+        Element::new(fixed, binding, offers)
     }
 }
 

@@ -134,14 +134,14 @@ impl<'g> Maker<'g> {
                 let binding = of_tenant.is_none().then(|| Arc::clone(&binding.written));
                 listed.refused.push(Refused { fixed: Arc::clone(&element.fixed), binding });
             }
-            elements.push((binding, self.ground.manifest(binding.plugin), element));
+            elements.push((binding, self.ground.offers(binding.plugin), element));
         }
         let missing = if bypassed.is_empty() {
             None
         } else {
             let is_out = |(binding, ..): &mut (&Binding, _, _)| bypassed.contains(&&*binding.name);
             let out: Vec<_> = elements.extract_if(.., is_out).collect();
-            bypassed::missing(out.iter().map(|(binding, manifest, _)| (*binding, *manifest)))
+            bypassed::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
         };
         if elements.iter().any(|(binding, ..)| !binding.written.is_floor()) {
             return (Arc::new(plans(&elements)), missing);

@@ -5,7 +5,7 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Conditions, Manifest, Offer, binding::Binding};
+use super::{Conditions, Offer, binding::Binding, standing::Offers};
 use crate::{
     digest::{canonical, digest_of},
     point::Point,
@@ -40,8 +40,8 @@ pub struct Step {
     /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
     /// as `not_ready`, or see `not_offered`.
     pub offer: Option<Offer>,
-    /// The binding names this point and the accepted manifest doesn't offer it: the step fails as
-    /// `point_not_offered`.
+    /// The binding names this point and the accepted manifest doesn't offer it, or the plugin's entry consents to none
+    /// that does: the step fails as `point_not_offered`.
     pub not_offered: bool,
     /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
     /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
@@ -111,11 +111,11 @@ pub(super) struct Element {
 }
 
 impl Element {
-    /// `binding` of a plugin with this manifest and with the config that `fixed` has.
-    pub(super) fn new(fixed: Fixed, binding: &Binding, manifest: Option<&Manifest>) -> Self {
+    /// `binding` of a plugin that offers this, and with the config that `fixed` has.
+    pub(super) fn new(fixed: Fixed, binding: &Binding, offers: Offers<'_>) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
-            Point::ALL.into_iter().filter(|point| binding.stands_at(*point, manifest)).collect();
+            Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)).collect();
         let facts = json!({
             "binding": &*fixed.binding,
             "plugin": &*fixed.plugin_name,
@@ -133,16 +133,16 @@ impl Element {
     }
 }
 
-/// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and the manifest
-/// of its plugin.
-pub(super) fn plans(chain: &[(&Binding, Option<&Manifest>, Arc<Element>)]) -> [Plan; 4] {
+/// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and what
+/// its plugin offers.
+pub(super) fn plans(chain: &[(&Binding, Offers<'_>, Arc<Element>)]) -> [Plan; 4] {
     let mut digests: Vec<(Vec<&Arc<Element>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
     Point::ALL.map(|point| {
-        let stands = chain.iter().filter(|(binding, manifest, _)| binding.stands_at(point, *manifest));
+        let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(point, *offers));
         let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
-        for (_, manifest, element) in stands {
-            let offer = manifest.and_then(|manifest| manifest.offers(point));
-            let (fixed, not_offered) = (Arc::clone(&element.fixed), manifest.is_some() && offer.is_none());
+        for (_, offers, element) in stands {
+            let offer = offers.manifest().and_then(|manifest| manifest.offers(point));
+            let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(point));
             steps.push(Step { fixed, offer, not_offered, reserve: Duration::ZERO });
             elements.push(element);
         }

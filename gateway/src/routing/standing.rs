@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Manifest;
 use crate::{
-    config::{Binding, Bypass, Config, Plugin, Tenant},
+    config::{Binding, Bypass, Config, OfferedPoints, Plugin, Tenant},
     point::Point,
 };
 
@@ -22,10 +22,49 @@ pub enum Absent {
     SwitchedOff,
     /// Its `points` leave this one out.
     PointNotListed,
-    /// It has no `points`, and the accepted manifest doesn't offer this one.
+    /// It has no `points`, and the accepted manifest, or what its plugin's entry consents to, doesn't offer this one.
     PointNotOffered,
     /// An operator has taken it out of this tenant's chains for a while.
     Bypassed,
+}
+
+/// What is known of where a plugin is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Offers<'p> {
+    /// What its accepted manifest says.
+    Manifest(&'p Manifest),
+    /// No manifest was accepted yet, and none is but with these points: its entry consents to no others.
+    Consent(&'p OfferedPoints),
+    /// Nothing.
+    Unknown,
+}
+
+impl<'p> Offers<'p> {
+    /// Of `plugin`, with the manifest that was accepted, if any was.
+    pub(super) fn of(plugin: &'p Plugin, manifest: Option<&'p Manifest>) -> Self {
+        match (manifest, &plugin.accepted) {
+            (Some(manifest), _) => Offers::Manifest(manifest),
+            (None, Some(consent)) => Offers::Consent(&consent.points),
+            (None, None) => Offers::Unknown,
+        }
+    }
+
+    /// The manifest.
+    pub(super) fn manifest(self) -> Option<&'p Manifest> {
+        match self {
+            Offers::Manifest(manifest) => Some(manifest),
+            Offers::Consent(_) | Offers::Unknown => None,
+        }
+    }
+
+    /// Whether `point` is known not to be among them.
+    pub(super) fn lack(self, point: Point) -> bool {
+        match self {
+            Offers::Manifest(manifest) => manifest.offers(point).is_none(),
+            Offers::Consent(points) => points.at(point).is_none(),
+            Offers::Unknown => false,
+        }
+    }
 }
 
 /// Whether `binding` of `plugin` stands in any plan.
@@ -53,10 +92,10 @@ pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Resu
 
 /// Whether `binding` stands at `point`, by what is written or else by what the plugin offers; at all four as long as
 /// that is not known (unresolved is never skipped).
-pub(super) fn at(binding: &Binding, point: Point, manifest: Option<&Manifest>) -> Result<(), Absent> {
-    match (&binding.points, manifest) {
-        (Some(points), _) if !points.contains(&point) => Err(Absent::PointNotListed),
-        (None, Some(manifest)) if manifest.offers(point).is_none() => Err(Absent::PointNotOffered),
+pub(super) fn at(binding: &Binding, point: Point, offers: Offers<'_>) -> Result<(), Absent> {
+    match &binding.points {
+        Some(points) if !points.contains(&point) => Err(Absent::PointNotListed),
+        None if offers.lack(point) => Err(Absent::PointNotOffered),
         _ => Ok(()),
     }
 }
@@ -89,7 +128,7 @@ pub fn absent<'c, 'm>(
         let plugin = config.plugins.iter().position(|plugin| plugin.name == binding.plugin)?;
         enabled(binding, &config.plugins[plugin])
             .and_then(|()| of(binding, &binding.effective_name(), tenant))
-            .and_then(|()| at(binding, point, manifest(plugin)))
+            .and_then(|()| at(binding, point, Offers::of(&config.plugins[plugin], manifest(plugin))))
             .and_then(|()| in_place(config, &binding.effective_name(), id))
             .err()
     };

@@ -1,5 +1,5 @@
 //! Describes an endpoint again because somebody asks for it: a new connection first, and the old ones given up only when
-//! that one serves. What is wrong with the new one leaves them as they are.
+//! that one serves. What is wrong with the new one leaves them as they are. And what else operators ask of a client.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use super::{
     client::PluginClient,
     endpoint::Endpoint,
     live::{Down, Live},
+    request::Failure,
     state::Why,
 };
 
@@ -20,6 +21,11 @@ pub struct Described {
 }
 
 impl PluginClient {
+    /// Why a call would fail at this moment; none: there is nothing that is known to be in its way.
+    pub fn trouble(&self) -> Option<Failure> {
+        self.pool.trouble()
+    }
+
     /// Returns when it was let go of, in either way: nothing of this process is under way there, and who is told was
     /// told.
     pub async fn released(&self) {

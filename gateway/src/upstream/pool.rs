@@ -295,6 +295,12 @@ impl Pool {
         Failure::new(reason, detail)
     }
 
+    /// Why a call would fail now; none: an endpoint takes it.
+    pub(super) fn trouble(&self) -> Option<Failure> {
+        let held_back = self.is_held_back();
+        (held_back || self.status().state != State::Ready).then(|| self.nowhere(held_back))
+    }
+
     /// Whether there are endpoints that could take a call, and the breakers of all of them are open.
     pub(super) fn is_held_back(&self) -> bool {
         let (members, now) = (self.members.load(), Instant::now());

@@ -50,7 +50,7 @@ pub struct Change {
     pub after: ::core::option::Option<Content>,
 }
 /// What changes in a tenant's plan at one point.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanEffect {
     /// Where.
     #[prost(enumeration = "super::super::types::v1::ExtensionPoint", tag = "1")]
@@ -70,6 +70,22 @@ pub struct PlanEffect {
     /// The bindings as they run then.
     #[prost(string, repeated, tag = "6")]
     pub order: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Those of them that would fail, by what is known now.
+    #[prost(message, repeated, tag = "7")]
+    pub failing: ::prost::alloc::vec::Vec<FailingStep>,
+}
+/// A binding whose step would fail if it ran now.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FailingStep {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub binding: ::prost::alloc::string::String,
+    /// The step's reason, such as `not_ready`.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// One sentence for people.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
 }
 /// What changes for one tenant.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -121,6 +137,22 @@ pub struct Written {
     /// Whether this process serves by it already; it is waited for up to 2 s. False for what was only tried out.
     #[prost(bool, tag = "6")]
     pub in_force: bool,
+    /// Plugins that were written and refuse that: they go on by the entry before.
+    #[prost(message, repeated, tag = "7")]
+    pub held_back: ::prost::alloc::vec::Vec<HeldBack>,
+}
+/// A plugin that goes on by the entry before, for it refuses the one that is written.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeldBack {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub plugin: ::prost::alloc::string::String,
+    /// Why, such as `CONFIG_REFUSED`.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// One sentence for people.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
 }
 /// How many objects of each kind a revision changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

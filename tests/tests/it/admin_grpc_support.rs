@@ -136,8 +136,14 @@ pub(crate) fn changes(changes: &[wire::Change]) -> Value {
 fn effect(effect: &wire::TenantEffect) -> Value {
     let mut points = Map::new();
     for plan in &effect.points {
-        let wire::PlanEffect { added, removed, changed, order, .. } = plan;
-        let mut said = json!({ "added": added, "removed": removed, "changed": changed, "order": order });
+        let wire::PlanEffect { added, removed, changed, order, failing, .. } = plan;
+        let failing = failing.iter().map(|wire::FailingStep { binding, reason, detail }| {
+            json!({ "binding": binding, "reason": reason, "detail": detail })
+        });
+        let failing: Value = failing.collect();
+        let mut said = json!({
+            "added": added, "removed": removed, "changed": changed, "order": order, "failing": failing,
+        });
         if let Some(digest) = &plan.plan_digest {
             said["plan_digest"] = json!(digest);
         }
@@ -150,15 +156,19 @@ fn effect(effect: &wire::TenantEffect) -> Value {
 }
 
 pub(crate) fn written(written: Option<wire::Written>) -> Value {
-    let wire::Written { revision, dry_run, changes: changed, effects, unvalidated, in_force } =
+    let wire::Written { revision, dry_run, changes: changed, effects, unvalidated, in_force, held_back } =
         written.expect("every write says what came of it");
+    let held_back = held_back.iter().map(|wire::HeldBack { plugin, reason, detail }| {
+        json!({ "plugin": plugin, "reason": reason, "detail": detail })
+    });
+    let held_back: Value = held_back.collect();
     let effects = effects.map(|effects| {
         let named: Vec<_> = effects.named.iter().map(effect).collect();
         json!({ "tenants": effects.tenants, "named": named })
     });
     json!({
         "revision": revision, "dry_run": dry_run, "changes": changes(&changed), "effects": effects,
-        "unvalidated": unvalidated, "in_force": in_force,
+        "unvalidated": unvalidated, "in_force": in_force, "held_back": held_back,
     })
 }
 

@@ -66,7 +66,7 @@ fn describing_itself() -> Builder {
 /// What is shown of a plugin, less what its entry says.
 fn of_process(shown: &Value) -> Value {
     let mut shown = shown.clone();
-    for member in ["owner", "version", "spec", "wants"] {
+    for member in ["owner", "version", "spec", "wants", "held_back"] {
         shown.as_object_mut().expect("an object").remove(member);
     }
     shown
@@ -100,6 +100,7 @@ async fn a_plugin_that_is_ready_shows_what_it_says_it_is_and_who_uses_it() {
     let shown = get(&gateway, "/admin/v1/plugins/ready").await;
     assert_eq!((&shown["owner"], &shown["version"]), (&json!("file"), &Value::Null));
     assert_eq!(shown["wants"], json!([]), "the file's plugins need no approval");
+    assert_eq!(shown["held_back"], Value::Null, "the file's entries are taken or refused as a whole");
     assert_eq!(shown["spec"]["limits"], json!({ "in_flight": 7 }), "as it is written");
     assert_eq!(of_process(&shown), expected);
     assert_eq!(get(&gateway, "/admin/v1/plugins").await["plugins"], json!([shown]));

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use hookgate_tests::fake::FakePlugin;
+use hookgate_tests::fake::{FakePlugin, Handshake};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tonic::Status;
 
 use super::{
     cli_registry_support::Desk,
@@ -368,4 +369,30 @@ async fn without_a_registry_everything_is_shown_and_nothing_written() {
         let ran = run(args).await;
         assert!(ran.code == Some(1) && ran.stderr.starts_with(nobody), "{args:?}: {ran:?}");
     }
+}
+
+#[tokio::test]
+async fn an_entry_that_its_plugin_refuses_fails_the_write_and_stands_in_every_view_of_the_plugin() {
+    let (desk, plugin) = (Desk::new().await, FakePlugin::named("guard").start().await);
+    desk.does(&["plugin", "add", "guard", "--endpoint", &plugin.endpoint(), "--yes"]).await;
+    plugin.set_initialize(Handshake::Fails(Status::invalid_argument("level 2 is too high")));
+    let refused = desk.run(&["plugin", "set", "guard", "--config", r#"{"level": 2}"#]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let said = "hookgate: written, but the plugin `guard` refuses it: CONFIG_REFUSED: ";
+    assert!(refused.stderr.starts_with(said), "{refused:?}");
+    assert!(refused.stderr.trim_end().ends_with("; it goes on by the entry before"), "{refused:?}");
+    assert!(
+        refused.stdout.ends_with(", which is in force but for what its plugin refuses.\n"),
+        "{refused:?}"
+    );
+    assert!(desk.does(&["plugin", "list"]).await.contains("ready, by the entry before: CONFIG_REFUSED"));
+    let shown = desk.does(&["plugin", "show", "guard"]).await;
+    assert!(shown.contains("\nrefuses   its entry: CONFIG_REFUSED: "), "{shown}");
+    desk.fails(&["plugin", "describe", "guard"], 1, "the plugin refuses its entry: CONFIG_REFUSED: ").await;
+    // Writing the same once more is no better; anything else is no concern of it.
+    desk.fails(&["plugin", "set", "guard", "--config", r#"{"level": 2}"#], 1, "refuses it").await;
+    desk.does(&["tenant", "set", "nova"]).await;
+    plugin.set_initialize(Handshake::Proper);
+    desk.does(&["plugin", "describe", "guard"]).await;
+    assert!(!desk.does(&["plugin", "show", "guard"]).await.contains("refuses"));
 }

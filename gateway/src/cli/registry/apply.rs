@@ -113,14 +113,14 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
     let (registry, proposal) = proposed(wanted).await?;
     let tried = proposal.send(&registry, &meant.reason, true).await?;
     if meant.dry_run || written::is_empty(&tried.body) {
-        return Ok(tried.print(registry.output, || written::table(&tried.body), Exit::ok()));
+        return Ok(tried.print(registry.output, || written::table(&tried.body), written::exit(&tried.body)));
     }
     if registry.output == Output::Table {
         output::print(&written::difference(&tried.body), Exit::ok());
     }
     confirm("Write this?", yes, registry.output)?;
     let done = proposal.send(&registry, &meant.reason, false).await?;
-    Ok(done.print(registry.output, || written::end(&done.body), Exit::ok()))
+    Ok(done.print(registry.output, || written::end(&done.body), written::exit(&done.body)))
 }
 
 async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {

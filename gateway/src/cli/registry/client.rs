@@ -255,7 +255,7 @@ impl Registry {
     /// Why it wasn't written.
     pub(super) async fn done(&self, write: &Write, meant: &Meant) -> Result<Exit, Exit> {
         let answer = self.write(write, &meant.reason, meant.dry_run).await?;
-        Ok(answer.print(self.output, || written::table(&answer.body), Exit::ok()))
+        Ok(answer.print(self.output, || written::table(&answer.body), written::exit(&answer.body)))
     }
 
     /// What keeps the gateway from serving by what it answered to a write, if it knows.

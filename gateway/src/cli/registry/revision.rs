@@ -124,14 +124,14 @@ async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
     let tried = registry.write(&write, &meant.reason, true).await?;
     let shown = || written::table(&tried.body);
     if meant.dry_run || written::is_empty(&tried.body) {
-        return Ok(tried.print(registry.output, shown, Exit::ok()));
+        return Ok(tried.print(registry.output, shown, written::exit(&tried.body)));
     }
     if registry.output == output::Output::Table {
         output::print(&written::difference(&tried.body), Exit::ok());
     }
     confirm(&format!("Go back to revision {number}?"), yes, registry.output)?;
     let done = registry.write(&write, &meant.reason, false).await?;
-    Ok(done.print(registry.output, || written::end(&done.body), Exit::ok()))
+    Ok(done.print(registry.output, || written::end(&done.body), written::exit(&done.body)))
 }
 
 /// The last revision; 0: there is none.

@@ -106,7 +106,11 @@ pub(super) fn plugins(list: &Value) -> String {
     let titles = ["PLUGIN", "STATE", "SAYS", "AT", "BINDINGS", "LABELS", "OWNER", "VERSION"];
     table(list, Kind::Plugin, titles, |plugin| {
         let ready = plugin["state"] == "ready" || plugin["state"] == "disabled";
-        let reason = if ready { String::new() } else { format!(": {}", text(&plugin["reason"])) };
+        let reason = match (ready, plugin["held_back"]["reason"].as_str()) {
+            (false, _) => format!(": {}", text(&plugin["reason"])),
+            (true, Some(refusal)) => format!(", by the entry before: {refusal}"),
+            (true, None) => String::new(),
+        };
         [
             text(&plugin["name"]),
             text(&plugin["state"]) + &reason,
@@ -154,8 +158,14 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
         state += &if detail.is_empty() { String::new() } else { format!(": {detail}") };
     }
     let mut rows = vec![row("state", state)];
+    let refusal = &plugin["held_back"];
+    if !refusal.is_null() {
+        let [reason, detail] = ["reason", "detail"].map(|key| text(&refusal[key]));
+        rows.push(row("refuses", format!("its entry: {reason}: {detail}; it goes on by the entry before")));
+    }
     let says = &plugin["manifest"];
     if says.is_null() {
+        rows.push(row("config", "not checked: it is not known what the plugin accepts".to_owned()));
         return rows;
     }
     rows.push(row("says", format!("{} {}", text(&says["name"]), text(&says["version"]))));
@@ -166,8 +176,11 @@ pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
     }
     let asks = says["capabilities"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
     rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
-    let checked =
-        if says["config_schema"] == true { "checked by its schema" } else { "not checked: it has no schema" };
+    let checked = match says["config_schema"] == true {
+        _ if !refusal.is_null() => "not in force",
+        true => "checked by its schema",
+        false => "not checked: it has no schema",
+    };
     rows.push(row("config", checked.to_owned()));
     rows
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::{
+    Exit,
     output::{columns, printable},
     paint::{Paint, Style},
 };
@@ -30,7 +31,7 @@ pub(super) fn difference(body: &Value) -> String {
     }
     for plugin in body["unvalidated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         text += &format!(
-            "\nThe config of `{}` is not checked yet: the plugin has not described itself.\n",
+            "\nThe config of `{}` is not checked: it is not known what the plugin accepts.\n",
             printable(plugin)
         );
     }
@@ -40,14 +41,33 @@ pub(super) fn difference(body: &Value) -> String {
     text
 }
 
+/// The exit code that goes with it: 1 where a plugin refuses what is written.
+pub(super) fn exit(body: &Value) -> Exit {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let one = |held: &Value| {
+        let [plugin, reason, detail] = ["plugin", "reason", "detail"].map(|key| text(&held[key]));
+        format!(
+            "written, but the plugin `{plugin}` refuses it: {reason}: {detail}; it goes on by the entry before"
+        )
+    };
+    let held_back: Vec<_> = body["held_back"].as_array().into_iter().flatten().map(one).collect();
+    if held_back.is_empty() { Exit::ok() } else { Exit::failure(held_back.join("\n")) }
+}
+
 /// How it ended.
 pub(super) fn end(body: &Value) -> String {
     if is_empty(body) {
         return "There is nothing to change.\n".to_owned();
     }
+    let is_whole = body["held_back"].as_array().is_none_or(Vec::is_empty);
     match (body["dry_run"].as_bool(), body["revision"].as_u64(), body["in_force"].as_bool()) {
         (Some(true), ..) => "Nothing was written: it was tried out.\n".to_owned(),
-        (_, Some(revision), Some(true)) => format!("Written as revision {revision}, which is in force.\n"),
+        (_, Some(revision), Some(true)) if is_whole => {
+            format!("Written as revision {revision}, which is in force.\n")
+        }
+        (_, Some(revision), Some(true)) => {
+            format!("Written as revision {revision}, which is in force but for what its plugin refuses.\n")
+        }
         (_, revision, _) => {
             let revision = revision.unwrap_or_default();
             let why = match body["waits_for"].as_str() {
@@ -180,6 +200,7 @@ fn effects(effects: &Value) -> String {
         }
         for (point, plan) in effect["points"].as_object().into_iter().flatten() {
             rows.push([tenant.clone(), point.clone(), plan_change(plan)]);
+            rows.extend(failing(plan).map(|fails| [tenant.clone(), String::new(), fails]));
         }
         // A tenant is named once.
         for row in rows.iter_mut().skip(before + 1) {
@@ -190,6 +211,15 @@ fn effects(effects: &Value) -> String {
     let more = tenants.saturating_sub(named);
     let more = if more > 0 { format!("and {more} more\n") } else { String::new() };
     format!("\n{}{more}", columns(&rows))
+}
+
+/// A line for each binding that would fail.
+fn failing(plan: &Value) -> impl Iterator<Item = String> {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    plan["failing"].as_array().into_iter().flatten().map(move |failing| {
+        let [binding, reason, detail] = ["binding", "reason", "detail"].map(|key| text(&failing[key]));
+        format!("{binding} would fail: {reason}: {detail}")
+    })
 }
 
 fn plan_change(plan: &Value) -> String {
@@ -204,7 +234,9 @@ fn plan_change(plan: &Value) -> String {
     let order = names("order");
     let order =
         if order.is_empty() { "nothing runs".to_owned() } else { format!("runs {}", order.join(", ")) };
+    let has_failing = plan["failing"].as_array().is_some_and(|failing| !failing.is_empty());
     match signs.as_str() {
+        "" if has_failing => order,
         "" => format!("another order: {order}"),
         _ => format!("{signs}: {order}"),
     }

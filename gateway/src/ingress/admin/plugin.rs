@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::super::call::InForce;
+use super::super::call::{InForce, Refused};
 use crate::{
     config::{self, Consent, Difference},
     point::Point,
@@ -24,6 +24,7 @@ pub(super) struct Registered {
     places: usize,
     /// Names of the enabled bindings that name it.
     bindings: Vec<String>,
+    held_back: Option<Refused>,
 }
 
 impl Registered {
@@ -43,11 +44,13 @@ impl Registered {
         let of_plugin = |(plugin, client): (&Arc<config::Plugin>, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
+            let held_back = in_force.held_back.iter().find(|held| held.plugin == plugin.name);
             Registered {
                 client: Arc::clone(client),
                 required: required.contains(&*plugin.name),
                 places: plugin.limits.in_flight,
                 bindings: bindings.map(|binding| binding.effective_name().into_owned()).collect(),
+                held_back: held_back.map(|held| held.refusal.clone()),
             }
         };
         let plugins = config.plugins.iter().zip(clients).filter(|(plugin, _)| is_it(&plugin.name));
@@ -83,6 +86,7 @@ impl Registered {
             endpoints: self.client.endpoints().into_iter().map(endpoint).collect(),
             manifest: status.manifest.as_deref().map(manifest),
             wants: self.wants(),
+            held_back: self.held_back.clone(),
             bindings: self.bindings.clone(),
             points: Point::ALL.into_iter().map(|point| (point, count(totals(point)))).collect(),
         }
@@ -103,6 +107,7 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
         endpoints: Vec::new(),
         manifest: None,
         wants: Vec::new(),
+        held_back: None,
         bindings,
         points: Point::ALL.into_iter().map(|point| (point, count(nothing))).collect(),
     }
@@ -133,6 +138,8 @@ pub(super) struct View {
     /// Null before one was accepted.
     manifest: Option<Says>,
     wants: Vec<Wanted>,
+    /// Why it goes on by the entry before; null: it goes by the one that is written.
+    held_back: Option<Refused>,
     bindings: Vec<String>,
     points: BTreeMap<Point, Count>,
 }

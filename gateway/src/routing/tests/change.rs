@@ -226,6 +226,9 @@ fn changes() -> impl Strategy<Value = Change> {
         Just(json!({ "enabled": false })),
         Just(json!({ "config": { "x": 1 } })),
         Just(json!({ "limits": { "timeout": "40ms" } })),
+        Just(
+            json!({ "accepted": { "points": { "before_response": { "access": "read", "side_effects": "none" } } } })
+        ),
     ];
     prop_oneof![
         24 => bindings().prop_map(Change::PutBinding),

@@ -34,6 +34,32 @@ fn a_binding_without_points_stands_everywhere_until_the_manifest_says_where() {
     }
 }
 
+/// What runs at each point before there is a manifest, where the entry of `a` consents to `before_tool_call` alone.
+fn consented(binding: Value) -> RouteTable {
+    let mut members = one_binding(binding);
+    members["plugins"][0]["accepted"] =
+        json!({ "points": { "before_tool_call": { "access": "read", "side_effects": "none" } } });
+    table(members)
+}
+
+#[test]
+fn before_there_is_a_manifest_a_binding_stands_where_its_plugins_entry_consents() {
+    let before = consented(json!({}));
+    for point in Point::ALL {
+        let steps = &plan(&before, "acme", point).steps;
+        assert_eq!(steps.len(), usize::from(point == TOOL), "{point}");
+        assert!(
+            steps
+                .iter()
+                .all(|step| step.offer.is_none() && !step.not_offered && step.written.version.is_none())
+        );
+    }
+    // Listed, it stands there and is known to fail, whatever describes itself then.
+    let listed = consented(json!({ "points": ["before_response", "before_tool_call"] }));
+    assert!(plan(&listed, "acme", Point::BeforeResponse).steps[0].not_offered);
+    assert!(!plan(&listed, "acme", TOOL).steps[0].not_offered);
+}
+
 #[test]
 fn a_point_listed_but_not_offered_keeps_its_step_and_is_marked() {
     let listed = one_binding(json!({ "points": ["before_response", "before_tool_call"] }));

@@ -10,10 +10,11 @@ use crate::{
                 ChangeView, ContentView, Counts, Held, ObjectView, Objects, PageView, RevisionView, Written,
             },
         },
+        call::HeldBack,
         upkeep::Outcome,
     },
     point::Point,
-    registry::effect::{Effect, Effects, PlanEffect, Standing},
+    registry::effect::{Effect, Effects, Failing, PlanEffect, Standing},
     store::{Kind, Owner},
 };
 
@@ -58,7 +59,13 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
 }
 
 pub(super) fn written(written: Written) -> wire::Written {
-    let Written { revision, dry_run, changes: changed, effects: has, unvalidated, in_force } = written;
+    let Written { revision, dry_run, changes: changed, effects: has, unvalidated, in_force, held_back } =
+        written;
+    let held_back = held_back.into_iter().map(|HeldBack { plugin, refusal }| wire::HeldBack {
+        plugin,
+        reason: refusal.reason.to_owned(),
+        detail: refusal.detail,
+    });
     wire::Written {
         revision,
         dry_run,
@@ -66,6 +73,7 @@ pub(super) fn written(written: Written) -> wire::Written {
         effects: has.map(effects),
         unvalidated,
         in_force,
+        held_back: held_back.collect(),
     }
 }
 
@@ -113,6 +121,11 @@ fn effects(Effects { tenants, named }: Effects) -> wire::Effects {
 }
 
 fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::TenantEffect {
+    let failing = |Failing { binding, reason, detail }: Failing| wire::FailingStep {
+        binding,
+        reason: reason.to_owned(),
+        detail,
+    };
     let of_plan = |(at, effect): (Point, PlanEffect)| wire::PlanEffect {
         point: point(at).into(),
         plan_digest: effect.plan_digest,
@@ -120,6 +133,7 @@ fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::T
         removed: effect.removed,
         changed: effect.changed,
         order: effect.order,
+        failing: effect.failing.into_iter().map(failing).collect(),
     };
     wire::TenantEffect {
         tenant,

@@ -6,7 +6,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     config::Bypass,
-    ingress::admin::plugin,
+    ingress::{admin::plugin, call::HeldBack},
     registry::{Entry, effect::Effects, operations::Outcome, shown},
     store::{Change, Content, Kind, Owner, Revision},
 };
@@ -103,10 +103,12 @@ pub(in crate::ingress::admin) struct Written {
     pub(in crate::ingress::admin) effects: Option<Effects>,
     pub(in crate::ingress::admin) unvalidated: Vec<String>,
     pub(in crate::ingress::admin) in_force: bool,
+    /// Plugins that were written and refuse that.
+    pub(in crate::ingress::admin) held_back: Vec<HeldBack>,
 }
 
 impl Written {
-    pub(super) fn new(outcome: &Outcome, dry_run: bool, in_force: bool) -> Self {
+    pub(super) fn new(outcome: &Outcome, dry_run: bool, in_force: bool, held_back: Vec<HeldBack>) -> Self {
         Written {
             revision: outcome.revision,
             dry_run,
@@ -114,6 +116,7 @@ impl Written {
             effects: outcome.effects.clone(),
             unvalidated: outcome.unvalidated.clone(),
             in_force,
+            held_back,
         }
     }
 

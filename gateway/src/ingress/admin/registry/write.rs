@@ -22,7 +22,7 @@ use crate::{
     error::{Error, Violation},
     ingress::{
         admin::{Admin, nothing, writes::until_the_end},
-        call::InForce,
+        call::{HeldBack, InForce},
     },
     joined::joined,
     point::Point,
@@ -45,6 +45,15 @@ enum Task {
     Edits(Vec<Edit>, Option<Prune>),
     RollBack(u64),
     Bypass(Glass, Here),
+}
+
+impl Task {
+    /// The plugins that it names.
+    fn plugins(&self) -> Vec<String> {
+        let Task::Edits(edits, _) = self else { return Vec::new() };
+        let plugins = edits.iter().filter(|edit| edit.kind == Kind::Plugin);
+        plugins.map(|edit| edit.name.clone()).collect()
+    }
 }
 
 /// A write as it was asked for.
@@ -121,12 +130,25 @@ impl Admin {
         let Meant { reason, dry_run, upon, .. } = meant;
         let writer = Writer { author: operator.author(), reason, upon };
         let operations = Arc::clone(&self.operations);
+        let named = task.plugins();
         // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
         let done = until_the_end(&self.ended, joined(doing)).await;
         let outcome = done.map_err(|undone| refused::error(undone, &sent))?;
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
-        Ok(Written::new(&outcome, dry_run, in_force))
+        // A dry run knows of those alone that were written before.
+        let knows = !dry_run || outcome.changes.is_empty();
+        let held_back = if knows { self.held_back(&named, &outcome) } else { Vec::new() };
+        Ok(Written::new(&outcome, dry_run, in_force, held_back))
+    }
+
+    /// The plugins among `named` and among what `outcome` changed that go on by the entry before, for they refuse this one.
+    fn held_back(&self, named: &[String], outcome: &Outcome) -> Vec<HeldBack> {
+        let changed = outcome.changes.iter().filter(|change| change.kind == Kind::Plugin);
+        let changed: Vec<_> = changed.map(|change| &*change.name).collect();
+        let mut held_back = self.gateway.in_force().held_back.clone();
+        held_back.retain(|held| named.contains(&held.plugin) || changed.contains(&&*held.plugin));
+        held_back
     }
 
     /// Whether this process serves by what the registry holds after `outcome`. Bypasses wait for nothing that the revision does.
