@@ -166,6 +166,7 @@ impl Parts {
             },
             statuses: Arc::new(BlockStatuses::default()),
             is_absent: false,
+            held_back: Vec::new(),
         }
     }
 }

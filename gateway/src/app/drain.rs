@@ -97,8 +97,9 @@ pub(super) async fn run(
     lifecycle: &Lifecycle,
     health: &HealthReporter,
 ) {
-    tracing::info!("draining");
     lifecycle.draining.cancel();
+    // Whoever reads of it finds it so.
+    tracing::info!("draining");
     health.set_service_status("", ServingStatus::NotServing).await;
     let end = tokio::select! {
         end = let_finish(times, gateway, lifecycle) => end,

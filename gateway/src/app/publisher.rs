@@ -153,6 +153,11 @@ impl Publisher {
         self.manifests = now;
     }
 
+    /// Whether what is in force goes by all that is known of the plugins.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        same(&self.manifests, &self.current.manifests())
+    }
+
     /// Works for ever: nothing but bypasses changes what is in force.
     pub(super) async fn keep_time(&mut self) {
         loop {

@@ -60,9 +60,11 @@ fn table(status: &Value) -> String {
         .into_iter()
         .flatten()
         .map(|problem| ("not in force", format!("refused {} ago: {}", age(refused), text(problem))));
+    let waits_for = configuration["waits_for"].as_str();
+    let waits_for = waits_for.map(|what| ("not in force yet", format!("a newer revision waits for {what}")));
     let at_restart = configuration["at_restart"].as_array().into_iter().flatten();
     let at_restart = at_restart.map(|key| ("waits for a restart", text(key)));
-    let rows: Vec<_> = rows.into_iter().chain(refused).chain(at_restart).collect();
+    let rows: Vec<_> = rows.into_iter().chain(waits_for).chain(refused).chain(at_restart).collect();
     columns(&rows.into_iter().map(|(name, what)| [name.to_owned(), what]).collect::<Vec<_>>())
 }
 
@@ -81,7 +83,11 @@ fn store(store: &Value) -> String {
     };
     let stale =
         if store["stale"] == true { "; in force is the last good table of before the start" } else { "" };
-    format!("{revision}, {reachable}{stale}")
+    let unkept = match store["last_good"].as_str() {
+        Some(why) => format!("; the last good table can't be written: {why}"),
+        None => String::new(),
+    };
+    format!("{revision}, {reachable}{stale}{unkept}")
 }
 
 /// Those states that a plugin is in.
