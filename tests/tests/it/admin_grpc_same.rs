@@ -314,12 +314,8 @@ impl World {
                 (self.over_http(Method::POST, &at, Some(&document)).await, told)
             }
             Act::RollBack(number, expected_revision) => {
-                let request = wire::RollBackRequest {
-                    number: Some(number),
-                    reason: "why".into(),
-                    dry_run,
-                    expected_revision,
-                };
+                let (at, reason) = (Some(number), "why".into());
+                let request = wire::RollBackRequest { number: at, reason, dry_run, expected_revision };
                 let told = of_grpc(self.client().roll_back(request).await, |told| written(told.written));
                 let upon = expected_revision.map_or(String::new(), |at| format!("&expected_revision={at}"));
                 let at = format!("revisions/{number}/rollback?{why}{upon}");
