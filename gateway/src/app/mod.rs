@@ -303,7 +303,7 @@ impl Bound {
         let changes = workshop.shared.changes();
         let registry = origin.as_ref().and_then(|origin| origin.registry());
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen, registry);
-        publisher.refresh().await;
+        publisher.catch_up().await;
         let mut ending = Ending::new(readiness, health.clone());
         ending.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();

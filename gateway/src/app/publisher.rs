@@ -153,9 +153,12 @@ impl Publisher {
         self.manifests = now;
     }
 
-    /// Whether what is in force goes by all that is known of the plugins.
-    pub(super) fn is_up_to_date(&self) -> bool {
-        same(&self.manifests, &self.current.manifests())
+    /// The same by all that is known of the plugins: one may have come while the table was made, which has no step of it then.
+    pub(super) async fn catch_up(&mut self) {
+        self.refresh().await;
+        while !same(&self.manifests, &self.current.manifests()) {
+            self.refresh().await;
+        }
     }
 
     /// Works for ever: nothing but bypasses changes what is in force.

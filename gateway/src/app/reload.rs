@@ -129,9 +129,8 @@ impl Reload {
     /// Works for ever. Dropped, it leaves everything in order.
     pub(super) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
-            // What it waits for may have come while the table was made, which has no step of it then.
-            while !self.ending.is_over() && !self.publisher.is_up_to_date() {
-                self.publisher.refresh().await;
+            if !self.ending.is_over() {
+                self.publisher.catch_up().await;
             }
             self.ending.look(self.publisher.current()).await;
             let until_look = self.until_look();

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
 use super::{
@@ -204,7 +205,11 @@ impl Merged {
         let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
             // Masked: the values are the tenant's, the sentence is for logs.
             let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
-            format!("tenant-level config: {} at `{at}`", error.masked()).into()
+            let wrong = match error.kind() {
+                ValidationErrorKind::FalseSchema => "the plugin takes nothing".to_owned(),
+                _ => error.masked().to_string(),
+            };
+            format!("tenant-level config: {wrong} at `{at}`").into()
         });
         Merged { json: merged.to_string().into(), digest: digest(&merged), refused }
     }

@@ -108,6 +108,17 @@ fn a_tenant_config_that_the_schema_refuses_closes_that_tenants_step_alone() {
 }
 
 #[test]
+fn a_config_for_a_plugin_that_takes_none_says_so() {
+    let members = one_binding(json!({ "config": { "limit": 1 } }));
+    for (schema, at) in [(json!(false), "/"), (json!({ "properties": { "limit": false } }), "/limit")] {
+        let table = with_manifest(members.clone(), manifest("1.0.0", &Point::ALL, Some(schema)));
+        let [problem] = table.config_problems() else { panic!("one: {:?}", table.config_problems()) };
+        let expected = format!("tenant-level config: the plugin takes nothing at `{at}`");
+        assert!(problem.message.contains(&expected), "{}", problem.message);
+    }
+}
+
+#[test]
 fn a_bindings_own_config_is_refused_once_and_only_where_it_is_used() {
     let schema = json!({ "required": ["limit"] });
     let mut members = one_binding(json!({}));
