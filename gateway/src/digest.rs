@@ -80,7 +80,7 @@ pub fn digest_of(canonical: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::{Map, json};
 
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(digest(&json!([])), "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945");
     }
 
-    fn values() -> impl Strategy<Value = Value> {
+    /// Any JSON.
+    pub(crate) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

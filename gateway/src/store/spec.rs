@@ -62,24 +62,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::{Content, Owner};
-
-    fn values() -> impl Strategy<Value = Value> {
-        let scalar = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<f64>().prop_map(Value::from),
-            ".{0,8}".prop_map(Value::from),
-        ];
-        scalar.prop_recursive(4, 32, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(".{0,8}", inner, 0..4)
-                    .prop_map(|members| Value::Object(members.into_iter().collect())),
-            ]
-        })
-    }
+    use crate::{
+        digest::tests::values,
+        store::{Content, Owner},
+    };
 
     proptest! {
         #[test]
