@@ -28,6 +28,7 @@ pub mod context;
 pub mod digest;
 mod egress;
 pub mod error;
+mod fair_share;
 mod flight;
 pub mod ingress;
 pub mod invoke;

@@ -36,12 +36,18 @@ pub trait Plugins: Send + Sync {
         step: &Step,
         call: wire::Call,
         payload: Arc<P::Payload>,
-        depth: u32,
+        ctx: &CallContext,
         limit: Duration,
     ) -> impl Future<Output = Result<Replied, Failure>> + Send;
 
     /// Hands the call to the queue of a plugin that observes; never waits.
-    fn observe<P: ExtensionPoint>(&self, step: &Step, call: wire::Call, payload: Arc<P::Payload>, depth: u32);
+    fn observe<P: ExtensionPoint>(
+        &self,
+        step: &Step,
+        call: wire::Call,
+        payload: Arc<P::Payload>,
+        ctx: &CallContext,
+    );
 
     /// Whether the gateway gives up the calls under way.
     fn given_up(&self) -> bool;
@@ -198,8 +204,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         };
         let started = Instant::now();
         let call = self.call(step, None);
-        let answer =
-            self.plugins.call::<P>(step, call, Arc::clone(&self.payload), self.ctx.depth + 1, limit).await;
+        let answer = self.plugins.call::<P>(step, call, Arc::clone(&self.payload), self.ctx, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
         let read = answer.and_then(|Replied { bytes, served, .. }| {
             let read = reply::read::<P>(bytes, &self.payload, grant, self.limits);
@@ -330,7 +335,7 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
         });
         for (step, payload) in std::mem::take(&mut self.observers) {
             let call = self.call(step, Some(end.clone()));
-            self.plugins.observe::<P>(step, call, payload, self.ctx.depth + 1);
+            self.plugins.observe::<P>(step, call, payload, self.ctx);
         }
     }
 }

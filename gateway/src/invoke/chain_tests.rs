@@ -58,7 +58,7 @@ impl Plugins for Scripted {
         step: &Step,
         _call: wire::Call,
         payload: Arc<P::Payload>,
-        _depth: u32,
+        _ctx: &CallContext,
         limit: Duration,
     ) -> Result<Replied, Failure> {
         self.called.lock().expect("no panic").push((step.plugin, tool_call::<P>(&payload), limit));
@@ -81,7 +81,7 @@ impl Plugins for Scripted {
         step: &Step,
         call: wire::Call,
         payload: Arc<P::Payload>,
-        _depth: u32,
+        _ctx: &CallContext,
     ) {
         let seen = (step.plugin, tool_call::<P>(&payload), call.chain_result.expect("observers are told"));
         self.observed.lock().expect("no panic").push(seen);

@@ -111,10 +111,10 @@ impl Plugins for Routes {
         step: &Step,
         call: wire::Call,
         payload: Arc<P::Payload>,
-        depth: u32,
+        ctx: &CallContext,
         limit: Duration,
     ) -> Result<Replied, Failure> {
-        let meta = CallMeta { depth, whole: limit >= step.timeout, trial: false };
+        let meta = meta(ctx, limit >= step.timeout);
         self.clients[step.plugin].call(P::POINT, call, payload, meta, limit).await
     }
 
@@ -123,12 +123,17 @@ impl Plugins for Routes {
         step: &Step,
         call: wire::Call,
         payload: Arc<P::Payload>,
-        depth: u32,
+        ctx: &CallContext,
     ) {
-        observe::enqueue::<P>(self, step, call, payload, depth);
+        observe::enqueue::<P>(self, step, call, payload, meta(ctx, true));
     }
 
     fn given_up(&self) -> bool {
         self.abort.is_cancelled()
     }
+}
+
+/// What travels beside a call within `ctx`. `whole`: it has all of its step's time-out.
+fn meta(ctx: &CallContext, whole: bool) -> CallMeta {
+    CallMeta { tenant: Arc::clone(&ctx.identity.tenant), depth: ctx.depth + 1, whole, trial: false }
 }

@@ -52,14 +52,14 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     step: &Step,
     call: wire::Call,
     payload: Arc<P::Payload>,
-    depth: u32,
+    meta: CallMeta,
 ) {
     let (sink, limits) = (Arc::clone(&routes.observed), routes.replies);
     let (mode, on_error) = (step.mode, step.on_error);
     let (plugin, binding) = (Arc::clone(&step.plugin_name), Arc::clone(&step.binding));
     let caller = call.context.as_ref();
     let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
-    let tenant: Arc<str> = caller.map(|caller| caller.tenant.as_str()).unwrap_or_default().into();
+    let tenant = Arc::clone(&meta.tenant);
     let handed_over = Instant::now();
     let done = move |answer: Result<Replied, Failure>| {
         let (event, detail) = heard::<P>(answer, &limits);
@@ -80,7 +80,6 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     if let Err(failure) = before::grant(step) {
         return done(Err(failure));
     }
-    let meta = CallMeta { depth, whole: true, trial: false };
     routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
 }
 

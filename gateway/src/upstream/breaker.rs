@@ -1,5 +1,5 @@
-//! The breaker of one endpoint: failures in a row open it, time lets one call try again (docs/protocol.md, section 6).
-//! A state machine without IO; who counts what as a failure is the client's matter. Reading takes no lock, and a call
+//! A breaker: failures in a row open it, time lets one call try again (docs/protocol.md, section 6).
+//! A state machine without IO; which breakers an endpoint has is [`super::breakers`]' matter, and what counts as a failure the client's. Reading takes no lock, and a call
 //! to a healthy endpoint writes nothing.
 
 use std::time::Duration;
@@ -46,6 +46,13 @@ pub(super) enum Judgement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pass {
     era: u32,
+}
+
+impl Pass {
+    /// The leave of a call that came before the breaker was made.
+    pub(super) const fn first() -> Self {
+        Pass { era: 0 }
+    }
 }
 
 /// What a judgement changed.

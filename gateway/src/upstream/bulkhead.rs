@@ -1,27 +1,60 @@
-//! Places for calls under way to one plugin, and the queue before them (docs/protocol.md, section 6). With
-//! one place the plugin is serialised.
+//! Places for calls under way to one plugin, and the queue before them (docs/protocol.md, section 6), fair between
+//! tenants: what one tenant may hold shrinks with what is free, a place that becomes free goes to the waiting tenant that
+//! holds the fewest, and a full queue turns away the newest call of the tenant that has the most. With one place the plugin is serialised.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::Instant,
+    sync::oneshot,
+    time::{Instant, timeout},
 };
 
-/// Counts the calls under way and those that wait, in the order they came.
-pub(super) struct Bulkhead {
-    places: Semaphore,
-    most: usize,
-    waiting: AtomicUsize,
+use super::fair_queue::{End, FairQueue, Measure};
+use crate::fair_share;
+
+/// Who holds places.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// The calls of one tenant.
+    Tenant(Arc<str>),
+    /// What the plugin observes, of all tenants: it has a queue and turns of its own.
+    Observers,
+}
+
+/// A call that waits; told when it has a place.
+struct Waiter {
+    number: u64,
+    admit: oneshot::Sender<Place>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Places by holder; those without any aren't in it.
+    held: HashMap<Holder, usize>,
+    taken: usize,
+    waiting: FairQueue<Holder, Waiter>,
+    /// Of the waiter that came last.
+    number: u64,
+}
+
+struct Inner {
+    /// Held for a few instructions, and never across an await.
+    state: Mutex<State>,
+    places: usize,
     queue: usize,
 }
 
+/// Counts the calls under way and those that wait.
+pub(super) struct Bulkhead(Arc<Inner>);
+
 /// A place; given back on drop.
-pub(super) struct Place<'a> {
-    _permit: SemaphorePermit<'a>,
+pub(super) struct Place {
+    bulkhead: Arc<Inner>,
+    holder: Holder,
     /// How long the call waited for it.
     pub(super) waited: Duration,
 }
@@ -35,93 +68,168 @@ pub(super) enum Full {
     Wait,
 }
 
+/// How many places `holder` has, if it may have one more of those that are free.
+fn may_enter(held: &HashMap<Holder, usize>, holder: &Holder, free: usize) -> Option<usize> {
+    let held = held.get(holder).copied().unwrap_or(0);
+    (free > 0 && fair_share::may_take(held, free)).then_some(held)
+}
+
+impl State {
+    /// How many places `holder` has, if it may have one more of `places`.
+    fn may_enter(&self, holder: &Holder, places: usize) -> Option<usize> {
+        may_enter(&self.held, holder, places - self.taken)
+    }
+
+    fn enter(&mut self, holder: &Holder) {
+        self.taken += 1;
+        match self.held.get_mut(holder) {
+            Some(held) => *held += 1,
+            None => drop(self.held.insert(holder.clone(), 1)),
+        }
+    }
+
+    fn leave(&mut self, holder: &Holder) {
+        self.taken -= 1;
+        if let Some(held) = self.held.get_mut(holder) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(holder);
+            }
+        }
+    }
+
+    /// The next waiter that may enter, which has its place now.
+    fn admit(&mut self, places: usize) -> Option<(Holder, Waiter)> {
+        let (held, free) = (&self.held, places - self.taken);
+        let (holder, waiter) = self.waiting.pop(|holder| may_enter(held, holder, free))?;
+        self.enter(&holder);
+        Some((holder, waiter))
+    }
+
+    /// Makes room for one more waiter of `holder`, where another holder has more of them: its newest leaves.
+    fn make_room(&mut self, holder: &Holder) -> Option<Waiter> {
+        let (longest, len) = self.waiting.longest(Measure::Entries, |holder| *holder != Holder::Observers)?;
+        if len <= self.waiting.len_of(holder) + 1 {
+            return None;
+        }
+        self.waiting.take(&longest, End::Newest)
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives free places to those who wait. A waiter that went away gives its place back by dropping it, outside the lock.
+    fn admit_waiting(self: &Arc<Self>) {
+        loop {
+            let Some((holder, waiter)) = self.state().admit(self.places) else { return };
+            let _ = waiter.admit.send(Place::new(self, holder));
+        }
+    }
+}
+
+impl Place {
+    fn new(bulkhead: &Arc<Inner>, holder: Holder) -> Self {
+        Place { bulkhead: Arc::clone(bulkhead), holder, waited: Duration::ZERO }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let has_waiting = {
+            let mut state = self.bulkhead.state();
+            state.leave(&self.holder);
+            state.waiting.len() > 0
+        };
+        if has_waiting {
+            self.bulkhead.admit_waiting();
+        }
+    }
+}
+
 impl Bulkhead {
     /// `in_flight` places (at least one) and a queue of `queue`.
     pub(super) fn new(in_flight: usize, queue: usize) -> Self {
-        let places = in_flight.clamp(1, Semaphore::MAX_PERMITS);
-        Bulkhead { places: Semaphore::new(places), most: places, waiting: AtomicUsize::new(0), queue }
+        Bulkhead(Arc::new(Inner { state: Mutex::default(), places: in_flight.max(1), queue }))
     }
 
     /// Places taken at this moment.
     pub(super) fn taken(&self) -> usize {
-        self.most - self.places.available_permits()
+        self.0.state().taken
     }
 
-    /// A place, at once or within `wait`.
-    pub(super) async fn enter(&self, wait: Duration) -> Result<Place<'_>, Full> {
-        if let Ok(permit) = self.places.try_acquire() {
-            return Ok(Place { _permit: permit, waited: Duration::ZERO });
+    /// A place for a call of `tenant`, at once or within `wait`.
+    pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<Place, Full> {
+        match self.queue_up(Holder::Tenant(Arc::clone(tenant)), self.0.queue)? {
+            Turn::Now(place) => Ok(place),
+            Turn::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
         }
-        let _queued = Queued::new(&self.waiting, self.queue).ok_or(Full::Queue)?;
-        let since = Instant::now();
-        tokio::time::timeout(wait, self.place(since)).await.map_err(|_| Full::Wait)
     }
 
-    /// A place, however long it takes and outside the queue: for observers, whose own queue is the bound.
-    pub(super) async fn enter_patiently(&self) -> Place<'_> {
-        self.place(Instant::now()).await
+    /// A place for an observed call, however long it takes and outside the queue: the observers' own queue is the bound.
+    pub(super) async fn enter_observer(&self) -> Place {
+        let turn = self.queue_up(Holder::Observers, usize::MAX);
+        let place = match turn.expect("no queue is so long") {
+            Turn::Now(place) => Ok(place),
+            Turn::Later(queued) => queued.place().await,
+        };
+        place.expect("only calls are turned away from the queue")
     }
 
-    async fn place(&self, since: Instant) -> Place<'_> {
-        let permit = self.places.acquire().await.expect("the semaphore is never closed");
-        Place { _permit: permit, waited: since.elapsed() }
+    /// A place, or one in a queue of at most `most`.
+    fn queue_up(&self, holder: Holder, most: usize) -> Result<Turn, Full> {
+        let mut state = self.0.state();
+        if state.may_enter(&holder, self.0.places).is_some() {
+            state.enter(&holder);
+            return Ok(Turn::Now(Place::new(&self.0, holder)));
+        }
+        let waiting = state.waiting.len() - state.waiting.len_of(&Holder::Observers);
+        // Its sender is dropped at the end: that tells it.
+        let _turned_away = match waiting >= most {
+            true => Some(state.make_room(&holder).ok_or(Full::Queue)?),
+            false => None,
+        };
+        state.number += 1;
+        let (number, (admit, admitted)) = (state.number, oneshot::channel());
+        state.waiting.push(holder.clone(), Waiter { number, admit }, 1);
+        let bulkhead = Arc::clone(&self.0);
+        Ok(Turn::Later(Queued { bulkhead, holder, number, admitted, since: Instant::now() }))
     }
+}
+
+/// What a call gets as it comes.
+enum Turn {
+    Now(Place),
+    Later(Queued),
 }
 
 /// A place in the queue; given back on drop, also by a caller that went away.
-struct Queued<'a>(&'a AtomicUsize);
+struct Queued {
+    bulkhead: Arc<Inner>,
+    holder: Holder,
+    number: u64,
+    admitted: oneshot::Receiver<Place>,
+    since: Instant,
+}
 
-impl<'a> Queued<'a> {
-    fn new(waiting: &'a AtomicUsize, queue: usize) -> Option<Self> {
-        waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < queue).then_some(now + 1))
-            .ok()
-            .map(|_| Queued(waiting))
+impl Queued {
+    async fn place(mut self) -> Result<Place, Full> {
+        // Without a sender its place in the queue went to another tenant.
+        let mut place = (&mut self.admitted).await.map_err(|_| Full::Queue)?;
+        place.waited = self.since.elapsed();
+        Ok(place)
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for Queued {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let left = self.bulkhead.state().waiting.remove(&self.holder, |waiter| waiter.number == self.number);
+        drop(left);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn call_beyond_the_queue_is_turned_away_at_once() {
-        let bulkhead = Bulkhead::new(1, 1);
-        let held = bulkhead.enter(Duration::ZERO).await.ok();
-        let queued = bulkhead.enter(Duration::from_secs(1));
-        tokio::pin!(queued);
-        assert!(futures::poll!(&mut queued).is_pending());
-        assert_eq!(bulkhead.enter(Duration::from_secs(1)).await.err(), Some(Full::Queue));
-        drop(held);
-        assert!(queued.await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn wait_for_a_place_ends() {
-        let bulkhead = Bulkhead::new(1, 1);
-        let _held = bulkhead.enter(Duration::ZERO).await.ok();
-        let since = Instant::now();
-        assert_eq!(bulkhead.enter(Duration::from_millis(500)).await.err(), Some(Full::Wait));
-        assert_eq!(since.elapsed(), Duration::from_millis(500));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn caller_that_went_away_leaves_the_queue() {
-        let bulkhead = Bulkhead::new(1, 1);
-        let held = bulkhead.enter(Duration::ZERO).await.ok();
-        {
-            let queued = bulkhead.enter(Duration::from_secs(1));
-            tokio::pin!(queued);
-            assert!(futures::poll!(&mut queued).is_pending());
-        }
-        assert_eq!(bulkhead.waiting.load(Ordering::Relaxed), 0);
-        drop(held);
-        assert_eq!(bulkhead.enter(Duration::ZERO).await.map(|place| place.waited).ok(), Some(Duration::ZERO));
-    }
-}
+#[path = "bulkhead_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    breaker::Judgement,
+    breakers::CallClass,
     bulkhead::{Bulkhead, Full},
     codec::{self, ExchangeError},
     connection::Rpc,
@@ -234,7 +234,7 @@ impl PluginClient {
     async fn run(&self, request: Request) -> Result<Replied, Failure> {
         let deadline = Instant::now() + request.limit;
         let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
-        let place = self.bulkhead.enter(wait).await.map_err(|full| {
+        let place = self.bulkhead.enter(&request.meta.tenant, wait).await.map_err(|full| {
             let (reason, late) = (Reason::BulkheadFull, "no place became free in time");
             match full {
                 Full::Queue => Failure::new(reason, "too many calls under way and waiting"),
@@ -293,14 +293,14 @@ impl PluginClient {
         self.pool.shut_down(limit, |endpoint| !kept.contains(endpoint)).await;
     }
 
-    /// Whether breakers alone are in the way of a call.
-    pub(super) fn is_held_back(&self) -> bool {
-        self.pool.is_held_back()
+    /// Whether breakers alone are in the way of a call of `tenant`.
+    pub(super) fn is_held_back(&self, tenant: &str) -> bool {
+        self.pool.is_held_back(Some(tenant))
     }
 
     /// Delivers one observed call; its limit starts when it has a place.
     pub(super) async fn deliver(&self, request: Request) -> Result<Replied, Failure> {
-        let place = self.bulkhead.enter_patiently().await;
+        let place = self.bulkhead.enter_observer().await;
         let deadline = Instant::now() + request.limit;
         let (bytes, served) = self.send(request, deadline).await?;
         Ok(Replied { bytes, queue: place.waited, served })
@@ -366,7 +366,14 @@ impl PluginClient {
                     if handed_over {
                         ticket.endpoint().forgot(&live, FORGOT);
                     }
-                    self.hand_over_again(&mut attempts, Route { live, ticket }, generation, deadline).await?;
+                    self.hand_over_again(
+                        &mut attempts,
+                        &request.meta.tenant,
+                        Route { live, ticket },
+                        generation,
+                        deadline,
+                    )
+                    .await?;
                 }
                 Err(error) => return Err(judged(&error, &live, ticket, whole)),
             }
@@ -384,8 +391,7 @@ impl PluginClient {
             return Ok(route);
         }
         loop {
-            let (point, whole) = (request.point, request.meta.whole);
-            match self.pool.route(point, attempts.avoid.as_ref(), whole, deadline).await {
+            match self.pool.route(request.point, &request.meta, attempts.avoid.as_ref(), deadline).await {
                 Ok(route) => return Ok(route),
                 Err(NoRoute { failure, tried: Some(tried) })
                     if failure.reason == Reason::Unreachable
@@ -410,6 +416,7 @@ impl PluginClient {
     async fn hand_over_again(
         &self,
         attempts: &mut Attempts,
+        tenant: &str,
         Route { live, ticket }: Route,
         generation: u64,
         deadline: Instant,
@@ -420,7 +427,7 @@ impl PluginClient {
         attempts.seen_by_plugin = true;
         live.note_forgotten(generation);
         let endpoint = Arc::clone(ticket.endpoint());
-        if self.pool.has_proven_beside(&endpoint) {
+        if self.pool.has_proven_beside(&endpoint, tenant) {
             attempts.avoid = Some(Arc::clone(&endpoint));
             // What comes of it shows in the endpoint's status.
             tokio::spawn(async move { endpoint.initialise(&live, generation).await });
@@ -456,27 +463,30 @@ fn is_nearly(deadline: Instant, limit: Duration) -> bool {
 /// The step's reason for an exchange that is not tried again; tells the endpoint.
 fn judged(error: &ExchangeError, live: &Live, ticket: Ticket, whole: bool) -> Failure {
     let failure = failure(error, live);
-    ticket.judge(judgement(&failure, whole));
+    ticket.judge(class(error, &failure, live, whole));
     failure
 }
 
 /// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole`: it had all of its step's
 /// time-out; with less, having run out of time says nothing.
-fn judgement(failure: &Failure, whole: bool) -> Judgement {
+fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> CallClass {
     use tonic::Code;
     match (failure.reason, failure.status) {
         (Reason::Timeout, _) | (Reason::RpcError, Some(Code::DeadlineExceeded)) if !whole => {
-            Judgement::Nothing
+            CallClass::Unknown
         }
+        _ if error.is_of_connection() && !live.connection.is_in_process() => CallClass::ConnectionFailure,
         (Reason::RpcError, Some(code)) => match code {
-            Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded => Judgement::Bad,
-            Code::Cancelled => Judgement::Nothing,
+            Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded => {
+                CallClass::CallFailure
+            }
+            Code::Cancelled => CallClass::Unknown,
             // It answered: the call was wrong, not the endpoint.
-            _ => Judgement::Good,
+            _ => CallClass::Success,
         },
-        (Reason::Timeout | Reason::Unreachable | Reason::BadReply, _) => Judgement::Bad,
-        (Reason::TooLarge, _) => Judgement::Good,
-        _ => Judgement::Nothing,
+        (Reason::Timeout | Reason::BadReply, _) => CallClass::CallFailure,
+        (Reason::TooLarge, _) => CallClass::Success,
+        _ => CallClass::Unknown,
     }
 }
 

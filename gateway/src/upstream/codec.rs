@@ -54,6 +54,13 @@ pub(super) enum ExchangeError {
     TimedOut,
 }
 
+impl ExchangeError {
+    /// Whether the connection failed, and not the call on it.
+    pub(super) const fn is_of_connection(&self) -> bool {
+        matches!(self, ExchangeError::Unsent(_) | ExchangeError::StreamRefused | ExchangeError::Lost(_))
+    }
+}
+
 /// One uncompressed message, written by `write` into room for `size` bytes, with its prefix.
 pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut buffer = BytesMut::with_capacity(PREFIX + size);

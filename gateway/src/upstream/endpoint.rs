@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     acceptance::{self, Accepted, Unaccepted},
-    breaker::Breaker,
+    breakers::Breakers,
     cause::{Cause, DialError},
     codec,
     connection::{Connection, Rpc},
@@ -52,7 +52,7 @@ pub(super) struct Endpoint {
     /// What telemetry says of calls to it.
     pub(super) server: Arc<Server>,
     pub(super) status: StatusCell,
-    pub(super) breaker: Breaker,
+    pub(super) breakers: Breakers,
     pub(super) load: Load,
     health: Health,
     /// Calls that were answered by the time of the last health check.
@@ -86,7 +86,7 @@ impl Endpoint {
         let (name, changes) = (plugin.name.as_str().into(), registration.shared.changes.clone());
         Arc::new(Endpoint {
             status: StatusCell::new(name, transport.address().into(), why, changes),
-            breaker: Breaker::new(plugin.breaker.clone()),
+            breakers: Breakers::new(plugin.breaker.clone()),
             load: Load::new(Instant::now()),
             health: Health::default(),
             answered_before: AtomicU64::new(0),
@@ -133,14 +133,15 @@ impl Endpoint {
 
     /// Where it stands, for people.
     pub(super) fn report(&self) -> EndpointStatus {
-        let (status, usable) = (self.status.now(), self.usable());
+        let (status, usable, now) = (self.status.now(), self.usable(), Instant::now());
         EndpointStatus {
             address: self.address().to_owned(),
             state: status.why.state(),
             why: status.why,
             detail: status.detail.clone(),
             version: usable.last().map(|live| live.accepted.version().clone()),
-            breaker: self.breaker.state(Instant::now()),
+            breaker: self.breakers.state(now),
+            tenant_breakers_open: self.breakers.tenant_breakers_open(now),
             in_flight: self.load.in_flight(),
             connections: usable.len(),
             wants: status.wants.clone(),
@@ -274,7 +275,7 @@ impl Endpoint {
             self.registration.upgraded(before.as_deref());
         }
         if known {
-            self.breaker.reached(Instant::now());
+            self.breakers.reached(Instant::now());
         }
         Ok(live)
     }
@@ -343,7 +344,7 @@ impl Endpoint {
         *self.handed_over() = Some(Arc::clone(&live.config.digest));
         self.registration.note_initialised();
         live.note_initialised();
-        self.breaker.reached(Instant::now());
+        self.breakers.reached(Instant::now());
         if self.holds(live) {
             let (why, detail) = self.serving();
             self.status.set(why, detail);

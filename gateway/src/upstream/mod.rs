@@ -12,6 +12,7 @@
 mod acceptance;
 mod again;
 mod breaker;
+mod breakers;
 mod bulkhead;
 mod cause;
 mod client;
@@ -19,6 +20,7 @@ mod codec;
 mod connection;
 mod consent;
 mod endpoint;
+mod fair_queue;
 mod health;
 mod heard;
 mod initialize;

@@ -1,8 +1,8 @@
-//! The queue of what a plugin observes: bounded by entries and by bytes, the oldest gives way and is counted,
-//! and nobody waits for it (docs/protocol.md, section 3).
+//! The queue of what a plugin observes: bounded by entries and by bytes, fair between tenants: each is delivered to in turn,
+//! and of a full queue the oldest entry of the tenant with the most gives way and is counted. No call waits for it
+//! (docs/protocol.md, section 6).
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,6 +15,7 @@ use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use super::{
     client::PluginClient,
+    fair_queue::{End, FairQueue, Measure},
     request::{Failure, Replied, Request},
 };
 use crate::step::Reason;
@@ -53,14 +54,12 @@ impl Drop for Done {
 
 struct Entry {
     request: Request,
-    size: usize,
     done: Done,
 }
 
 #[derive(Default)]
 struct Queue {
-    entries: VecDeque<Entry>,
-    bytes: usize,
+    entries: FairQueue<Arc<str>, Entry>,
     ended: bool,
 }
 
@@ -98,18 +97,18 @@ impl Observers {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an entry and gives up the oldest while there is too much.
+    /// Queues an entry. While there is too much, the tenant with the most of it loses its oldest.
     pub(super) fn push(&self, request: Request, done: Done) {
-        let size = request.size();
+        let (tenant, size) = (Arc::clone(&request.meta.tenant), request.size());
         let mut given_up = Vec::new();
         {
             let mut queue = self.queue();
-            queue.bytes += size;
-            queue.entries.push_back(Entry { request, size, done });
-            while queue.ended || queue.entries.len() > self.most_items || queue.bytes > self.most_bytes {
-                let Some(oldest) = queue.entries.pop_front() else { break };
-                queue.bytes -= oldest.size;
-                given_up.push(oldest);
+            queue.entries.push(tenant, Entry { request, done }, size);
+            let (ended, entries) = (queue.ended, &mut queue.entries);
+            while ended || entries.len() > self.most_items || entries.size() > self.most_bytes {
+                let over = if entries.len() > self.most_items { Measure::Entries } else { Measure::Size };
+                let Some((longest, _)) = entries.longest(over, |_| true) else { break };
+                given_up.extend(entries.take(&longest, End::Oldest));
             }
         }
         self.dropped.fetch_add(given_up.len() as u64, Ordering::Relaxed);
@@ -118,31 +117,35 @@ impl Observers {
         self.arrived.notify_one();
     }
 
-    /// The next entry; none when the queue has ended and is empty. While the plugin's breakers are open the entries stay
-    /// where they are: an outage that ends before the queue is full costs none of them. In the end they are tried at once.
+    /// The next entry; none when the queue has ended and is empty. While the plugin's breakers are open, for all or for a tenant,
+    /// the entries stay where they are: an outage that ends before the queue is full costs none of them. In the end they are tried at once.
     async fn next(&self, client: &PluginClient) -> Option<Entry> {
         loop {
             let arrived = self.arrived.notified();
-            let (is_empty, ended) = {
-                let queue = self.queue();
-                (queue.entries.is_empty(), queue.ended)
+            let is_empty = {
+                let mut queue = self.queue();
+                let ended = queue.ended;
+                let rank = |tenant: &Arc<str>| (ended || !client.is_held_back(tenant)).then_some(());
+                if let Some((_, entry)) = queue.entries.pop(rank) {
+                    return Some(entry);
+                }
+                if ended {
+                    return None;
+                }
+                queue.entries.len() == 0
             };
-            match (is_empty, ended) {
-                (true, true) => return None,
-                (true, false) => arrived.await,
-                (false, false) if client.is_held_back() => sleep(LOOK_AGAIN).await,
-                (false, _) => {
-                    let mut queue = self.queue();
-                    if let Some(entry) = queue.entries.pop_front() {
-                        queue.bytes -= entry.size;
-                        return Some(entry);
-                    }
+            if is_empty {
+                arrived.await;
+            } else {
+                tokio::select! {
+                    () = arrived => {}
+                    () = sleep(LOOK_AGAIN) => {}
                 }
             }
         }
     }
 
-    /// Starts the delivery: in order of arrival, several under way at once, one with `in_flight: 1`.
+    /// Starts the delivery: each tenant's in order of arrival, several under way at once, one with `in_flight: 1`.
     pub(super) fn start(&self, client: Arc<PluginClient>, in_flight: usize) {
         let most = in_flight.clamp(1, MOST_UNDER_WAY);
         let delivery = tokio::spawn(async move { deliver_all(&client, most).await });
@@ -166,7 +169,7 @@ impl Observers {
                 }
             }
         }
-        let left: Vec<_> = self.queue().entries.drain(..).collect();
+        let left = self.queue().entries.drain();
         self.dropped.fetch_add(left.len() as u64, Ordering::Relaxed);
         self.dropped() - before
     }

@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     again::{self, Described},
-    breaker::Judgement,
+    breakers::CallClass,
     cause::Cause,
     consent::Wants,
     endpoint::Endpoint,
     live::{Down, Live},
     load,
     registration::Registration,
-    request::Failure,
+    request::{CallMeta, Failure},
     resolve::{self, Asked, Found},
     state::{EndpointStatus, NameStatus, State, Status, Why},
     supervisor,
@@ -220,16 +220,15 @@ impl Pool {
         Member { endpoint, origin: Some((index, address)) }
     }
 
-    /// Where a call at `point` goes, connected and initialised; `avoid` only where there is no other. `counts`: whether
-    /// running out of time speaks against the endpoint.
+    /// Where a call at `point` goes, connected and initialised; `avoid` only where there is no other.
     pub(super) async fn route(
         &self,
         point: Point,
+        meta: &CallMeta,
         avoid: Option<&Arc<Endpoint>>,
-        counts: bool,
         deadline: Instant,
     ) -> Result<Route, NoRoute> {
-        let ticket = self.draw(avoid).map_err(|failure| NoRoute { failure, tried: None })?;
+        let ticket = self.draw(&meta.tenant, avoid).map_err(|failure| NoRoute { failure, tried: None })?;
         let endpoint = Arc::clone(ticket.endpoint());
         match reach(&endpoint, point, deadline).await {
             Ok(live) => {
@@ -237,15 +236,15 @@ impl Pool {
                 Ok(Route { live, ticket })
             }
             Err(failure) => {
-                let speaks = failure.reason == Reason::Unreachable && (counts || !failure.ran_out);
-                ticket.judge(if speaks { Judgement::Bad } else { Judgement::Nothing });
+                let speaks = failure.reason == Reason::Unreachable && (meta.whole || !failure.ran_out);
+                ticket.judge(if speaks { CallClass::ConnectionFailure } else { CallClass::Unknown });
                 Err(NoRoute { failure, tried: Some(endpoint) })
             }
         }
     }
 
-    /// Draws an endpoint for a call.
-    fn draw(&self, avoid: Option<&Arc<Endpoint>>) -> Result<Ticket, Failure> {
+    /// Draws an endpoint for a call of `tenant`.
+    fn draw(&self, tenant: &Arc<str>, avoid: Option<&Arc<Endpoint>>) -> Result<Ticket, Failure> {
         let members = self.members.load();
         let has_manifest = self.registration.manifests.has_accepted();
         let avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
@@ -256,7 +255,7 @@ impl Pool {
             // What is known to be away is no better than what was just tried.
             Some((distance == Distance::Lost, avoided(endpoint), distance))
         };
-        let open = |member: &Member| member.endpoint.breaker.lets_through(now);
+        let open = |member: &Member| member.endpoint.breakers.lets_through(Some(tenant), now);
         for _ in 0..DRAWS {
             let Some(best) = members.iter().filter(|member| open(member)).filter_map(near).min() else {
                 break;
@@ -264,9 +263,9 @@ impl Pool {
             let best = |member: &&Member| near(member) == Some(best) && open(member);
             let drawn = load::pick(members.iter().filter(best), |member| member.endpoint.load.score(now));
             if let Some(member) = drawn
-                && let Some(pass) = member.endpoint.breaker.enter(now)
+                && let Some(pass) = member.endpoint.breakers.enter(tenant, now)
             {
-                return Ok(Ticket::new(Arc::clone(&member.endpoint), pass));
+                return Ok(Ticket::new(Arc::clone(&member.endpoint), Arc::clone(tenant), pass));
             }
         }
         Err(self.nowhere(members.iter().any(|member| near(member).is_some())))
@@ -297,26 +296,26 @@ impl Pool {
 
     /// Why a call would fail now; none: an endpoint takes it.
     pub(super) fn trouble(&self) -> Option<Failure> {
-        let held_back = self.is_held_back();
+        let held_back = self.is_held_back(None);
         (held_back || self.status().state != State::Ready).then(|| self.nowhere(held_back))
     }
 
-    /// Whether there are endpoints that could take a call, and the breakers of all of them are open.
-    pub(super) fn is_held_back(&self) -> bool {
+    /// Whether there are endpoints that could take a call, of `tenant` or of anybody, and the breakers of all of them are open.
+    pub(super) fn is_held_back(&self, tenant: Option<&str>) -> bool {
         let (members, now) = (self.members.load(), Instant::now());
         let has_manifest = self.registration.manifests.has_accepted();
         let mut near = members.iter().filter(|member| distance(&member.endpoint, has_manifest).is_some());
-        let is_open = |member: &Member| !member.endpoint.breaker.lets_through(now);
+        let is_open = |member: &Member| !member.endpoint.breakers.lets_through(tenant, now);
         near.next().is_some_and(is_open) && near.all(is_open)
     }
 
-    /// Whether an endpoint other than this one takes calls at once, and is known to have its configuration.
-    pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>) -> bool {
+    /// Whether an endpoint other than this one takes calls of `tenant` at once, and is known to have its configuration.
+    pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>, tenant: &str) -> bool {
         let now = Instant::now();
         self.members.load().iter().any(|Member { endpoint: other, .. }| {
             !Arc::ptr_eq(other, endpoint)
                 && distance(other, true) == Some(Distance::Ready)
-                && other.breaker.lets_through(now)
+                && other.breakers.lets_through(Some(tenant), now)
                 && other.live().is_some_and(|live| live.is_proven())
         })
     }

@@ -7,12 +7,14 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use hookgate_proto::plugin::v1 as plugin;
 use prost::Message;
 
-use super::{breaker::Judgement, codec, ticket::Ticket};
+use super::{breakers::CallClass, codec, ticket::Ticket};
 use crate::{point::Point, step::Reason, telemetry::Parent};
 
 /// What travels beside a call's message.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct CallMeta {
+    /// Whose call it is: places, queues and breakers are shared out between tenants.
+    pub tenant: Arc<str>,
     /// `hookgate-depth` to send: what was received, plus one.
     pub depth: u32,
     /// Whether the call has all of its step's time-out: running out of less says nothing about the plugin.
@@ -45,7 +47,8 @@ impl Served {
     /// breaks a rule would do so on any other.
     pub fn judge(self, reason: Option<Reason>) {
         if let Some(ticket) = self.0 {
-            ticket.judge(if reason == Some(Reason::BadReply) { Judgement::Bad } else { Judgement::Good });
+            let is_bad = reason == Some(Reason::BadReply);
+            ticket.judge(if is_bad { CallClass::CallFailure } else { CallClass::Success });
         }
     }
 }

@@ -236,6 +236,8 @@ pub struct EndpointStatus {
     pub version: Option<semver::Version>,
     /// What its breaker does with calls.
     pub breaker: BreakerState,
+    /// How many tenants' own breakers are open or half open.
+    pub tenant_breakers_open: usize,
     /// Calls under way.
     pub in_flight: usize,
     /// Connections in use, 0 to 4.

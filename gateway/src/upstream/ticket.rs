@@ -5,52 +5,72 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    breaker::{Change, Judgement, Pass},
+    breaker::Change,
+    breakers::{CallClass, Changed, Pass},
     endpoint::Endpoint,
 };
 
 /// Dropped without a judgement, the call said nothing about its endpoint: its caller went away.
 pub(super) struct Ticket {
     endpoint: Arc<Endpoint>,
+    tenant: Arc<str>,
     pass: Option<Pass>,
 }
 
 impl Ticket {
-    pub(super) fn new(endpoint: Arc<Endpoint>, pass: Pass) -> Self {
+    pub(super) fn new(endpoint: Arc<Endpoint>, tenant: Arc<str>, pass: Pass) -> Self {
         endpoint.load.began();
-        Ticket { endpoint, pass: Some(pass) }
+        Ticket { endpoint, tenant, pass: Some(pass) }
     }
 
     pub(super) fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
-    pub(super) fn judge(mut self, judgement: Judgement) {
-        self.settle(judgement);
+    pub(super) fn judge(mut self, class: CallClass) {
+        self.settle(class);
     }
 
-    fn settle(&mut self, judgement: Judgement) {
+    fn settle(&mut self, class: CallClass) {
         let Some(pass) = self.pass.take() else { return };
-        let (endpoint, now) = (&self.endpoint, Instant::now());
-        match judgement {
-            Judgement::Good => endpoint.load.note(false, now),
-            Judgement::Bad => endpoint.load.note(true, now),
-            Judgement::Nothing => {}
+        let (endpoint, tenant, now) = (&self.endpoint, &self.tenant, Instant::now());
+        match class {
+            CallClass::Success => endpoint.load.note(false, now),
+            CallClass::CallFailure | CallClass::ConnectionFailure => endpoint.load.note(true, now),
+            CallClass::Unknown => {}
         }
-        let change = endpoint.breaker.judge(pass, judgement, now);
+        let changed = endpoint.breakers.judge(pass, tenant, class, now);
         let (plugin, address) = (&*endpoint.registration.plugin.name, endpoint.address());
-        match change {
+        let (event, reason) = ("plugin.health_fail", "breaker_open");
+        match changed {
             None => return,
-            Some(Change::Opened(length)) => tracing::warn!(
-                event = "plugin.health_fail",
+            Some(Changed::ForAll(Change::Opened(length))) => {
+                tracing::warn!(
+                    event,
+                    plugin,
+                    address,
+                    reason,
+                    "calls to it failed: the next one tries in {length:?}"
+                );
+            }
+            Some(Changed::ForTenant(Change::Opened(length))) => tracing::warn!(
+                event,
                 plugin,
                 address,
-                reason = "breaker_open",
-                "calls to it failed: the next one tries in {length:?}"
+                reason,
+                tenant = &**tenant,
+                "calls of the tenant to it failed: the tenant's next one tries in {length:?}"
             ),
-            Some(Change::Closed) => {
+            Some(Changed::ForAll(Change::Closed)) => {
                 tracing::info!(event = "plugin.connected", plugin, address, "calls to it succeed again");
             }
+            Some(Changed::ForTenant(Change::Closed)) => tracing::info!(
+                event = "plugin.connected",
+                plugin,
+                address,
+                tenant = &**tenant,
+                "calls of the tenant to it succeed again"
+            ),
         }
         endpoint.registration.changed();
     }
@@ -58,7 +78,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.settle(Judgement::Nothing);
+        self.settle(CallClass::Unknown);
         self.endpoint.load.ended();
     }
 }

@@ -240,7 +240,7 @@ where
         chain_result: None,
     };
     let began = Instant::now();
-    let meta = CallMeta { depth: 1, whole: true, trial: true };
+    let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
     let replied = client.call(P::POINT, wire_call, Arc::clone(&payload), meta, test.timeout.0).await;
     let took = began.elapsed();
     let replied = replied.map_err(|failure| Failed::call(&failure))?;

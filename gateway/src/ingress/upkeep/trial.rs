@@ -89,7 +89,8 @@ pub async fn trial<P: ExtensionPoint>(
     let result = match offered(manifest.as_deref(), P::POINT, &terms) {
         Err(failure) => Err(failure),
         Ok(grant) => {
-            let meta = CallMeta { depth: 1, whole: true, trial: true };
+            let meta =
+                CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
             let replied = client.call(P::POINT, call, Arc::clone(&payload), meta, terms.limit).await;
             let limits = &in_force.invoker.routes().replies;
             replied.and_then(|Replied { bytes, served, .. }| {

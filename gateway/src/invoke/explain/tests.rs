@@ -81,7 +81,7 @@ impl Plugins for Continuing {
         step: &Step,
         _call: wire::Call,
         _payload: Arc<P::Payload>,
-        _depth: u32,
+        _ctx: &CallContext,
         limit: Duration,
     ) -> Result<Replied, Failure> {
         self.given.lock().expect("no panic").insert(step.binding.to_string(), limit);
@@ -98,7 +98,7 @@ impl Plugins for Continuing {
         Ok(Replied { bytes: reply.encode_to_vec().into(), queue: Duration::ZERO, served: Served::default() })
     }
 
-    fn observe<P: ExtensionPoint>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: u32) {}
+    fn observe<P: ExtensionPoint>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: &CallContext) {}
 
     fn given_up(&self) -> bool {
         false

@@ -224,8 +224,10 @@ async fn outage_of_an_observer_costs_few_entries_and_the_rest_wait_for_its_end()
             }
             let _ = tell.send(reason);
         });
-        let (payload, meta) =
-            (BeforeToolCallPayload::default(), CallMeta { depth: 1, whole: true, trial: false });
+        let (payload, meta) = (
+            BeforeToolCallPayload::default(),
+            CallMeta { tenant: Arc::default(), depth: 1, whole: true, trial: false },
+        );
         client.observe(Point::BeforeToolCall, Call::default(), &payload, meta, SOON, done);
     }
     eventually("its breaker is open", || client.endpoints()[0].breaker != BreakerState::Closed).await;

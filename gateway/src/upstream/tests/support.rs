@@ -441,13 +441,18 @@ impl Client {
 
     /// A call whose `limit` is less than its step's.
     pub(crate) async fn shortened_call(&self, limit: Duration) -> Result<Replied, Failure> {
-        call_with(&self.plugin, CallMeta { depth: 1, whole: false, trial: false }, limit).await
+        call_with(
+            &self.plugin,
+            CallMeta { tenant: Arc::default(), depth: 1, whole: false, trial: false },
+            limit,
+        )
+        .await
     }
 }
 
 /// A call whose reply is found good.
 pub(crate) async fn call(plugin: &PluginClient, limit: Duration) -> Result<Replied, Failure> {
-    call_with(plugin, CallMeta { depth: 1, whole: true, trial: false }, limit).await
+    call_with(plugin, CallMeta { tenant: Arc::default(), depth: 1, whole: true, trial: false }, limit).await
 }
 
 async fn call_with(plugin: &PluginClient, meta: CallMeta, limit: Duration) -> Result<Replied, Failure> {

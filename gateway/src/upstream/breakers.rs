@@ -1,0 +1,213 @@
+//! The breakers of one endpoint: one for all calls, and one for each tenant whose calls failed lately. What becomes of the
+//! connection speaks about the endpoint. What becomes of a call on it may be its input's fault, and one tenant's input must
+//! not take the plugin from the others (docs/decisions/0040-fair-between-tenants.md).
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::breaker::{self, Breaker, BreakerState, Change, Judgement};
+use crate::config;
+
+/// What a call says about its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallClass {
+    /// It does its work, whatever it said.
+    Success,
+    /// It can't be reached, or was lost: for every tenant.
+    ConnectionFailure,
+    /// It failed with this call: no answer in time, an error, a reply that can't be understood.
+    CallFailure,
+    /// Nothing: the call never got so far, or its caller went away.
+    Unknown,
+}
+
+/// Leave for one call, which is to be judged.
+pub(super) struct Pass {
+    all: breaker::Pass,
+    /// None: no call of the tenant failed lately.
+    tenant: Option<(Arc<Breaker>, breaker::Pass)>,
+}
+
+/// What a judgement changed, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changed {
+    ForAll(Change),
+    ForTenant(Change),
+}
+
+/// Lets calls through, or not.
+pub(super) struct Breakers {
+    settings: config::Breaker,
+    all: Breaker,
+    /// Mostly empty. A tenant leaves it with its next call that succeeds.
+    tenants: papaya::HashMap<Arc<str>, Arc<Breaker>>,
+}
+
+impl Breakers {
+    pub(super) fn new(settings: config::Breaker) -> Self {
+        Breakers { all: Breaker::new(settings.clone()), tenants: papaya::HashMap::new(), settings }
+    }
+
+    /// Whether a call of `tenant`, or of any tenant, would pass now.
+    pub(super) fn lets_through(&self, tenant: Option<&str>, now: Instant) -> bool {
+        let of_tenant = tenant.and_then(|tenant| self.of(tenant));
+        self.all.lets_through(now) && of_tenant.is_none_or(|breaker| breaker.lets_through(now))
+    }
+
+    /// Leave for one call of `tenant`; none: it fails at once.
+    pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<Pass> {
+        let all = self.all.enter(now)?;
+        let Some(breaker) = self.of(tenant) else { return Some(Pass { all, tenant: None }) };
+        let Some(pass) = breaker.enter(now) else {
+            // The other leave isn't used: where it was to try, the next call may.
+            self.all.judge(all, Judgement::Nothing, now);
+            return None;
+        };
+        Some(Pass { all, tenant: Some((breaker, pass)) })
+    }
+
+    /// Takes what a call of `tenant` says.
+    pub(super) fn judge(
+        &self,
+        Pass { all, tenant: of_tenant }: Pass,
+        tenant: &Arc<str>,
+        class: CallClass,
+        now: Instant,
+    ) -> Option<Changed> {
+        let (for_all, for_tenant) = match class {
+            CallClass::Success => (Judgement::Good, Judgement::Good),
+            CallClass::ConnectionFailure => (Judgement::Bad, Judgement::Nothing),
+            CallClass::CallFailure => (Judgement::Nothing, Judgement::Bad),
+            CallClass::Unknown => (Judgement::Nothing, Judgement::Nothing),
+        };
+        let changed = self.all.judge(all, for_all, now).map(Changed::ForAll);
+        let (breaker, pass) = match of_tenant {
+            Some(entered) => entered,
+            None if for_tenant == Judgement::Bad => (self.of_failing(tenant), breaker::Pass::first()),
+            None => return changed,
+        };
+        let of_tenant = breaker.judge(pass, for_tenant, now).map(Changed::ForTenant);
+        if for_tenant == Judgement::Good && breaker.state(now) == BreakerState::Closed {
+            self.tenants.pin().remove(tenant);
+        }
+        changed.or(of_tenant)
+    }
+
+    /// The endpoint was reached anew: open breakers let the next call try.
+    pub(super) fn reached(&self, now: Instant) {
+        self.all.reached(now);
+        self.tenants.pin().values().for_each(|breaker| breaker.reached(now));
+    }
+
+    /// The breaker of all calls.
+    pub(super) fn state(&self, now: Instant) -> BreakerState {
+        self.all.state(now)
+    }
+
+    /// How many tenants' calls fail at once, or are tried one at a time.
+    pub(super) fn tenant_breakers_open(&self, now: Instant) -> usize {
+        let tenants = self.tenants.pin();
+        tenants.values().filter(|breaker| breaker.state(now) != BreakerState::Closed).count()
+    }
+
+    fn of(&self, tenant: &str) -> Option<Arc<Breaker>> {
+        if self.tenants.is_empty() {
+            return None;
+        }
+        self.tenants.pin().get(tenant).map(Arc::clone)
+    }
+
+    fn of_failing(&self, tenant: &Arc<str>) -> Arc<Breaker> {
+        let fresh = || Arc::new(Breaker::new(self.settings.clone()));
+        Arc::clone(self.tenants.pin().get_or_insert_with(Arc::clone(tenant), fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::config::Span;
+
+    const OPEN: Duration = Duration::from_secs(1);
+
+    fn breakers() -> Breakers {
+        let settings = config::Breaker { failures: 5, open: Span(OPEN), max_open: Span(OPEN * 30) };
+        Breakers::new(settings)
+    }
+
+    /// A call of `tenant`; whether it passed.
+    fn call(breakers: &Breakers, tenant: &str, class: CallClass) -> bool {
+        let now = Instant::now();
+        let pass = breakers.enter(tenant, now);
+        let passed = pass.is_some();
+        if let Some(pass) = pass {
+            breakers.judge(pass, &Arc::from(tenant), class, now);
+        }
+        passed
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_fail_are_their_tenants_and_lost_connections_everybodys() {
+        let breakers = breakers();
+        for _ in 0..5 {
+            assert!(call(&breakers, "hostile", CallClass::CallFailure));
+        }
+        assert!(!call(&breakers, "hostile", CallClass::Success));
+        assert!(call(&breakers, "other", CallClass::Success));
+        assert_eq!(
+            (breakers.state(Instant::now()), breakers.tenant_breakers_open(Instant::now())),
+            (BreakerState::Closed, 1)
+        );
+        advance(OPEN * 2).await;
+        assert!(call(&breakers, "hostile", CallClass::Success), "one call tries");
+        assert_eq!((breakers.tenant_breakers_open(Instant::now()), breakers.tenants.len()), (0, 0));
+
+        for tenant in ["hostile", "other", "hostile", "other", "hostile"] {
+            assert!(call(&breakers, tenant, CallClass::ConnectionFailure));
+        }
+        assert!(!call(&breakers, "third", CallClass::Success));
+        assert_eq!(breakers.state(Instant::now()), BreakerState::Open);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_that_is_out_does_not_use_up_the_call_that_tries_the_endpoint() {
+        let breakers = breakers();
+        for _ in 0..5 {
+            call(&breakers, "hostile", CallClass::CallFailure);
+        }
+        for _ in 0..5 {
+            call(&breakers, "other", CallClass::ConnectionFailure);
+        }
+        advance(OPEN / 2).await;
+        breakers.all.reached(Instant::now());
+        assert!(!call(&breakers, "hostile", CallClass::Success));
+        assert!(call(&breakers, "other", CallClass::Success), "the endpoint is tried");
+    }
+
+    fn class() -> impl Strategy<Value = CallClass> {
+        prop_oneof![Just(CallClass::Success), Just(CallClass::CallFailure), Just(CallClass::Unknown)]
+    }
+
+    proptest! {
+        #[test]
+        fn what_one_tenants_calls_come_to_changes_nothing_for_another(
+            hostile in prop::collection::vec(class(), 0..40),
+            calls in prop::collection::vec((class(), 0_usize..4), 0..40),
+        ) {
+            let (alone, together) = (breakers(), breakers());
+            let mut hostile = hostile.into_iter();
+            for (class, between) in calls {
+                for class in hostile.by_ref().take(between) {
+                    call(&together, "hostile", class);
+                }
+                prop_assert_eq!(call(&together, "other", class), call(&alone, "other", class));
+            }
+        }
+    }
+}

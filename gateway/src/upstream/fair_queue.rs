@@ -1,0 +1,241 @@
+//! A queue of several tenants in which none stands behind another: each has a lane of its own, in order of arrival. Both the
+//! calls that wait for a place ([`super::bulkhead`]) and what observers are to be told ([`super::observers`]) wait in one.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+/// One entry, and how much of the queue's room it takes.
+struct Entry<T> {
+    item: T,
+    size: usize,
+}
+
+/// The entries of one tenant; never empty.
+struct Lane<T> {
+    entries: VecDeque<Entry<T>>,
+    size: usize,
+    /// Its place in the order of turns: the lower, the longer its last turn is past.
+    turn: u64,
+}
+
+/// Which end of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Oldest,
+    Newest,
+}
+
+/// What makes a lane the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Measure {
+    Entries,
+    Size,
+}
+
+/// Lanes by `K`, which names a tenant.
+pub(super) struct FairQueue<K, T> {
+    lanes: HashMap<K, Lane<T>>,
+    entries: usize,
+    size: usize,
+    turns: u64,
+}
+
+impl<K, T> Default for FairQueue<K, T> {
+    fn default() -> Self {
+        FairQueue { lanes: HashMap::new(), entries: 0, size: 0, turns: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// The sum of the entries' sizes.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many entries `key` has.
+    pub(super) fn len_of(&self, key: &K) -> usize {
+        self.lanes.get(key).map_or(0, |lane| lane.entries.len())
+    }
+
+    /// Adds an entry at the end of its lane.
+    pub(super) fn push(&mut self, key: K, item: T, size: usize) {
+        self.turns += 1;
+        let turn = self.turns;
+        let lane = self.lanes.entry(key).or_insert_with(|| Lane { entries: VecDeque::new(), size: 0, turn });
+        lane.entries.push_back(Entry { item, size });
+        lane.size += size;
+        self.entries += 1;
+        self.size += size;
+    }
+
+    /// Takes the oldest entry of the lane whose turn it is: among those that `rank` lets through the one of the lowest rank, and of
+    /// equals the one that has waited longest for its turn.
+    pub(super) fn pop<R: Ord>(&mut self, rank: impl Fn(&K) -> Option<R>) -> Option<(K, T)> {
+        let ranked = self.lanes.iter().filter_map(|(key, lane)| Some((rank(key)?, lane.turn, key)));
+        let key = ranked.min_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)))?.2.clone();
+        self.turns += 1;
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.turn = self.turns;
+        }
+        let item = self.take(&key, End::Oldest)?;
+        Some((key, item))
+    }
+
+    /// The key of the longest lane, and how many entries it has.
+    pub(super) fn longest(&self, measure: Measure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
+        let length = |lane: &Lane<T>| match measure {
+            Measure::Entries => lane.entries.len(),
+            Measure::Size => lane.size,
+        };
+        let lanes = self.lanes.iter().filter(|(key, _)| counts(key));
+        // Of equals the one that had its turn last.
+        let (key, lane) = lanes.max_by_key(|(_, lane)| (length(lane), lane.turn))?;
+        Some((key.clone(), lane.entries.len()))
+    }
+
+    /// Takes an entry at one end of the lane of `key`.
+    pub(super) fn take(&mut self, key: &K, end: End) -> Option<T> {
+        let lane = self.lanes.get_mut(key)?;
+        let entry = match end {
+            End::Oldest => lane.entries.pop_front(),
+            End::Newest => lane.entries.pop_back(),
+        };
+        self.taken(key, entry)
+    }
+
+    /// Takes the entry of `key` that `is` finds.
+    pub(super) fn remove(&mut self, key: &K, is: impl Fn(&T) -> bool) -> Option<T> {
+        let lane = self.lanes.get_mut(key)?;
+        let index = lane.entries.iter().position(|entry| is(&entry.item))?;
+        let entry = lane.entries.remove(index);
+        self.taken(key, entry)
+    }
+
+    /// Takes everything.
+    pub(super) fn drain(&mut self) -> Vec<T> {
+        let lanes = std::mem::take(self).lanes;
+        lanes.into_values().flat_map(|lane| lane.entries).map(|entry| entry.item).collect()
+    }
+
+    fn taken(&mut self, key: &K, entry: Option<Entry<T>>) -> Option<T> {
+        let entry = entry?;
+        self.entries -= 1;
+        self.size -= entry.size;
+        let lane = self.lanes.get_mut(key)?;
+        lane.size -= entry.size;
+        if lane.entries.is_empty() {
+            self.lanes.remove(key);
+        }
+        Some(entry.item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn every<K>(_: &K) -> Option<()> {
+        Some(())
+    }
+
+    #[test]
+    fn tenants_have_turns_and_each_keeps_its_order() {
+        let mut queue = FairQueue::default();
+        for item in 0..4 {
+            queue.push("noisy", item, 1);
+        }
+        queue.push("quiet", 10, 1);
+        queue.push("quiet", 11, 1);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(every)).map(|(_, item)| item).collect();
+        assert_eq!(order, [0, 10, 1, 11, 2, 3]);
+        assert_eq!((queue.len(), queue.size()), (0, 0));
+    }
+
+    #[test]
+    fn the_lowest_rank_comes_first_and_one_without_a_rank_waits() {
+        let mut queue = FairQueue::default();
+        for (key, item) in [("out", 0), ("second", 1), ("first", 2)] {
+            queue.push(key, item, 1);
+        }
+        let rank = |key: &&str| match *key {
+            "first" => Some(1),
+            "second" => Some(2),
+            _ => None,
+        };
+        assert_eq!(queue.pop(rank), Some(("first", 2)));
+        assert_eq!(queue.pop(rank), Some(("second", 1)));
+        assert_eq!(queue.pop(rank), None);
+        assert_eq!(queue.len_of(&"out"), 1);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Push(u8, usize),
+        Pop,
+        Shorten(bool),
+        Remove(u8),
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            3 => (0_u8..4, 0_usize..100).prop_map(|(key, size)| Act::Push(key, size)),
+            1 => Just(Act::Pop),
+            1 => any::<bool>().prop_map(Act::Shorten),
+            1 => (0_u8..4).prop_map(Act::Remove),
+        ];
+        prop::collection::vec(act, 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_what_is_in_it_and_lanes_keep_their_order(acts in acts()) {
+            let mut queue = FairQueue::default();
+            // (key, item, size) in order of arrival.
+            let mut model: Vec<(u8, usize, usize)> = Vec::new();
+            for (number, act) in acts.into_iter().enumerate() {
+                match act {
+                    Act::Push(key, size) => {
+                        queue.push(key, number, size);
+                        model.push((key, number, size));
+                    }
+                    Act::Pop => {
+                        let popped = queue.pop(every);
+                        prop_assert_eq!(popped.is_none(), model.is_empty());
+                        if let Some((key, item)) = popped {
+                            let first = model.iter().position(|entry| entry.0 == key).expect("it has a lane");
+                            prop_assert_eq!(model.remove(first).1, item);
+                        }
+                    }
+                    Act::Shorten(oldest) => {
+                        let Some((key, len)) = queue.longest(Measure::Entries, |_| true) else { continue };
+                        let of_key: Vec<_> = model.iter().filter(|entry| entry.0 == key).cloned().collect();
+                        prop_assert_eq!(of_key.len(), len);
+                        prop_assert!((0..4).all(|other| queue.len_of(&other) <= len));
+                        let end = if oldest { End::Oldest } else { End::Newest };
+                        let gone = if oldest { of_key.first() } else { of_key.last() }.map(|entry| entry.1);
+                        prop_assert_eq!(queue.take(&key, end), gone);
+                        model.retain(|entry| Some(entry.1) != gone);
+                    }
+                    Act::Remove(key) => {
+                        let last = model.iter().rposition(|entry| entry.0 == key);
+                        let gone = last.map(|index| model.remove(index).1);
+                        prop_assert_eq!(queue.remove(&key, |item| Some(*item) == gone), gone);
+                    }
+                }
+                prop_assert_eq!(queue.len(), model.len());
+                prop_assert_eq!(queue.size(), model.iter().map(|entry| entry.2).sum::<usize>());
+            }
+            let mut left = queue.drain();
+            left.sort_unstable();
+            prop_assert_eq!(left, model.into_iter().map(|entry| entry.1).collect::<Vec<_>>());
+        }
+    }
+}
