@@ -45,6 +45,7 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     telemetry.observe(&names::PLUGIN_STATE, of_plugins(states));
     telemetry.observe(&names::ENDPOINTS, of_plugins(endpoints));
     telemetry.observe(&names::BREAKER_OPEN, of_plugins(open_breakers));
+    telemetry.observe(&names::BREAKER_TENANTS, of_plugins(tenant_breakers));
 
     if let Some(registry) = registry {
         of_store(telemetry, registry);
@@ -126,6 +127,11 @@ fn endpoints(client: &PluginClient) -> Vec<Observed> {
 
 fn open_breakers(client: &PluginClient) -> Vec<Observed> {
     let open = client.endpoints().iter().filter(|endpoint| endpoint.breaker != BreakerState::Closed).count();
+    vec![(open as f64, vec![plugin(client)])]
+}
+
+fn tenant_breakers(client: &PluginClient) -> Vec<Observed> {
+    let open: usize = client.endpoints().iter().map(|endpoint| endpoint.tenant_breakers_open).sum();
     vec![(open as f64, vec![plugin(client)])]
 }
 

@@ -208,7 +208,7 @@ impl Default for PluginLimits {
             initialize: span(10_000),
             shutdown: span(5_000),
             in_flight: 64,
-            queue: 64,
+            queue: 128,
             queue_wait: None,
         }
     }

@@ -15,6 +15,7 @@ use governor::{DefaultDirectRateLimiter, Quota, clock::Clock};
 use crate::{
     config::Rate,
     error::{Code, Error},
+    fair_share,
 };
 
 /// When a call that found no place should come back.
@@ -34,10 +35,27 @@ struct Taken {
 }
 
 impl Gauge {
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+
     fn take(self: &Arc<Self>, amount: usize, limit: usize) -> Option<Taken> {
         let more = |taken: usize| taken.checked_add(amount).filter(|sum| *sum <= limit);
         self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         Some(Taken { gauge: Arc::clone(self), amount })
+    }
+}
+
+impl Taken {
+    fn none_of(gauge: &Arc<Gauge>) -> Self {
+        Taken { gauge: Arc::clone(gauge), amount: 0 }
+    }
+
+    /// Takes `amount` more; none: the limit is in the way.
+    fn grow(&mut self, amount: usize, limit: usize) -> Option<()> {
+        let mut more = self.gauge.take(amount, limit)?;
+        self.amount += std::mem::take(&mut more.amount);
+        Some(())
     }
 }
 
@@ -47,9 +65,10 @@ impl Drop for Taken {
     }
 }
 
-/// One tenant's count of calls.
+/// What one tenant has under way.
 struct Tenant {
-    gauge: Arc<Gauge>,
+    calls: Arc<Gauge>,
+    bytes: Arc<Gauge>,
     /// The limiter with the rate it was made for; another rate makes another limiter.
     rate: Option<(Rate, Arc<DefaultDirectRateLimiter>)>,
 }
@@ -69,21 +88,38 @@ pub struct Place {
     _taken: Taken,
 }
 
+/// A place among the calls of one tenant.
+#[derive(Debug)]
+pub struct TenantPlace {
+    _taken: Taken,
+    bytes: Arc<Gauge>,
+}
+
 /// Room for the payload bytes of one call.
 #[derive(Debug)]
 pub struct Room {
-    taken: Taken,
+    all: Taken,
+    /// None: it is an operator's.
+    of_tenant: Option<Taken>,
     most: usize,
 }
 
 impl Room {
-    /// Takes room for `bytes` more, or OVERLOADED.
+    /// Takes room for `bytes` more. OVERLOADED where there is none; TENANT_LIMITED where it is kept for other tenants.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Error> {
-        let mut more = self.taken.gauge.take(bytes, self.most).ok_or_else(|| {
+        self.all.grow(bytes, self.most).ok_or_else(|| {
             Error::new(Code::Overloaded, "The gateway has too many payload bytes under way")
                 .retry_after(COME_BACK)
         })?;
-        self.taken.amount += std::mem::take(&mut more.amount);
+        let Some(of_tenant) = &mut self.of_tenant else { return Ok(()) };
+        of_tenant.grow(bytes, usize::MAX);
+        let (held, free) = (of_tenant.gauge.taken(), self.most.saturating_sub(self.all.gauge.taken()));
+        // A call that is its tenant's only one may have all that is there.
+        if held > of_tenant.amount && !fair_share::may_take(held, free) {
+            let detail =
+                "The tenant's calls under way have as many payload bytes as its share of the gateway allows";
+            return Err(Error::new(Code::TenantLimited, detail).retry_after(COME_BACK));
+        }
         Ok(())
     }
 }
@@ -98,13 +134,18 @@ impl Admission {
 
     /// Calls under way.
     pub fn calls(&self) -> usize {
-        self.calls.taken.load(Ordering::Relaxed)
+        self.calls.taken()
     }
 
     /// A place among the tenant's calls, or TENANT_LIMITED.
-    pub fn enter_tenant(&self, tenant: &Arc<str>, most: usize, rate: Option<Rate>) -> Result<Place, Error> {
+    pub fn enter_tenant(
+        &self,
+        tenant: &Arc<str>,
+        most: usize,
+        rate: Option<Rate>,
+    ) -> Result<TenantPlace, Error> {
         let entry = self.tenant(tenant, rate);
-        let taken = entry.gauge.take(1, most).ok_or_else(|| {
+        let taken = entry.calls.take(1, most).ok_or_else(|| {
             let detail = format!("The tenant has {most} calls under way, which is its limit");
             Error::new(Code::TenantLimited, detail).retry_after(COME_BACK)
         })?;
@@ -115,12 +156,17 @@ impl Admission {
             let detail = format!("The tenant calls more often than its limit of {rate}");
             return Err(Error::new(Code::TenantLimited, detail).retry_after(wait));
         }
-        Ok(Place { _taken: taken })
+        Ok(TenantPlace { _taken: taken, bytes: Arc::clone(&entry.bytes) })
     }
 
-    /// Room for payload bytes, of which all calls have at most `most`; none of it taken yet.
+    /// Room for bytes, of which everybody has at most `most`; none of it taken yet.
     pub fn room(&self, most: usize) -> Room {
-        Room { taken: Taken { gauge: Arc::clone(&self.bytes), amount: 0 }, most }
+        Room { all: Taken::none_of(&self.bytes), of_tenant: None, most }
+    }
+
+    /// The same for a call of the tenant that `place` is of, within the tenant's share.
+    pub fn tenant_room(&self, place: &TenantPlace, most: usize) -> Room {
+        Room { of_tenant: Some(Taken::none_of(&place.bytes)), ..self.room(most) }
     }
 
     fn tenant(&self, tenant: &Arc<str>, rate: Option<Rate>) -> Arc<Tenant> {
@@ -133,12 +179,60 @@ impl Admission {
             let quota = Quota::with_period(rate.per / rate.count)?.allow_burst(NonZeroU32::new(rate.count)?);
             Some((rate, Arc::new(DefaultDirectRateLimiter::direct(quota))))
         };
-        let fresh = |gauge: Arc<Gauge>| Arc::new(Tenant { gauge, rate: rate.and_then(limiter) });
-        // Another rate keeps the count of calls under way.
+        let fresh = |calls, bytes| Arc::new(Tenant { calls, bytes, rate: rate.and_then(limiter) });
+        // Another rate keeps the counts of what is under way.
         Arc::clone(tenants.update_or_insert_with(
             Arc::clone(tenant),
-            |old| fresh(Arc::clone(&old.gauge)),
-            || fresh(Arc::default()),
+            |old| fresh(Arc::clone(&old.calls), Arc::clone(&old.bytes)),
+            || fresh(Arc::default(), Arc::default()),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Calls of `tenant` with `bytes` each, until one is refused.
+    fn fill(
+        admission: &Admission,
+        tenant: &str,
+        bytes: usize,
+        most: usize,
+    ) -> (Vec<(TenantPlace, Room)>, Code) {
+        let mut calls = Vec::new();
+        loop {
+            let place = admission.enter_tenant(&tenant.into(), 1_000, None).expect("there are places");
+            let mut room = admission.tenant_room(&place, most);
+            match room.grow(bytes) {
+                Ok(()) => calls.push((place, room)),
+                Err(error) => return (calls, error.code),
+            }
+        }
+    }
+
+    #[test]
+    fn largest_calls_of_one_tenant_leave_room_for_the_others() {
+        let admission = Admission::default();
+        let (noisy, refused) = fill(&admission, "noisy", 4 * MIB, 512 * MIB);
+        assert_eq!((noisy.len(), refused), (96, Code::TenantLimited));
+        let (quiet, refused) = fill(&admission, "quiet", 4 * MIB, 512 * MIB);
+        assert_eq!((quiet.len(), refused), (24, Code::TenantLimited));
+        drop((noisy, quiet));
+        assert_eq!(admission.bytes.taken(), 0);
+        assert_eq!(fill(&admission, "noisy", 4 * MIB, 512 * MIB).0.len(), 96, "all of it was given back");
+    }
+
+    #[test]
+    fn a_tenants_only_call_may_have_everything_that_is_free() {
+        let admission = Admission::default();
+        let place = admission.enter_tenant(&"acme".into(), 10, None).expect("a place");
+        let mut room = admission.tenant_room(&place, 4 * MIB);
+        for _ in 0..4 {
+            room.grow(MIB).expect("its own bytes don't stand in its way");
+        }
+        assert_eq!(room.grow(1).expect_err("there is no more").code, Code::Overloaded);
     }
 }

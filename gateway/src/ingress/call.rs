@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    admission::{Admission, Place, Room},
+    admission::{Admission, Place, Room, TenantPlace},
     answer::BlockStatuses,
     applied::Applied,
     arrival::{Arrival, Said},
@@ -146,7 +146,8 @@ pub struct Finished<P: ExtensionPoint> {
 /// What a call takes of the limits, so far.
 #[derive(Debug, Default)]
 pub struct Held {
-    places: Vec<Place>,
+    place: Option<Place>,
+    of_tenant: Option<TenantPlace>,
     room: Option<Room>,
 }
 
@@ -269,13 +270,14 @@ impl Gateway {
         let verified = auth.authenticate(headers).await.map_err(|refusal| refused(facts, refusal))?;
         let identity = verified.invoker().map_err(|refusal| refused(facts, refusal))?;
         facts.identity = Some(Arc::clone(identity));
-        held.places.push(self.admission.enter(limits.in_flight)?);
+        held.place = Some(self.admission.enter(limits.in_flight)?);
         let table = &invoker.routes().table;
         let tenant = in_force.tenant(identity)?;
         *detail = tenant.detail;
-        held.places.push(self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?);
+        let place = self.admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?;
+        let place = held.of_tenant.insert(place);
 
-        let room = held.room.insert(self.admission.room(limits.bytes_in_flight));
+        let room = held.room.insert(self.admission.tenant_room(place, limits.bytes_in_flight));
         let until = invoker.budget(arrival.received, said.deadline).end();
         let received = timeout_at(until, body::receive(body, limits.request, codec.framing, room));
         let late =

@@ -224,8 +224,13 @@ pub const ENDPOINTS: Metric = gauge("hookgate.plugin.endpoints", "{endpoint}", &
     "fewer in `ready` than there should be",
 );
 pub const BREAKER_OPEN: Metric = gauge("hookgate.breaker.open", "{endpoint}", &[PLUGIN]).says(
-    "Endpoints of a plugin whose breaker is open, or lets one call try.",
+    "Endpoints of a plugin whose breaker is open, or lets one call try: they can't be reached.",
     "any for more than a minute; as many as there are endpoints: every call fails at once",
+);
+pub const BREAKER_TENANTS: Metric = gauge("hookgate.breaker.tenants", "{breaker}", &[PLUGIN]).says(
+    "Breakers of single tenants that are open, or let one call try, at all endpoints of a plugin: the calls of these tenants \
+     failed there.",
+    "many at once: the plugin fails, or is too slow; one: the tenant's payloads make it fail",
 );
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
     .says("Revision of the routing table in force.", "replicas that differ for more than a minute");
@@ -289,6 +294,7 @@ pub const METRICS: &[&Metric] = &[
     &PLUGIN_FAILS_CLOSED,
     &ENDPOINTS,
     &BREAKER_OPEN,
+    &BREAKER_TENANTS,
     &OBSERVER_DROPPED,
     &TABLE_REVISION,
     &TABLE_REFUSED,

@@ -11,7 +11,7 @@ fn tenant(name: &str) -> Arc<str> {
 
 /// A call that has a place, waits for one, or was turned away.
 enum Call {
-    Has(Place),
+    Has { _place: Place },
     Waits(BoxFuture<'static, Result<Place, Full>>),
     TurnedAway,
 }
@@ -28,7 +28,7 @@ impl Call {
         let Call::Waits(mut waits) = self else { return self };
         match (&mut waits).now_or_never() {
             None => Call::Waits(waits),
-            Some(Ok(place)) => Call::Has(place),
+            Some(Ok(place)) => Call::Has { _place: place },
             Some(Err(full)) => {
                 assert_eq!(full, Full::Queue);
                 Call::TurnedAway
@@ -37,7 +37,7 @@ impl Call {
     }
 
     fn has(&self) -> bool {
-        matches!(self, Call::Has(_))
+        matches!(self, Call::Has { .. })
     }
 
     fn waits(&self) -> bool {

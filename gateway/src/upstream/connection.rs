@@ -26,8 +26,10 @@ use super::{
 };
 use crate::point::Point;
 
-/// Largest header list of a reply; a plugin that sends more breaks the protocol.
-const MAX_HEADER_LIST: u32 = 16 << 10;
+/// Largest header list of a reply. gRPC puts a status's message there, libraries put an exception's text into it, and that may
+/// quote the whole call: at most 17 MiB, of which percent-encoding and escapes make up to four times as much. Beyond it
+/// h2 ends the connection with every tenant's calls on it, so it has to be more than any honest plugin sends.
+const MAX_HEADER_LIST: u32 = 4 * (17 << 20);
 /// With calls under way and silence for so long, a ping finds out whether anybody is there. Never while idle:
 /// some gRPC servers close a connection for that.
 const PING_AFTER: Duration = Duration::from_secs(10);
@@ -90,6 +92,8 @@ impl Connection {
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(MAX_HEADER_LIST)
+            // What is wrong with one reply is that call's matter, however often it happens.
+            .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_LIMIT)
             .handshake(TokioIo::new(HeardOut::new(stream)))

@@ -30,9 +30,23 @@ impl PluginError {
     }
 
     pub(crate) fn into_status(self) -> Status {
-        Status::new(self.code, self.message)
+        Status::new(self.code, cut(self.message))
     }
 }
+
+/// A status's message as it is sent: at most [`MAX_MESSAGE`] bytes. gRPC sends it in the trailers, of which many clients and
+/// proxies take 8 KiB, percent-encoding included, and end the connection or the call above that.
+pub(crate) fn cut(mut message: String) -> String {
+    const MARK: &str = "…";
+    if message.len() > MAX_MESSAGE {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE - MARK.len()));
+        message.push_str(MARK);
+    }
+    message
+}
+
+/// Longest message of a status, in bytes.
+const MAX_MESSAGE: usize = 1 << 10;
 
 impl<E: std::error::Error> From<E> for PluginError {
     fn from(error: E) -> Self {
@@ -66,12 +80,29 @@ impl InitError {
     }
 
     pub(crate) fn into_status(self) -> Status {
-        Status::new(self.code, self.message)
+        Status::new(self.code, cut(self.message))
     }
 }
 
 impl<E: std::error::Error> From<E> for InitError {
     fn from(error: E) -> Self {
         InitError { code: Code::Internal, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_characters_and_a_short_one_is_kept() {
+        let long = PluginError::internal("é".repeat(40_000)).into_status();
+        assert!(
+            long.message().len() <= MAX_MESSAGE && long.message().ends_with("é…"),
+            "{}",
+            long.message().len()
+        );
+        let just = "x".repeat(MAX_MESSAGE);
+        assert_eq!(InitError::unavailable(just.clone()).into_status().message(), just);
     }
 }

@@ -41,7 +41,7 @@ fn status(name: &str, [state, reason, detail]: [&str; 3], address: &str, more: &
         "endpoints": [
             {
                 "address": address, "state": state, "reason": reason, "detail": detail, "version": null,
-                "breaker": "closed", "in_flight": 0, "connections": 0,
+                "breaker": "closed", "tenant_breakers_open": 0, "in_flight": 0, "connections": 0,
             },
         ],
         "manifest": null, "bindings": [name], "points": no_calls(),
@@ -91,7 +91,7 @@ async fn a_plugin_that_is_ready_shows_what_it_says_it_is_and_who_uses_it() {
     });
     let endpoint = json!({
         "address": plugin.endpoint(), "state": "ready", "reason": "serving", "detail": "", "version": "1.4.2",
-        "breaker": "closed", "in_flight": 0, "connections": 1,
+        "breaker": "closed", "tenant_breakers_open": 0, "in_flight": 0, "connections": 1,
     });
     let more = json!({
         "required": true, "places": 7, "endpoints": [endpoint], "manifest": manifest, "bindings": ["ready", "ready@acme"],

@@ -201,12 +201,13 @@ async fn each_bad_endpoint_has_its_reason_and_lets_no_call_through() {
     }
 }
 
-/// Waits until the endpoint's breaker is as wanted: only the status tells.
-async fn breaker_is(gateway: &Gateway, name: &str, wanted: &str) {
+/// Waits until the endpoint's breaker is as wanted, and so many tenants' own are open: only the status tells.
+async fn breakers_are(gateway: &Gateway, name: &str, wanted: &str, of_tenants: u64) {
     let began = Instant::now();
     loop {
         let plugin = status(gateway, name).await;
-        if plugin["endpoints"][0]["breaker"] == wanted {
+        let endpoint = &plugin["endpoints"][0];
+        if endpoint["breaker"] == wanted && endpoint["tenant_breakers_open"] == json!(of_tenants) {
             return;
         }
         assert!(began.elapsed() < Duration::from_secs(10), "never {wanted}: {plugin:#}");
@@ -217,19 +218,20 @@ async fn breaker_is(gateway: &Gateway, name: &str, wanted: &str) {
 #[tokio::test]
 async fn a_plugin_that_leaves_its_calls_unanswered_opens_its_breaker_and_closes_it_once_it_works() {
     let cases = [
-        ("hangs-up", Act::pass().sent(Wire::Disconnect), 503, "PLUGIN_UNAVAILABLE"),
-        ("never-answers", Act::hang(), 504, "PLUGIN_TIMEOUT"),
+        // A lost connection counts for both tenants, a call without an answer for its own.
+        ("hangs-up", Act::pass().sent(Wire::Disconnect), 2, 503, "PLUGIN_UNAVAILABLE"),
+        ("never-answers", Act::hang(), 1, 504, "PLUGIN_TIMEOUT"),
     ];
     let mut setup = Gateway::with().admin();
     let mut plugins = Vec::new();
-    for (name, act, ..) in &cases {
+    for (name, act, failures, ..) in &cases {
         let plugin = FakePlugin::named(name).at(POINT, act.clone()).start().await;
-        let breaker = json!({ "breaker": { "failures": 2, "open": "60s", "max_open": "60s" } });
+        let breaker = json!({ "breaker": { "failures": failures, "open": "60s", "max_open": "60s" } });
         setup = bound(setup.plugin_with(&plugin, &breaker), name);
         plugins.push(plugin);
     }
     let gateway = setup.start().await;
-    for ((name, _, code, error), plugin) in cases.iter().zip(&mut plugins) {
+    for ((name, _, _, code, error), plugin) in cases.iter().zip(&mut plugins) {
         let ready = status(&gateway, name).await;
         assert_eq!((&ready["state"], &ready["endpoints"][0]["breaker"]), (&json!("ready"), &json!("closed")));
         assert_fails(&gateway, name, *code, error).await;
@@ -241,22 +243,33 @@ async fn a_plugin_that_leaves_its_calls_unanswered_opens_its_breaker_and_closes_
         assert_eq!(calls, 2, "each call was tried once");
         plugin.set(POINT, Act::pass());
         if *name == "never-answers" {
-            breaker_is(&gateway, name, "open").await;
+            breakers_are(&gateway, name, "closed", 2).await;
             assert_fails(&gateway, name, 503, "PLUGIN_UNAVAILABLE").await;
             assert_eq!(plugin.counts().calls, calls, "it is spared");
             // A new connection lets the next call try, long before the minute is over.
             plugin.stop().await;
             plugin.start().await;
         }
-        breaker_is(&gateway, name, "half_open").await;
-        let answer =
-            gateway.http(&token(name)).post_text(POINT, r#"{"payload":{"tool_name":"t","args":{}}}"#).await;
+        // The one call that follows is of one tenant.
+        let (breaker, of_tenants, left) =
+            if *name == "hangs-up" { ("half_open", 0, 0) } else { ("closed", 2, 1) };
+        breakers_are(&gateway, name, breaker, of_tenants).await;
+        // One that fails at once says nothing, so that the first to pass is the one that tries.
+        let began = Instant::now();
+        let answer = loop {
+            let body = r#"{"payload":{"tool_name":"t","args":{}}}"#;
+            let answer = gateway.http(&token(name)).post_text(POINT, body).await;
+            if answer.status == 200 || began.elapsed() > Duration::from_secs(10) {
+                break answer;
+            }
+            sleep(Duration::from_millis(10)).await;
+        };
         assert_eq!(
             (answer.status, answer.header("hookgate-decision")),
             (200, Some("continue")),
             "{answer:?}"
         );
-        breaker_is(&gateway, name, "closed").await;
+        breakers_are(&gateway, name, "closed", left).await;
         assert_eq!(status(&gateway, name).await["state"], json!("ready"));
     }
 }

@@ -94,7 +94,7 @@ async fn a_client_that_sends_far_too_much_still_reads_why_it_was_refused() {
 async fn payload_bytes_under_way_are_bounded_and_given_back() {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
-    let setup = Gateway::with().tenant("acme").plugin(&plugin);
+    let setup = Gateway::with().tenant("acme").tenant("globex").plugin(&plugin);
     let setup = setup.binding_with("slow", 10, &held(json!({}))).set("/limits/budget", "60s");
     let setup = setup.set("/limits/request", "64KiB").set("/limits/bytes_in_flight", "100KiB");
     let gateway = setup.start().await;
@@ -104,12 +104,21 @@ async fn payload_bytes_under_way_are_bounded_and_given_back() {
         async move { agent.post_text(POINT, body_of(60 << 10)).await }
     });
     plugin.wait_until(|counts| counts.calls == 1).await;
-    assert_http_error(&agent.post_text(POINT, body_of(60 << 10)).await, Code::Overloaded);
-    let message = frame(&message_of(60 << 10));
-    let refused = send_grpc(grpc_request(gateway.data_addr(), METHOD, &token("acme"), message)).await;
-    assert_grpc_error(&refused.status(), Code::Overloaded);
+    // What is left is for tenants that have less under way, and too little for as much.
+    for (tenant, code) in [("acme", Code::TenantLimited), ("globex", Code::Overloaded)] {
+        assert_http_error(&gateway.http(&token(tenant)).post_text(POINT, body_of(60 << 10)).await, code);
+        let message = frame(&message_of(60 << 10));
+        let refused = send_grpc(grpc_request(gateway.data_addr(), METHOD, &token(tenant), message)).await;
+        assert_grpc_error(&refused.status(), code);
+    }
+    let small = tokio::spawn({
+        let globex = gateway.http(&token("globex"));
+        async move { globex.post_text(POINT, body_of(20 << 10)).await }
+    });
+    plugin.wait_until(|counts| counts.calls == 2).await;
     gate.open();
     assert_eq!(first.await.unwrap().status, 200);
+    assert_eq!(small.await.unwrap().status, 200);
     for _ in 0..3 {
         assert_eq!(agent.post_text(POINT, body_of(60 << 10)).await.status, 200, "the room is given back");
     }

@@ -158,6 +158,7 @@ struct Endpoint {
     /// Null while it isn't connected.
     version: Option<String>,
     breaker: &'static str,
+    tenant_breakers_open: usize,
     in_flight: usize,
     connections: usize,
 }
@@ -206,6 +207,7 @@ fn endpoint(status: EndpointStatus) -> Endpoint {
         detail: status.detail,
         version: status.version.map(|version| version.to_string()),
         breaker: status.breaker.as_str(),
+        tenant_breakers_open: status.tenant_breakers_open,
         in_flight: status.in_flight,
         connections: status.connections,
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message as _;
 
@@ -108,25 +109,59 @@ async fn reply_over_the_limit_is_too_large() {
     }
 }
 
-/// More than the 16 KiB of header list that we take.
-fn flood() -> HeaderMap {
-    let names = (0..40).map(|number| HeaderName::try_from(format!("x-{number}")).expect("a name"));
-    names.map(|name| (name, HeaderValue::try_from("x".repeat(1000)).expect("a value"))).collect()
+/// Headers with values of so many bytes.
+fn flood(headers: usize, value: usize) -> HeaderMap {
+    let names = (0..headers).map(|number| HeaderName::try_from(format!("x-{number}")).expect("a name"));
+    names.map(|name| (name, HeaderValue::try_from("x".repeat(value)).expect("a value"))).collect()
 }
 
 #[tokio::test]
-async fn flood_of_headers_or_trailers_is_a_bad_reply() {
-    let (failure, executions) = call_raw(|mut respond| async move {
-        let mut head = raw_head();
-        head.headers_mut().extend(flood());
-        let _ = respond.send_response(head, false);
-        std::future::pending::<()>().await;
-    })
-    .await;
-    assert_eq!((failure.reason, executions), (Reason::BadReply, 1), "{failure}");
+async fn flood_of_trailers_without_a_status_is_a_bad_reply() {
     let (failure, executions) =
-        call_raw(|respond| reply(respond, vec![raw_frame(&go_on().encode_to_vec())], Some(flood()))).await;
+        call_raw(|respond| reply(respond, vec![raw_frame(&go_on().encode_to_vec())], Some(flood(40, 1000))))
+            .await;
     assert_eq!((failure.reason, executions), (Reason::BadReply, 1), "{failure}");
+}
+
+#[tokio::test]
+async fn status_with_a_message_of_any_length_fails_its_own_call_alone() {
+    let long = Arc::new(AtomicUsize::new(0));
+    let length = Arc::clone(&long);
+    let script = Script::calling(move |_| {
+        let length = length.load(Ordering::SeqCst);
+        async move {
+            if length > 0 {
+                // Each of its bytes takes three on the wire.
+                return Err(tonic::Status::internal("é".repeat(length / 2)));
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Ok(go_on())
+        }
+    });
+    let place = Place::new(Wire::Tcp);
+    let script = Arc::new(script);
+    let _running = place.start(Process::new(&script));
+    let client = Client::new(&registered(place.endpoint()));
+    client.until_ready().await;
+    for length in [1_000, 10_000, 40_000, 200_000, 5 << 20] {
+        let before = script.executions();
+        long.store(0, Ordering::SeqCst);
+        let others = join_all((0..4).map(|_| client.tool_call(SOON)));
+        let poison = async {
+            eventually("the others are under way", || script.executions() == before + 4).await;
+            long.store(length, Ordering::SeqCst);
+            client.tool_call(SOON).await.map(drop).expect_err("it answers with an error")
+        };
+        let (others, failure) = tokio::join!(others, poison);
+        assert_eq!(
+            (failure.reason, failure.status),
+            (Reason::RpcError, Some(tonic::Code::Internal)),
+            "{length}"
+        );
+        assert!(failure.detail.len() < 2_000, "{length}: the message is cut");
+        others.into_iter().for_each(|reply| drop(reply.expect("its own answer")));
+        assert_eq!(client.endpoints()[0].connections, 1, "{length}: on the one connection there is");
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use self::instances::Instances;
 use crate::{
     Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
     config::{self, TenantConfigs},
+    error::cut,
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
@@ -67,7 +68,7 @@ impl<P: Plugin> PluginHost<P> {
         let tenant = self
             .tenant_configs
             .get(&call.tenant_config_digest, &call.tenant_config)
-            .map_err(|error| Status::invalid_argument(format!("tenant-level config: {error}")))?;
+            .map_err(|error| Status::invalid_argument(cut(format!("tenant-level config: {error}"))))?;
         let ctx = Context::new(W::POINT, &mut call, &metadata);
         let asked = AssertUnwindSafe(W::ask(&*plugin, &ctx, &tenant, payload)).catch_unwind().await;
         match asked.map_err(|_| panicked::<P>(&format!("at {}", W::POINT)))? {
