@@ -41,5 +41,6 @@ pub mod routing;
 pub mod step;
 pub mod store;
 pub mod telemetry;
+mod terminal;
 pub mod tls;
 pub mod upstream;

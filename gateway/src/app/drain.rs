@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{Generation, Lifecycle, Publisher};
-use crate::{config, ingress::call::Gateway, upstream::PluginClient};
+use crate::{config, ingress::call::Gateway, telemetry, upstream::PluginClient};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
 const LAST: Duration = Duration::from_secs(4);
@@ -30,6 +30,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 
 /// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
 const MARGIN: Duration = Duration::from_millis(250);
+/// For what was logged to be written, after everything else. More than a reader needs; there may be none.
+pub const MAX_LOG_FLUSH: Duration = Duration::from_millis(500);
 /// Exit code of a process that was ended over its head.
 const HELD_UP: i32 = 1;
 
@@ -46,7 +48,7 @@ impl Signals {
     /// The process ends `longest` after the first signal, whoever still works or hangs.
     ///
     /// Signals have a thread and a runtime of their own, which wait for nothing else: every thread of the gateway's own
-    /// runtime can be held up, by a log that nobody reads for one.
+    /// runtime can be held up.
     pub(super) fn listen(longest: Duration) -> Self {
         let asked = Arc::new(Semaphore::new(0));
         if let Err(error) = watch(Arc::clone(&asked), longest) {
@@ -75,7 +77,8 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                    // Says nothing: what holds it up may be the log.
+                    // If it is this that is waited for, the process ends meanwhile, by itself.
+                    telemetry::flush_log(MAX_LOG_FLUSH);
                     process::exit(HELD_UP);
                 }
             }

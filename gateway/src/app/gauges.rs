@@ -9,7 +9,7 @@ use crate::{
     ingress::{call::Gateway, ops::Readiness},
     registry::{Registry, Standing},
     step::OnError,
-    telemetry::{Observed, Telemetry, names},
+    telemetry::{Observed, Telemetry, log_dropped, names},
     tls::{Expiry, Watch},
     upstream::{BreakerState, PluginClient, State},
 };
@@ -46,6 +46,8 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
     telemetry.observe(&names::ENDPOINTS, of_plugins(endpoints));
     telemetry.observe(&names::BREAKER_OPEN, of_plugins(open_breakers));
     telemetry.observe(&names::BREAKER_TENANTS, of_plugins(tenant_breakers));
+
+    telemetry.observe(&names::LOG_DROPPED, || one(log_dropped()));
 
     if let Some(registry) = registry {
         of_store(telemetry, registry);

@@ -48,7 +48,7 @@ mod start;
 
 use asked::Asked;
 pub use connect::{Connected, Found, Place};
-pub use drain::TELEMETRY;
+pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
 use edges::{AdminEdge, DataEdge, OpsEdge};
 use generation::{Basis, Built, Generation, Workshop};
 use origin::{Foresight, Origin};

@@ -1,6 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code means.
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{ArgGroup, Parser, Subcommand};
 use clap_complete::Shell;
@@ -33,8 +33,15 @@ mod token;
 mod upkeep;
 mod whoami;
 
-use crate::config::{Problems, Span};
+use crate::{
+    app,
+    config::{Problems, Span},
+    telemetry,
+};
 use output::Output;
+
+/// Time for what a process that fails says last to be written. Nothing waits for its end, and a reader may be slow.
+pub const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Plugin gateway for AI agents.
 #[derive(Debug, Parser)]
@@ -319,12 +326,13 @@ impl Exit {
         Exit::said(4, message.into())
     }
 
-    /// Prints what went wrong, and gives back the exit code.
+    /// Prints what went wrong, behind what was logged, and gives back the exit code. Returns though nobody reads it, as
+    /// behind `2>&1 | head`: the exit code says it too.
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            // Who reads it may be gone, as behind `2>&1 | head`: the exit code says it too.
-            let _ = writeln!(std::io::stderr().lock(), "{message}");
+            telemetry::say(&message);
         }
+        telemetry::flush_log(if self.code == 0 { app::MAX_LOG_FLUSH } else { LAST_WORDS });
         ExitCode::from(self.code)
     }
 }

@@ -1,6 +1,8 @@
 //! Colours, for a person at a terminal alone.
 
-use std::io::{self, IsTerminal};
+use std::io;
+
+use crate::terminal;
 
 #[derive(Clone, Copy)]
 pub(super) enum Style {
@@ -16,11 +18,9 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// For standard output: colours when it is a terminal that has any, and `NO_COLOR` (no-color.org) is not set.
+    /// For standard output.
     pub(super) fn of_stdout() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
-        Paint { coloured: io::stdout().is_terminal() && !refused && !is_dumb }
+        Paint { coloured: terminal::has_colours(&io::stdout()) }
     }
 
     pub(super) fn styled(&self, style: Style, text: &str) -> String {

@@ -49,8 +49,8 @@ fn elsewhere(key: &str) -> String {
 fn invite(config: &Config, running: &Running) {
     tracing::warn!("for development: every tenant is accepted, with a token that was printed");
     match dev::banner(config, running.data_addr(), running.ops_addr()) {
-        // It serves whether or not anybody reads that.
-        Ok(banner) => drop(output::print(&banner, Exit::ok())),
+        // It serves whether or not anybody reads that: nothing waits for it.
+        Ok(banner) => drop(tokio::task::spawn_blocking(move || output::print(&banner, Exit::ok()))),
         Err(wrong) => tracing::error!("{wrong}"),
     }
 }

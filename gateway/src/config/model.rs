@@ -387,7 +387,8 @@ pub enum OtlpProtocol {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// Absent: pretty on a terminal, json elsewhere.
+    /// Absent: pretty on a terminal, json elsewhere. Pretty lines have colours on a terminal alone, not where `NO_COLOR` is set or
+    /// `TERM` is `dumb`.
     pub format: Option<LogFormat>,
     /// The least weighty level that is logged.
     pub level: LogLevel,

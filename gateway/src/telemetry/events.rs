@@ -6,23 +6,13 @@
 
 use std::{
     collections::VecDeque,
-    fmt::{self, Write as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter};
-use tracing_subscriber::{
-    Layer,
-    filter::FilterFn,
-    fmt::{
-        format::Writer,
-        time::{FormatTime, SystemTime as Rfc3339},
-    },
-    layer::Context,
-    registry::LookupSpan,
-};
+use tracing_subscriber::{Layer, filter::FilterFn, layer::Context, registry::LookupSpan};
 
 use super::members::{Members, quoted};
 
@@ -31,8 +21,6 @@ use super::members::{Members, quoted};
 pub const KEPT: usize = 1000;
 /// And most of their text in bytes, of each kind.
 const KEPT_BYTES: usize = 4 << 20;
-/// Longest text of one event, in bytes; what is behind is left out.
-const LONGEST: usize = 32 << 10;
 /// Most who follow at once.
 pub const FOLLOWERS: usize = 32;
 
@@ -75,28 +63,11 @@ impl Event {
     }
 
     fn of(line: &tracing::Event<'_>) -> Option<Self> {
-        let level = *line.metadata().level();
-        let (mut name, mut text, mut ends) = (None, String::new(), Vec::new());
-        let mut member = |key: &'static str, json: &dyn fmt::Display| {
-            let before = text.len();
-            let comma = if before > 0 { "," } else { "" };
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{comma}{}:{json}", quoted(key));
-            if text.len() > LONGEST {
-                text.truncate(before);
-            } else {
-                ends.push((key, text.len()));
-                if key == "event" {
-                    name = serde_json::from_str(&json.to_string()).ok();
-                }
-            }
-        };
-        let mut time = String::new();
-        Rfc3339.format_time(&mut Writer::new(&mut time)).ok()?;
-        member("timestamp", &quoted(&time));
-        member("level", &quoted(level.as_str()));
-        line.record(&mut Members(&mut member));
-        Some(Event { id: 0, level, name: name?, text, ends })
+        let (text, ends) = Members::of(line).ok()?.into_parts();
+        let mut event = Event { id: 0, level: *line.metadata().level(), name: String::new(), text, ends };
+        let (_, name) = event.members().find(|(name, _)| *name == "event")?;
+        event.name = serde_json::from_str(name.strip_prefix("\"event\":")?).ok()?;
+        Some(event)
     }
 }
 

@@ -1,6 +1,7 @@
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
+use crate::telemetry::value::MAX_VALUE;
 
 fn recorded(log: impl FnOnce()) -> Arc<Events> {
     let events = Arc::default();
@@ -49,12 +50,14 @@ fn lines_with_an_event_are_kept_from_info_on_and_no_others() {
 
 #[test]
 fn a_member_that_is_too_long_is_left_out_and_the_rest_is_there() {
-    let long = "x".repeat(LONGEST);
-    let kept = all(&recorded(|| tracing::info!(event = "plugin.refused", long, plugin = "guard", "why")));
+    let long = "\u{1}".repeat(MAX_VALUE); // six times as long in JSON
+    let kept = all(&recorded(|| {
+        tracing::info!(event = "plugin.refused", fits = long, long, plugin = "guard", "why");
+    }));
     let line: serde_json::Value = serde_json::from_str(&format!("{{{}}}", kept[0].text)).expect("JSON");
     assert_eq!(
-        (&line["event"], &line["plugin"], &line["long"]),
-        (&"plugin.refused".into(), &"guard".into(), &().into())
+        (&line["event"], &line["plugin"], &line["long"], &line["left_out"]),
+        (&"plugin.refused".into(), &"guard".into(), &().into(), &serde_json::json!(["long"]))
     );
 }
 

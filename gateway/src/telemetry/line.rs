@@ -6,7 +6,10 @@ use serde::Serialize;
 use tracing::Level;
 use uuid::Uuid;
 
-use super::invocation::{Decision, End, Facts};
+use super::{
+    invocation::{Decision, End, Facts},
+    value::cut,
+};
 use crate::{
     invoke::{Remark, StepReport},
     point::Point,
@@ -19,6 +22,9 @@ pub(super) const SENTENCE: usize = 1024;
 const REMARK: usize = 256;
 /// Longest id that an agent says, in bytes. Others are checked when they arrive.
 const ID: usize = 256;
+
+/// Longest list of steps, or of notices, in bytes of JSON: with both and everything else a line is within its bound.
+const MAX_LIST: usize = 16 << 10;
 
 /// A call that ended, with all that its line may say.
 pub(super) struct Call<'a> {
@@ -62,11 +68,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The longest start of `text` that has at most `most` bytes.
-pub(super) fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
-}
-
 fn step(step: &StepReport) -> Step<'_> {
     Step {
         plugin: &step.plugin,
@@ -93,9 +94,21 @@ fn notice(remark: &Remark) -> Notice<'_> {
     Notice { plugin: &remark.plugin, kind, code, message: cut(&remark.notice.message, REMARK) }
 }
 
+/// A list as JSON; where it is too long its last entry says how many more there are.
 fn json(values: impl Iterator<Item = impl Serialize>) -> Option<String> {
-    let values: Vec<_> = values.collect();
-    (!values.is_empty()).then(|| serde_json::to_string(&values).expect("names and numbers are JSON"))
+    let mut list = String::new();
+    let mut left_out = 0;
+    for value in values {
+        let entry = serde_json::to_string(&value).expect("names and numbers are JSON");
+        if left_out > 0 || list.len() + entry.len() > MAX_LIST {
+            left_out += 1;
+        } else {
+            let comma = if list.is_empty() { "" } else { "," };
+            list = list + comma + &entry;
+        }
+    }
+    let more = if left_out > 0 { format!(",{{\"left_out\":{left_out}}}") } else { String::new() };
+    (!list.is_empty()).then(|| format!("[{list}{more}]"))
 }
 
 impl Call<'_> {

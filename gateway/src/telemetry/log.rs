@@ -1,12 +1,17 @@
-//! Log lines: on standard error, and over OTLP where a collector is configured.
+//! Log lines: on standard error, and over OTLP where a collector is configured. Nobody who logs waits for a reader.
 
 use std::{
-    io::IsTerminal,
+    backtrace::{Backtrace, BacktraceStatus},
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+    panic::{self, PanicHookInfo},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
@@ -24,17 +29,111 @@ use tracing_subscriber::{
 use super::{
     events::{self, Events},
     json_line::JsonLine,
+    log_queue::LogQueue,
+    otlp_logs::BoundedLoggers,
+    pretty_fields::PrettyFields,
 };
-use crate::config::{Log, LogFormat, LogLevel};
+use crate::{
+    config::{Log, LogFormat, LogLevel},
+    terminal,
+};
 
 /// Exporters complain at every attempt while a collector is down; one line in so many seconds says it.
 const COMPLAIN_EVERY: u64 = 30;
 
+/// Target of the line that says that lines begin to be dropped: it isn't for the log, which has no room for it.
+const OVERFLOW: &str = "hookgate::log_overflow";
+
+/// What is logged goes through it to standard error, from the first start on.
+static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
+
 /// Starts logging to standard error; pretty on a terminal, a JSON object a line elsewhere, or as configured.
 ///
-/// Does nothing when logging was started before.
+/// Does nothing when logging was started before. Ends with [`flush_log`].
 pub fn start_log(log: &Log) {
     start(log, None, &Arc::default());
+}
+
+/// Waits until what was logged is written, for `limit` at most.
+pub fn flush_log(limit: Duration) {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(limit);
+    }
+}
+
+/// Writes a sentence to standard error that is no line of the log, behind everything that was logged before; nobody may be
+/// there to read it.
+pub fn say(text: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.push_text(format!("{text}\n").as_bytes()),
+        None => drop(writeln!(io::stderr().lock(), "{text}")),
+    }
+}
+
+/// How many lines of the log were dropped since the start, because nobody read it, or too slowly.
+pub fn log_dropped() -> u64 {
+    QUEUE.get().map_or(0, |queue| queue.dropped())
+}
+
+/// Says it whenever lines begin to be dropped, for as long as the process runs: as an event, and over OTLP.
+pub(super) async fn tell_of_overflows() {
+    let Some(queue) = QUEUE.get() else { return };
+    loop {
+        queue.overflowed().await;
+        tracing::warn!(
+            target: OVERFLOW,
+            event = "lines.dropped",
+            "lines of the log are dropped: standard error isn't read, or too slowly"
+        );
+    }
+}
+
+fn report_dropped(lines: u64) {
+    tracing::warn!(
+        event = "lines.dropped",
+        lines,
+        "lines of the log were dropped: standard error was not read, or too slowly"
+    );
+}
+
+fn queue() -> &'static Arc<LogQueue> {
+    QUEUE.get_or_init(|| {
+        // A handle of its own: the one of the standard library has a lock, which is held while somebody writes.
+        let own = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+        let stderr: Box<dyn Write + Send> = match own {
+            Ok(own) => Box::new(own),
+            Err(_) => Box::new(io::stderr()),
+        };
+        LogQueue::start(stderr, report_dropped)
+    })
+}
+
+/// One who writes lines into the queue.
+struct ToQueue(&'static LogQueue);
+
+impl Write for ToQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Logs a panic: the standard library would write it to standard error itself, and wait for a reader.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let backtrace = Backtrace::capture();
+    let is_wanted = backtrace.status() == BacktraceStatus::Captured;
+    tracing::error!(
+        thread = thread.name(),
+        location = info.location().map(tracing::field::display),
+        backtrace = is_wanted.then(|| tracing::field::display(&backtrace)),
+        "panicked: {}",
+        info.payload_as_str().unwrap_or("without a text"),
+    );
 }
 
 /// The same, and over OTLP, and into `events`, which don't depend on the level.
@@ -46,48 +145,87 @@ pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>, events: &A
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    let automatic = if std::io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
+    let automatic = if io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
     // Lines of libraries are about their insides: only what they warn of.
     let filter = || EnvFilter::new(format!("warn,hookgate={level},hookgate_sdk={level}"));
     let collector = collector.map(|provider| {
         // Its own: what the exporters and their connections say must not make them export.
-        OpenTelemetryTracingBridge::new(provider).with_filter(filter().and(FilterFn::new(is_ours)))
+        OpenTelemetryTracingBridge::new(&BoundedLoggers(provider.clone()))
+            .with_filter(filter().and(FilterFn::new(is_ours)))
     });
     let registry = tracing_subscriber::registry().with(collector).with(events::layer(events));
     let started = match log.format.unwrap_or(automatic) {
         LogFormat::Pretty => registry.with(pretty(filter())).try_init(),
         LogFormat::Json => registry.with(json(filter())).try_init(),
     };
-    drop(started); // a second start keeps the first one's settings
+    // A second start keeps the first one's settings.
+    if started.is_ok() {
+        panic::set_hook(Box::new(log_panic));
+    }
 }
 
 fn pretty<S>(filter: EnvFilter) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
 {
-    fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(filter.and(seldom()))
+    let queue = queue();
+    let layer = fmt::layer().with_target(false).with_ansi(terminal::has_colours(&io::stderr()));
+    let layer = layer.fmt_fields(PrettyFields).log_internal_errors(false);
+    layer.with_writer(|| ToQueue(queue)).with_filter(filter.and(to_stderr()))
 }
 
 fn json<S>(filter: EnvFilter) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
 {
-    fmt::layer().event_format(JsonLine).with_writer(std::io::stderr).with_filter(filter.and(seldom()))
+    let queue = queue();
+    let layer = fmt::layer().event_format(JsonLine).log_internal_errors(false);
+    layer.with_writer(|| ToQueue(queue)).with_filter(filter.and(to_stderr()))
 }
 
 fn is_ours(line: &Metadata<'_>) -> bool {
     line.target().starts_with("hookgate")
 }
 
-/// Lets everything pass but most of the exporters' complaints.
-fn seldom<S>() -> impl tracing_subscriber::layer::Filter<S> {
+/// Lets everything pass but most of the exporters' complaints, and what standard error has no room for.
+fn to_stderr<S>() -> impl tracing_subscriber::layer::Filter<S> {
     let (started, last) = (Instant::now(), AtomicU64::new(0));
     tracing_subscriber::filter::dynamic_filter_fn(move |line, _| {
         if !line.target().starts_with("opentelemetry") {
-            return true;
+            return line.target() != OVERFLOW;
         }
         let now = started.elapsed().as_secs() + COMPLAIN_EVERY;
         let due = |last: u64| (now >= last + COMPLAIN_EVERY).then_some(now);
         last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use tracing_subscriber::fmt as layer;
+
+    use super::*;
+    use crate::telemetry::log_queue::tests::Written;
+
+    #[test]
+    fn a_panic_is_a_line_of_the_log() {
+        let written = Written::default();
+        let writer = written.clone();
+        let layer = layer::layer().event_format(JsonLine).with_writer(move || writer.clone());
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(log_panic));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let panicked = catch_unwind(|| panic!("the {} is gone", "roof"));
+            assert!(panicked.is_err());
+        });
+        panic::set_hook(before);
+        let line: serde_json::Value = serde_json::from_str(&written.text()).expect("a line");
+        assert_eq!(
+            (&line["level"], &line["message"]),
+            (&"ERROR".into(), &"panicked: the roof is gone".into())
+        );
+        assert!(line["location"].as_str().is_some_and(|location| location.contains("log.rs:")), "{line}");
+    }
 }

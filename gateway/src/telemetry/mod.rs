@@ -31,20 +31,24 @@ mod invocation;
 mod json_line;
 mod line;
 mod log;
+mod log_queue;
 mod members;
 pub mod names;
 mod observer;
 mod otlp_http;
+mod otlp_logs;
 mod plugin_call;
+mod pretty_fields;
 mod server_call;
 mod tally;
 mod trace;
 mod turned_away;
+mod value;
 
 pub use document::document;
 pub use instruments::Observed;
 pub use invocation::{Facts, Invocation};
-pub use log::start_log;
+pub use log::{flush_log, log_dropped, say, start_log};
 pub use plugin_call::{Parent, PluginCall, PluginCalls, Server};
 pub use server_call::ServerCall;
 pub use tally::Totals;
@@ -110,6 +114,7 @@ impl Telemetry {
     pub fn start(config: &Config) -> Result<Self, String> {
         let telemetry = Self::without_log(config)?;
         log::start(&config.log, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
+        tokio::spawn(log::tell_of_overflows());
         Ok(telemetry)
     }
 

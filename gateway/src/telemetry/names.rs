@@ -211,6 +211,10 @@ pub const OBSERVER_DROPPED: Metric = counter("hookgate.observer.dropped", "{call
     "Calls that an observer never saw, because its queue was full or ended.",
     "any: the observer is too slow",
 );
+pub const LOG_DROPPED: Metric = counter("hookgate.log.dropped", "{line}", &[]).says(
+    "Lines of the log that were dropped, because standard error was not read, or too slowly. Calls wait for no reader.",
+    "any: whatever collects the log is too slow, or has stopped",
+);
 pub const PLUGIN_STATE: Metric = gauge("hookgate.plugin.state", "{plugin}", &[PLUGIN, STATE]).says(
     "1 for the state that a plugin is in, 0 for the others.",
     "`refused`, or `unhealthy` for more than a minute",
@@ -296,6 +300,7 @@ pub const METRICS: &[&Metric] = &[
     &BREAKER_OPEN,
     &BREAKER_TENANTS,
     &OBSERVER_DROPPED,
+    &LOG_DROPPED,
     &TABLE_REVISION,
     &TABLE_REFUSED,
     &STORE_REVISION,

@@ -1,10 +1,6 @@
 //! What observers make of their calls, which is known only after the answer: counted, and logged where it matters.
 
-use super::{
-    Telemetry,
-    invocation::Measured,
-    line::{SENTENCE, cut},
-};
+use super::{Telemetry, invocation::Measured, line::SENTENCE, value::cut};
 use crate::{
     invoke::{Observed, ObserverSink},
     step::{Mode, Reason, StepOutcome},

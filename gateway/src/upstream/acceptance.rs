@@ -34,6 +34,8 @@ const DESCRIBE_LIMIT: Duration = Duration::from_secs(5);
 const MAX_SCHEMA: usize = 64 << 10;
 /// Largest manifest: two schemas and room for the rest.
 const MAX_MANIFEST: usize = 256 << 10;
+/// Longest version, in bytes: it stands in the log, the status and each plan.
+const MAX_VERSION: usize = 256;
 /// Majors of the protocol that we speak.
 const PROTOCOL_VERSIONS: [u32; 1] = [1];
 
@@ -216,6 +218,10 @@ fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result
                  name, or correct `endpoint`"
             ),
         ));
+    }
+    if described.version.len() > MAX_VERSION {
+        let bytes = described.version.len();
+        return Err(bad_manifest(format!("`version` has {bytes} bytes: keep it within {MAX_VERSION}")));
     }
     let version: semver::Version = described.version.parse().map_err(|_| {
         let version = codec::shown(&described.version);

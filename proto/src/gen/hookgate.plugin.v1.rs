@@ -28,7 +28,7 @@ pub struct DescribeResponse {
     /// Must equal the registered name.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Semantic version 2.0.0; must satisfy the registration's range, if it has one.
+    /// Semantic version 2.0.0, at most 256 bytes; must satisfy the registration's range, if it has one.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
     /// Majors of this protocol that the plugin speaks.

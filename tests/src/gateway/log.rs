@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::BufRead,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 
 use serde_json::Value;
@@ -19,6 +19,8 @@ pub struct Log(Arc<Shared>);
 struct Shared {
     lines: Mutex<Vec<Line>>,
     state: watch::Sender<State>,
+    is_paused: Mutex<bool>,
+    resumed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -69,8 +71,22 @@ impl Log {
             let line = Line::parse(&String::from_utf8_lossy(&line));
             self.locked().push(line);
             self.0.state.send_modify(|state| state.lines += 1);
+            let is_paused = self.0.is_paused.lock().expect("no holder of this lock panics");
+            let resumed = self.0.resumed.wait_while(is_paused, |is_paused| *is_paused);
+            drop(resumed.expect("no holder of this lock panics"));
         }
         self.0.state.send_modify(|state| state.is_closed = true);
+    }
+
+    /// Reads no further, so that the pipe fills.
+    pub fn pause(&self) {
+        *self.0.is_paused.lock().expect("no holder of this lock panics") = true;
+    }
+
+    /// Reads on.
+    pub fn resume(&self) {
+        *self.0.is_paused.lock().expect("no holder of this lock panics") = false;
+        self.0.resumed.notify_all();
     }
 
     /// Every line so far.

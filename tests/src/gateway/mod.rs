@@ -160,6 +160,11 @@ impl Gateway {
         self.process.exited().await
     }
 
+    /// Waits for its end alone, and gives its exit code: nobody need read its log.
+    pub async fn ended(&self) -> Option<i32> {
+        self.process.ended().await
+    }
+
     /// Sends SIGTERM and waits for its end.
     pub async fn stop(&self) -> Exit {
         self.terminate();

@@ -66,13 +66,18 @@ impl Process {
         *self.end.status()
     }
 
-    pub(super) async fn exited(&self) -> Exit {
+    pub(super) async fn ended(&self) -> Option<i32> {
         let end = Arc::clone(&self.end);
         let status =
             tokio::task::spawn_blocking(move || end.wait(PATIENCE)).await.expect("waiting does not panic");
         let status = status.unwrap_or_else(|| panic!("it still runs after {PATIENCE:?}:\n{}", self.log));
+        status.code()
+    }
+
+    pub(super) async fn exited(&self) -> Exit {
+        let code = self.ended().await;
         self.log.closed().await;
-        Exit { code: status.code(), log: self.log.clone() }
+        Exit { code, log: self.log.clone() }
     }
 
     /// Sends a signal by name, unless it has ended: its id may be another's by then.

@@ -1,24 +1,20 @@
 //! The end of the process after SIGTERM (G26): whatever hangs, it comes within the drain's time.
 
-use std::{
-    io::{BufRead, BufReader, Write as _},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
 use hookgate_tests::{
-    agent::{HttpAgent, path},
+    agent::path,
     collector::Collector,
     fake::{Act, FakePlugin},
-    gateway::{Gateway, Line, Setup, binary},
+    gateway::{Gateway, Line, Setup},
     proxy::Proxy,
-    token::{AUDIENCE, ISSUER, SECRET, token},
+    token::token,
 };
 use serde_json::json;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpSocket, TcpStream},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
 use super::edge_support::{POINT, payload};
@@ -120,50 +116,23 @@ async fn everything_stuck_at_once_ends_within_29_seconds_by_default() {
     assert!(took >= Duration::from_secs(25), "the call had its time: {took:?}");
 }
 
-/// A gateway whose log nobody reads after its start. Dropped, it is killed.
-struct Unread(Child);
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended, which is what is tested
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_nobody_reads_does_not_keep_the_process() {
-    let config = json!({
-        "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0" },
-        "auth": { "issuers": [{
-            "issuer": ISSUER, "audience": AUDIENCE, "keys": [{ "alg": "HS256", "secret": SECRET }], "tenants": "*",
-        }] },
-        "tenants": { "list": [{ "id": "acme" }] },
-        "drain": { "grace": "100ms", "finish": "100ms" },
-        "log": { "format": "json", "level": "info" },
-    });
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(config.to_string().as_bytes()).unwrap();
-    let mut command = Command::new(tokio::task::spawn_blocking(binary).await.unwrap());
-    command.args(["serve", "--config"]).arg(file.path()).stdin(Stdio::null()).stderr(Stdio::piped());
-    let mut gateway = Unread(command.spawn().unwrap());
-    let mut log = BufReader::with_capacity(1, gateway.0.stderr.take().unwrap());
-    let mut address = None;
-    while address.is_none() {
-        let mut line = String::new();
-        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended");
-        let line = Line::parse(&line);
-        address = line.field("data_addr").and_then(|address| address.as_str()?.parse().ok());
+    let setup = Gateway::with().tenant("acme");
+    let setup = setup.set("/drain/grace", "100ms").set("/drain/finish", "100ms");
+    let gateway = setup.start().await;
+    let log = gateway.log().clone();
+    log.pause();
+    // Each is a line of some 350 bytes, and the pipe holds 64 KiB.
+    let agent = gateway.http("nonsense");
+    for _ in 0..300 {
+        assert_eq!(agent.call(POINT, payload()).await.status, 401);
     }
-
-    // Every refused token is a line; when no answer comes any more, the pipe is full and its writers wait.
-    let agent = HttpAgent::new(address.unwrap()).with_token("nonsense");
-    while timeout(Duration::from_secs(2), agent.call(POINT, payload())).await.is_ok() {}
     let began = Instant::now();
-    let id = gateway.0.id();
-    assert!(Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().unwrap().success());
-    let ended = tokio::task::spawn_blocking(move || gateway.0.wait());
-    let most = Duration::from_millis(200) + LAST + MARGIN;
-    let ended = timeout(most, ended).await;
-    assert!(ended.is_ok(), "it still runs after {:?}", began.elapsed());
-    drop(log);
+    gateway.terminate();
+    let code = gateway.ended().await;
+    let took = began.elapsed();
+    assert_eq!(code, Some(0));
+    assert!(took <= Duration::from_millis(200) + LAST + MARGIN, "{took:?}");
+    log.resume();
 }

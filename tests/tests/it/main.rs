@@ -104,6 +104,8 @@ mod failure_matrix_rig;
 mod fake;
 mod layout;
 mod limits_plugins;
+mod log_colours;
+mod log_unread;
 mod openapi;
 mod ops_page;
 mod plugins_builtin;

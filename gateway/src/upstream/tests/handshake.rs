@@ -56,6 +56,7 @@ fn refused_manifests() -> Vec<Case> {
             "[\"storage:write\"]",
         ),
         (with(&|m| m.version = "one".into()), plain, bad, "`version`"),
+        (with(&|m| m.version = format!("1.2.0+{}", "9".repeat(251))), plain, bad, "`version` has 257 bytes"),
         (with(&|m| m.points.push(m.points[0])), plain, bad, "before_tool_call twice"),
         (with(&|m| m.points[0].point = 99), plain, bad, "`point`"),
         (with(&|m| m.points[0].access = 0), plain, bad, "`access`"),

@@ -1,0 +1,213 @@
+//! What stands between those who log and standard error: a bounded queue, and a thread that writes.
+//!
+//! Nobody who logs waits for anybody who reads: the lock is held for as long as it takes to copy a line, never while
+//! something is written. A line that finds no room is dropped and counted (docs/decisions/0041-the-log-is-not-waited-for.md).
+//! Knows nothing of what a line says.
+
+use std::{
+    io::{ErrorKind, Write},
+    mem,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use super::value::{MAX_LINE, cut_line};
+
+/// Most bytes of lines that wait; as many may be under way to the reader.
+const MAX_QUEUED: usize = 4 << 20;
+/// Lines that were dropped are reported this often at most.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// Largest write that a pipe takes as a whole (`PIPE_BUF` of Linux), so that lines of several processes don't mix.
+const MAX_WRITE: usize = 4096;
+/// Time until the next try where standard error was set not to block, by another process that shares it, and is full.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+pub(super) struct LogQueue {
+    state: Mutex<State>,
+    /// There is something for the writer.
+    filled: Condvar,
+    /// There is nothing left for it.
+    emptied: Condvar,
+    /// Since the start.
+    dropped: AtomicU64,
+    overflowed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    lines: Vec<u8>,
+    /// How many were dropped since that was reported last.
+    dropped: u64,
+    reported_at: Option<Instant>,
+    is_writing: bool,
+    /// The last write failed: until one succeeds, nobody would read the report.
+    is_failing: bool,
+    is_flushing: bool,
+}
+
+impl State {
+    /// Time until what was dropped is to be reported; none: there is nothing to report.
+    fn report_in(&self) -> Option<Duration> {
+        let since = |at: Instant| REPORT_EVERY.saturating_sub(at.elapsed());
+        let left = if self.is_flushing { None } else { self.reported_at.map(since) };
+        (self.dropped > 0 && !self.is_failing).then(|| left.unwrap_or_default())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && !self.is_writing && self.report_in().is_none()
+    }
+}
+
+impl LogQueue {
+    /// Starts the thread. `report` is told how many lines were dropped, once `output` takes lines again; what it logs stands
+    /// where they are missing.
+    pub(super) fn start(
+        output: impl Write + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
+    ) -> Arc<Self> {
+        let queue = Arc::new(LogQueue {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+            dropped: AtomicU64::new(0),
+            overflowed: Notify::new(),
+        });
+        let writer = Arc::clone(&queue);
+        let spawned =
+            thread::Builder::new().name("log".into()).spawn(move || writer.write_all(output, report));
+        spawned.expect("a process that starts may have a thread");
+        queue
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a line, with its end; drops it where there is no room.
+    pub(super) fn push(&self, line: &[u8]) {
+        if line.len() > MAX_LINE {
+            self.push_text(&cut_line(line));
+        } else {
+            self.push_text(line);
+        }
+    }
+
+    /// The same, however long it is.
+    pub(super) fn push_text(&self, text: &[u8]) {
+        let mut state = self.locked();
+        if state.lines.len() + text.len() > MAX_QUEUED {
+            self.drop_lines(state, text);
+        } else {
+            state.lines.extend_from_slice(text);
+            self.filled.notify_one();
+        }
+    }
+
+    fn drop_lines(&self, mut state: MutexGuard<'_, State>, lines: &[u8]) {
+        let count = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let is_first = state.dropped == 0;
+        state.dropped += count;
+        drop(state);
+        self.dropped.fetch_add(count, Relaxed);
+        if is_first {
+            self.overflowed.notify_one();
+        }
+    }
+
+    /// How many lines were dropped since the start.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// Resolves when lines begin to be dropped.
+    pub(super) async fn overflowed(&self) {
+        self.overflowed.notified().await;
+    }
+
+    /// Waits until everything is written, for `limit` at most. From now on what was dropped is reported at once.
+    pub(super) fn flush(&self, limit: Duration) {
+        let mut state = self.locked();
+        state.is_flushing = true;
+        self.filled.notify_one();
+        let waited = self.emptied.wait_timeout_while(state, limit, |state| !state.is_empty());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn write_all(&self, mut output: impl Write, report: impl Fn(u64)) {
+        loop {
+            let (lines, dropped) = self.next();
+            if dropped > 0 {
+                // Behind everything that was taken, and before what is to come.
+                report(dropped);
+            }
+            let unwritten = write_lines(&mut output, &lines).err();
+            let mut state = self.locked();
+            state.is_writing = false;
+            state.is_failing = unwritten.is_some();
+            if let Some(unwritten) = unwritten {
+                self.drop_lines(state, unwritten);
+            }
+        }
+    }
+
+    /// Waits for something to write, or to report.
+    fn next(&self) -> (Vec<u8>, u64) {
+        let mut state = self.locked();
+        loop {
+            let report_in = state.report_in();
+            let is_due = report_in.is_some_and(|left| left.is_zero());
+            if is_due || !state.lines.is_empty() {
+                state.is_writing = true;
+                let mut dropped = 0;
+                if is_due {
+                    dropped = mem::take(&mut state.dropped);
+                    state.reported_at = Some(Instant::now());
+                }
+                return (mem::take(&mut state.lines), dropped);
+            }
+            if state.is_empty() {
+                self.emptied.notify_all();
+            }
+            let waited = self.filled.wait_timeout(state, report_in.unwrap_or(Duration::MAX));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Writes them, piece by piece.
+///
+/// # Errors
+/// Those that can't be written.
+fn write_lines<'a>(output: &mut impl Write, lines: &'a [u8]) -> Result<(), &'a [u8]> {
+    let mut rest = lines;
+    while !rest.is_empty() {
+        match output.write(first_lines(rest)) {
+            Ok(0) => return Err(rest),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(WRITE_AGAIN_AFTER),
+            Err(_) => return Err(rest),
+        }
+    }
+    Ok(())
+}
+
+/// As many whole lines as fit into one write; at least one.
+fn first_lines(lines: &[u8]) -> &[u8] {
+    if lines.len() <= MAX_WRITE {
+        return lines;
+    }
+    let is_end = |byte: &u8| *byte == b'\n';
+    let end = lines[..MAX_WRITE].iter().rposition(is_end).or_else(|| lines.iter().position(is_end));
+    end.map_or(lines, |end| &lines[..=end])
+}
+
+#[cfg(test)]
+#[path = "log_queue_tests.rs"]
+pub(super) mod tests;
