@@ -91,6 +91,7 @@ mod edge_http1;
 mod edge_isolation;
 mod edge_limits;
 mod edge_loop;
+mod edge_neighbours;
 mod edge_probes;
 mod edge_requests;
 mod edge_support;
