@@ -1,13 +1,16 @@
 //! What the reference plugins take for an e-mail address or an API key, and how they redact it
 //! (docs/protocol.md, section 8). Text in, text out: knows nothing of plugins.
 //!
+//! What stands in the place of a finding is never longer than it, so that a text which was within a limit stays within
+//! it: a redaction that didn't fit would be thrown away, and the text shown as it was.
+//!
 //! A crate of its own because `content-policy` and `response-sanitizer` must agree on it, and neither an SDK nor
 //! the other plugin is the place for two patterns that a third plugin doesn't want.
 #![warn(missing_docs)]
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 static EMAIL: LazyLock<Regex> = LazyLock::new(|| pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
 
@@ -22,7 +25,7 @@ fn pattern(text: &str) -> Regex {
 /// What to redact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redactor {
-    /// E-mail addresses become `[EMAIL]`.
+    /// E-mail addresses become `[EMAIL]`, those of six characters `[MAIL]`.
     pub emails: bool,
     /// Runs of 32 and more letters, digits, `_` and `-` become `[REDACTED]`.
     pub api_keys: bool,
@@ -44,10 +47,10 @@ impl Redactor {
     pub fn redact<'a>(&self, text: &'a str) -> Redacted<'a> {
         let mut redacted = Redacted { text: Cow::Borrowed(text), emails: false, api_keys: false };
         if self.emails {
-            redacted.emails = replace(&EMAIL, "[EMAIL]", &mut redacted.text);
+            redacted.emails = replace(&EMAIL, email_mask, &mut redacted.text);
         }
         if self.api_keys {
-            redacted.api_keys = replace(&API_KEY, "[REDACTED]", &mut redacted.text);
+            redacted.api_keys = replace(&API_KEY, |_| "[REDACTED]", &mut redacted.text);
         }
         redacted
     }
@@ -60,9 +63,16 @@ impl Redacted<'_> {
     }
 }
 
-/// Replaces every match; says whether there was one.
-fn replace(pattern: &Regex, with: &str, text: &mut Cow<'_, str>) -> bool {
-    let Cow::Owned(replaced) = pattern.replace_all(text, with) else { return false };
+/// What stands in the place of an address. The shortest ones, such as `a@b.cc`, have six characters.
+fn email_mask(address: &str) -> &'static str {
+    if address.len() < "[EMAIL]".len() { "[MAIL]" } else { "[EMAIL]" }
+}
+
+/// Replaces every match by its mask; says whether there was one.
+fn replace(pattern: &Regex, mask: impl Fn(&str) -> &'static str, text: &mut Cow<'_, str>) -> bool {
+    let Cow::Owned(replaced) = pattern.replace_all(text, |found: &Captures<'_>| mask(&found[0])) else {
+        return false;
+    };
     *text = Cow::Owned(replaced);
     true
 }
@@ -84,7 +94,7 @@ mod tests {
     fn email_addresses_are_redacted() {
         for (text, expected) in [
             ("write to ada.l+x@mail.example.com.", "write to [EMAIL]."),
-            ("a@b.co,c@d.org", "[EMAIL],[EMAIL]"),
+            ("a@b.co,c@d.org", "[MAIL],[EMAIL]"),
             ("a@b.c", "a@b.c"),
             ("@example.com", "@example.com"),
             ("ada@localhost", "ada@localhost"),
@@ -132,6 +142,16 @@ mod tests {
             let once = redactor.redact(&text);
             let twice = redactor.redact(&once.text);
             prop_assert!(!twice.changed(), "{:?} -> {:?} -> {:?}", text, once.text, twice.text);
+        }
+
+        #[test]
+        fn no_text_grows(
+            text in "(a@b\\.cc|[a-z]{1,2}@[a-z]\\.[a-z]{2,3}|[A-Za-z0-9_-]{30,34}|[@. é=:]){0,12}",
+            emails: bool,
+            api_keys: bool,
+        ) {
+            let redacted = Redactor { emails, api_keys }.redact(&text).text.into_owned();
+            prop_assert!(redacted.len() <= text.len(), "{:?} -> {:?}", text, redacted);
         }
 
         #[test]
