@@ -161,6 +161,18 @@ async fn what_is_found_is_hidden_where_there_is_no_room_for_notices() {
 }
 
 #[tokio::test]
+async fn a_short_value_that_the_text_calls_a_key_is_hidden() {
+    for (plugin, point, field) in REDACTING {
+        let text = r#"curl -H "Authorization: Bearer abc.1234-xyz" '/?api_key=abcdef123456&n=1' # the token: something"#;
+        let answer = answer(redacting(plugin, "enforce"), point, json!({ field: text })).await;
+        let shown =
+            r#"curl -H "Authorization: Bearer [REDACTED]" '/?api_key=[REDACTED]&n=1' # the token: something"#;
+        assert_eq!(answer.body["payload"][field], shown, "{answer:?}");
+        assert_eq!(answer.body["notices"][0]["code"], "API_KEY_REDACTED", "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_no_built_in_rule_touches_passes_as_it_is() {
     let config = json!({ "redact_emails": true, "redact_api_keys": true });
     let setup = content_policy(&config).builtin("response-sanitizer", &config);
@@ -169,6 +181,10 @@ async fn what_no_built_in_rule_touches_passes_as_it_is() {
     for (point, payload) in [
         (BeforeLlmRequest, json!({ "text": "ada at example.com" })),
         (BeforeResponse, json!({ "content": "ada at example.com", "reasoning": "none" })),
+        (
+            BeforeResponse,
+            json!({ "content": format!("a{}b", "-".repeat(35)), "reasoning": "the token: something" }),
+        ),
         (ExtensionPoint::BeforeToolCall, json!({ "tool_name": "mail", "args": { "to": "ada@example.com" } })),
     ] {
         let answer = agent.call(point, payload.clone()).await;
