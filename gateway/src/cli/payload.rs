@@ -103,7 +103,7 @@ const ALL: &[Point] =
     &[Point::BeforeLlmRequest, Point::BeforeToolCall, Point::AfterToolResult, Point::BeforeResponse];
 
 const FLAGS: [Flag; 13] = [
-    flag("text", "text", LLM, false), // may be left out beside messages or tools
+    flag("text", "text", LLM, false), // may be left out beside others
     flag("system_prompt", "system_prompt", LLM, false),
     flag("messages", "messages", LLM, false),
     flag("tools", "tools", LLM, false),

@@ -14,14 +14,7 @@ use hookgate_proto::{
 use prost::Message;
 
 use super::{ExtensionPoint, ReplyParts, Verdict};
-use crate::{
-    config,
-    error::Code,
-    json,
-    payload::{Check, Checked, Findings},
-    routing::Access,
-    step::Reason,
-};
+use crate::{config, error::Code, json, payload::Checked, routing::Access, step::Reason};
 
 /// Longest message of a cancel, in bytes.
 const MESSAGE_BYTES: usize = 1024;
@@ -194,15 +187,6 @@ fn folded<P: ExtensionPoint>(
     }
     let mut folded = P::Payload::clone(payload);
     P::fold(&mut folded, patch);
-    // The patch's fields are checked; this is for what depends on several, so nothing is scanned again.
-    let mut findings = Findings::default();
-    folded.check(&mut Check::of_scanned("/payload", &mut findings));
-    if let Some(violation) = findings.into_violations().into_iter().next() {
-        return Err(Flaw::new(
-            Reason::BadReply,
-            format!("its patch leads to {}: {}", violation.pointer, violation.message),
-        ));
-    }
     let size = folded.encoded_len();
     if size > limits.request + GROWTH_BYTES {
         return Err(Flaw::new(Reason::TooLarge, format!("its patch makes the payload {size} bytes large")));

@@ -92,7 +92,7 @@ fn access_read_forbids_any_patch() {
 }
 
 #[test]
-fn what_a_patch_holds_and_leads_to_is_checked() {
+fn what_a_patch_holds_is_checked() {
     for bad in [&b"{"[..], b"{\"a\":1,\"a\":2}", b"\xff"] {
         let reply = BeforeToolCallResponse { modify: args(bad), ..going_on() };
         assert_eq!(reason(reads(&reply, MODIFY)), Some(Reason::BadReply), "{bad:?}");

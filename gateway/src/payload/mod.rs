@@ -19,8 +19,8 @@ pub const MAX_TOOL_NAME: usize = 256;
 
 /// A message whose rules are more than its protobuf types.
 ///
-/// For a patch only the fields that are present are checked (empty bytes mean that a JSON value is absent); what depends on several fields is checked on the
-/// payload that the patch leads to.
+/// For a patch only the fields that are present are checked (empty bytes mean that a JSON value is absent). No rule is about several fields, so a valid patch
+/// of a valid payload leads to a valid one.
 pub trait Checked {
     /// Reports what is wrong.
     fn check(&self, check: &mut Check<'_>);
@@ -36,16 +36,6 @@ pub trait Checked {
 
 impl Checked for types::BeforeLlmRequestPayload {
     fn check(&self, check: &mut Check<'_>) {
-        let has_other_input = !self.images.is_empty()
-            || !self.files.is_empty()
-            || !self.messages.is_empty()
-            || !self.tools.is_empty();
-        if self.text.is_empty() && !has_other_input {
-            check.report(
-                "text",
-                "`text` may be empty only when `images`, `files`, `messages` or `tools` is set",
-            );
-        }
         check.media_list("images", &self.images);
         check.media_list("files", &self.files);
         check.array("messages", &self.messages);

@@ -65,26 +65,19 @@ fn a_tool_name_has_1_to_256_bytes() {
 }
 
 #[test]
-fn text_may_be_empty_when_something_else_is_sent() {
-    let media = types::Media {
-        source: Some(Source::Url("u".into())),
-        mime_type: "image/png".into(),
-        ..Default::default()
-    };
-    let empty = types::BeforeLlmRequestPayload { extra: "{}".into(), ..Default::default() };
-    assert_eq!(pointers(&empty), ["/payload/text"]);
-    for legal in [
-        types::BeforeLlmRequestPayload { text: "x".into(), ..empty.clone() },
-        types::BeforeLlmRequestPayload { images: vec![media.clone()], ..empty.clone() },
-        types::BeforeLlmRequestPayload { files: vec![media], ..empty.clone() },
-        types::BeforeLlmRequestPayload { messages: "[]".into(), ..empty.clone() },
-        types::BeforeLlmRequestPayload { tools: "[]".into(), ..empty.clone() },
-    ] {
-        assert!(pointers(&legal).is_empty(), "{legal:?}");
+fn what_a_turn_consists_of_may_be_empty() {
+    assert!(pointers(&types::BeforeLlmRequestPayload::default()).is_empty());
+    assert!(pointers(&types::BeforeResponsePayload::default()).is_empty());
+    for empty in ["\"\"", "null", "{}", "[]"] {
+        assert!(pointers(&tool_call(empty)).is_empty(), "{empty}");
+        let result = types::AfterToolResultPayload {
+            tool_name: "t".into(),
+            result: empty.into(),
+            success: Some(true),
+            ..Default::default()
+        };
+        assert!(pointers(&result).is_empty(), "{empty}");
     }
-    // a system prompt is no input of the user's
-    let prompt = types::BeforeLlmRequestPayload { system_prompt: Some("x".into()), ..empty };
-    assert_eq!(pointers(&prompt), ["/payload/text"]);
 }
 
 #[test]
@@ -98,11 +91,6 @@ fn restricted_json_values_have_their_kind() {
     assert_eq!(pointers(&payload), ["/payload/messages", "/payload/tools", "/payload/extra"]);
     let response = types::BeforeResponsePayload { extra: "1".into(), ..Default::default() };
     assert_eq!(response.violations("/payload")[0].message, "`extra` must be an object, is a number");
-}
-
-#[test]
-fn a_response_may_be_empty() {
-    assert!(pointers(&types::BeforeResponsePayload::default()).is_empty());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 
 use hookgate_redaction::Redactor;
 use hookgate_sdk::{
-    Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload, Cancel, Context, Host, InitError, NoConfig,
-    Notice, Offer, Plugin, Point, Reply, ServeError,
+    Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload, Cancel, Context, Host, InitError, Limits,
+    NoConfig, Notice, Offer, Plugin, Point, Reply, ServeError,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -36,6 +36,7 @@ pub struct Config {
 pub struct ContentPolicy {
     max_chars: Option<NonZeroUsize>,
     redactor: Redactor,
+    limits: Limits,
 }
 
 impl Plugin for ContentPolicy {
@@ -48,9 +49,9 @@ impl Plugin for ContentPolicy {
         vec![Point::BeforeLlmRequest.modify()]
     }
 
-    async fn initialize(config: Config, _: Host) -> Result<Self, InitError> {
+    async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
         let redactor = Redactor { emails: config.redact_emails, api_keys: config.redact_api_keys };
-        Ok(ContentPolicy { max_chars: config.max_input_chars, redactor })
+        Ok(ContentPolicy { max_chars: config.max_input_chars, redactor, limits: *host.limits() })
     }
 
     async fn before_llm_request(
@@ -75,6 +76,7 @@ impl Plugin for ContentPolicy {
         if redacted.api_keys {
             reply = reply.notice(Notice::warn("API_KEY_REDACTED", "Potential API keys redacted from input"));
         }
+        reply = reply.fit_notices(&self.limits);
         Ok(if redacted.changed() { reply.text(redacted.text) } else { reply })
     }
 }

@@ -2,20 +2,26 @@
 //!
 //! E-mail addresses and API keys disappear from `content` and `reasoning`; only then is `content` truncated, so
 //! that no cut leaves half an address behind. Characters are Unicode scalar values.
+//!
+//! A reply that the gateway refuses for its size is a redaction that doesn't happen, so nothing here is left to chance:
+//! redaction never makes a text longer, and notices and the mark of a cut are left out where they don't fit.
 #![warn(missing_docs)]
 
 use std::num::NonZeroUsize;
 
 use hookgate_redaction::{Redacted, Redactor};
 use hookgate_sdk::{
-    Answer, BeforeResponsePatch, BeforeResponsePayload, Context, Host, InitError, NoConfig, Notice, Offer,
-    Plugin, Point, Reply, ServeError,
+    Answer, BeforeResponsePatch, BeforeResponsePayload, Context, Host, InitError, Limits, NoConfig, Notice,
+    Offer, Plugin, Point, Reply, ServeError,
 };
+use prost::Message as _;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Stands behind a content that was cut.
 const TRUNCATED: &str = "\n[Response truncated]";
+/// By how much the mark lengthens a payload at most: content has a length before it, which may take 2 bytes for 1.
+const MARK_BYTES: usize = TRUNCATED.len() + 1;
 
 /// Plugin-level configuration.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -36,6 +42,16 @@ pub struct Config {
 pub struct ResponseSanitizer {
     redactor: Redactor,
     max_length: Option<NonZeroUsize>,
+    limits: Limits,
+}
+
+impl ResponseSanitizer {
+    /// Whether a content that was cut may be longer by its mark than it was.
+    fn has_room(&self, response: &BeforeResponsePayload) -> bool {
+        let max_payload = self.limits.max_reply_bytes.saturating_sub(self.limits.max_notice_bytes);
+        // 0: the gateway did not say.
+        max_payload == 0 || (response.encoded_len() + MARK_BYTES) as u64 <= max_payload
+    }
 }
 
 impl Plugin for ResponseSanitizer {
@@ -48,9 +64,9 @@ impl Plugin for ResponseSanitizer {
         vec![Point::BeforeResponse.modify()]
     }
 
-    async fn initialize(config: Config, _: Host) -> Result<Self, InitError> {
+    async fn initialize(config: Config, host: Host) -> Result<Self, InitError> {
         let redactor = Redactor { emails: config.redact_emails, api_keys: config.redact_api_keys };
-        Ok(ResponseSanitizer { redactor, max_length: config.max_response_length })
+        Ok(ResponseSanitizer { redactor, max_length: config.max_response_length, limits: *host.limits() })
     }
 
     async fn before_response(
@@ -73,20 +89,23 @@ impl Plugin for ResponseSanitizer {
         if let Some(reasoning) = reasoning.filter(Redacted::changed) {
             reply = reply.reasoning(reasoning.text);
         }
-        if let Some(limit) = self.max_length
-            && let Some(cut) = truncate(&content.text, limit.get())
-        {
+        let cut = self.max_length.and_then(|limit| Some((limit, truncated(&content.text, limit.get())?)));
+        if let Some((limit, text)) = cut {
+            let mark = if self.has_room(&response) { TRUNCATED } else { "" };
             let message = format!("Response truncated to {limit} characters");
-            return Ok(reply.content(cut).notice(Notice::warn("RESPONSE_TRUNCATED", message)));
+            reply =
+                reply.content(format!("{text}{mark}")).notice(Notice::warn("RESPONSE_TRUNCATED", message));
+        } else if content.changed() {
+            reply = reply.content(content.text);
         }
-        Ok(if content.changed() { reply.content(content.text) } else { reply })
+        Ok(reply.fit_notices(&self.limits))
     }
 }
 
-/// The first `limit` characters with the remark behind them; `None` for a text that is short enough.
-fn truncate(text: &str, limit: usize) -> Option<String> {
+/// The first `limit` characters; `None` for a text that is short enough.
+fn truncated(text: &str, limit: usize) -> Option<&str> {
     let (end, _) = text.char_indices().nth(limit)?;
-    Some(format!("{}{TRUNCATED}", &text[..end]))
+    Some(&text[..end])
 }
 
 /// Runs the plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c.

@@ -67,12 +67,27 @@ async fn redaction_comes_before_the_cut() {
     assert_eq!(remarks(&reply), [("EMAIL_REDACTED", "Email addresses redacted from response")]);
 }
 
+#[tokio::test]
+async fn the_mark_of_a_cut_is_left_out_where_the_payload_has_no_room_for_it() {
+    const MAX_PAYLOAD: usize = (4 << 20) - 8192; // of the harness
+    let config = json!({ "redact_emails": true, "max_response_length": 3 });
+    for (room, cut) in [(MARK_BYTES, "fou\n[Response truncated]"), (MARK_BYTES - 1, "fou")] {
+        // "four" and its 2 bytes, the reasoning's tag and 4 bytes for its length.
+        let reasoning = format!("a@b.cc, {}", "x".repeat(MAX_PAYLOAD - room - 6 - 5 - 8));
+        let reply = ask(config.clone(), "four", Some(&reasoning)).await;
+        let patch = reply.changes().unwrap();
+        assert_eq!(patch.content.as_deref(), Some(cut));
+        assert!(patch.reasoning.as_ref().unwrap().starts_with("[MAIL], x"));
+    }
+}
+
 proptest! {
     #[test]
     fn cutting_twice_cuts_once(text in any::<String>(), limit in 1_usize..40) {
-        if let Some(once) = truncate(&text, limit) {
-            prop_assert!(once.chars().count() == limit + TRUNCATED.chars().count());
-            prop_assert_eq!(truncate(&once, limit), Some(once));
+        if let Some(cut) = truncated(&text, limit) {
+            prop_assert!(cut.chars().count() == limit);
+            let marked = format!("{cut}{TRUNCATED}");
+            prop_assert_eq!(truncated(&marked, limit), Some(cut));
         } else {
             prop_assert!(text.chars().count() <= limit);
         }

@@ -45,7 +45,7 @@ pub struct TokenUsage {
 /// What the agent is about to send to a model.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeforeLlmRequestPayload {
-    /// The user's text. May be empty only when images, files, messages or tools is set.
+    /// The user's text. May be empty.
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
     /// Images beside the text.

@@ -7,14 +7,24 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use hookgate_proto::{
-    plugin::v1 as wire,
+    plugin::v1::{self as wire, Limits},
     types::v1::{self as types, CancelScope, NoticeKind},
 };
+use prost::Message as _;
 
 use crate::{
     AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch, Media, MediaList,
     PluginError, json,
 };
+
+/// What a reply has beside the fields of its patch and its notices: a verdict, and the tag and the length of the patch.
+/// A patch as large as a payload may be leaves no room for it but that of the notices.
+const FRAME_BYTES: u64 = 16;
+
+/// The size of a message of `size` bytes inside another one, with its tag and its length.
+fn framed(size: usize) -> u64 {
+    (1 + prost::length_delimiter_len(size) + size) as u64
+}
 
 /// A plugin's answer at a point: go on or stop, with changes to the payload and remarks.
 ///
@@ -51,6 +61,26 @@ impl<Patch> Reply<Patch> {
     #[must_use]
     pub fn notice(mut self, notice: Notice) -> Self {
         self.notices.push(notice);
+        self
+    }
+
+    /// Keeps as many notices, from the first on, as the gateway takes. With one too many the gateway refuses the whole
+    /// reply, and with it the patch. `limits` are those of [`Host::limits`](crate::Host::limits).
+    #[must_use]
+    pub fn fit_notices(mut self, limits: &Limits) -> Self {
+        if limits.max_notices == 0 {
+            return self; // the gateway did not say
+        }
+        let mut left = limits.max_notice_bytes.saturating_sub(FRAME_BYTES);
+        let fits = |notice: &Notice| {
+            let size = framed(notice.0.encoded_len());
+            let fits = size <= left;
+            left = left.saturating_sub(size);
+            fits
+        };
+        let most = limits.max_notices as usize;
+        let kept = self.notices.iter().take(most).map(fits).take_while(|fits| *fits).count();
+        self.notices.truncate(kept);
         self
     }
 
@@ -308,5 +338,30 @@ impl Notice {
 
     pub(crate) fn from_wire(notice: types::Notice) -> Self {
         Notice(notice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(notices: &[&str], limits: &Limits) -> usize {
+        let reply = Reply::<BeforeLlmRequestPatch>::proceed();
+        let remark = |reply: Reply<_>, message: &&str| reply.notice(Notice::info("SEEN", *message));
+        notices.iter().fold(reply, remark).fit_notices(limits).notices().len()
+    }
+
+    #[test]
+    fn notices_that_the_gateway_does_not_take_are_left_out() {
+        let limits =
+            |max_notices, max_notice_bytes| Limits { max_notices, max_notice_bytes, ..Limits::default() };
+        assert_eq!(kept(&["a", "b", "c"], &limits(16, 8 << 10)), 3);
+        assert_eq!(kept(&["a", "b", "c"], &limits(2, 8 << 10)), 2);
+        assert_eq!(kept(&["a", "b"], &limits(16, 1)), 0);
+        // 2 bytes for the kind, 6 for the code, 3 for the message, 2 around them.
+        assert_eq!(kept(&["a", "b"], &limits(16, FRAME_BYTES + 2 * 13)), 2);
+        assert_eq!(kept(&["a", "b"], &limits(16, FRAME_BYTES + 2 * 13 - 1)), 1);
+        assert_eq!(kept(&["a long one", "b"], &limits(16, FRAME_BYTES + 13)), 0, "order is kept");
+        assert_eq!(kept(&["a", "b"], &Limits::default()), 2, "the gateway did not say");
     }
 }

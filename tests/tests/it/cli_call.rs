@@ -251,6 +251,15 @@ async fn over_tls_it_trusts_the_ca_that_it_is_given() {
 }
 
 #[tokio::test]
+async fn an_empty_text_is_called_with_and_no_text_at_all_is_asked_for() {
+    let (_guard, gateway) = gateway().await;
+    let ran = call(&gateway, &["before_llm_request", "--text", ""]).await;
+    assert!(ran.code == Some(0) && ran.stdout.starts_with("CONTINUE"), "{ran:?}");
+    let ran = call(&gateway, &["before_llm_request"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("before_llm_request needs --text"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn nobody_is_called_with_what_is_typed_wrongly() {
     let (guard, gateway) = gateway().await;
     let secret = "http://user:hunter2@127.0.0.1:1";
@@ -270,7 +279,6 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["before_tool_call", "--tool", "t", "--payload", "-"], "cannot be used with"),
         (&["before_tool_call", "--payload", "none.json"], "the payload can't be read from `none.json`"),
         (&["before_tool_call", "--payload", "-"], "there is no payload in standard input"),
-        (&["before_llm_request"], "before_llm_request needs --text"),
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
         (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a caller waits from 1ms to 60s"),

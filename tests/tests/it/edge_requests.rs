@@ -1,10 +1,13 @@
 //! What a request's headers and body may say: each rule of docs/protocol.md, section 1, from both sides of its bound.
 
 use hookgate::error::Code;
-use hookgate_proto::gateway::v1::BeforeToolCallRequest;
+use hookgate_proto::{
+    gateway::v1::{BeforeLlmRequestRequest, BeforeResponseRequest, BeforeToolCallRequest},
+    types::v1::{BeforeLlmRequestPatch, ExtensionPoint},
+};
 use hookgate_tests::{
-    agent::{HttpAgent, path},
-    fake::{FakePlugin, POINTS},
+    agent::{HttpAgent, path, reason},
+    fake::{Act, FakePlugin, POINTS},
     gateway::Gateway,
     token::token,
 };
@@ -272,6 +275,47 @@ async fn what_does_not_exist_says_so_in_the_protocol_it_was_asked_in() {
         assert_grpc_error(&send_grpc(call).await.status(), Code::NotFound);
     }
     assert_eq!(edge.plugin.counts().calls, 0);
+}
+
+#[tokio::test]
+async fn a_turn_may_be_empty_over_both_protocols() {
+    let edge = edge().await;
+    for (point, payload) in [
+        (ExtensionPoint::BeforeLlmRequest, json!({ "text": "" })),
+        (ExtensionPoint::BeforeLlmRequest, json!({})),
+        (ExtensionPoint::BeforeToolCall, json!({ "tool_name": "t", "args": "" })),
+        (ExtensionPoint::AfterToolResult, json!({ "tool_name": "t", "result": "", "success": true })),
+        (ExtensionPoint::BeforeResponse, json!({ "content": "" })),
+        (ExtensionPoint::BeforeResponse, json!({})),
+    ] {
+        let answer = edge.http.call(point, payload.clone()).await;
+        assert_eq!(
+            (answer.status, &answer.body["decision"]),
+            (200, &json!("continue")),
+            "{payload}: {answer:?}"
+        );
+    }
+    let mut agent = edge.gateway.grpc(&edge.token).await.client;
+    let text = BeforeLlmRequestRequest { payload: Some(Default::default()), ..Default::default() };
+    let answer = agent.before_llm_request(text).await.expect("a decision").into_inner();
+    assert_eq!(answer.payload, Some(Default::default()), "{answer:?}");
+    let content = BeforeResponseRequest { payload: Some(Default::default()), ..Default::default() };
+    let answer = agent.before_response(content).await.expect("a decision").into_inner();
+    assert_eq!(answer.payload, Some(Default::default()), "{answer:?}");
+    assert_eq!(edge.plugin.counts().calls, 8, "an empty turn goes through the chain as any other");
+    let status = agent.before_llm_request(BeforeLlmRequestRequest::default()).await.expect_err("no payload");
+    assert_eq!(reason(&status).1.as_deref(), Some(Code::PayloadInvalid.as_str()), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_plugin_may_empty_a_text() {
+    let emptying = BeforeLlmRequestPatch { text: Some(String::new()), ..Default::default() };
+    let plugin = FakePlugin::named("eraser");
+    let plugin = plugin.at(ExtensionPoint::BeforeLlmRequest, Act::patch(emptying)).start().await;
+    let gateway = Gateway::with().tenant("acme").plugin(&plugin).binding("eraser", 10).start().await;
+    let agent = gateway.http(&token("acme"));
+    let answer = agent.call(ExtensionPoint::BeforeLlmRequest, json!({ "text": "hello" })).await;
+    assert_eq!((answer.status, &answer.body["payload"]), (200, &json!({ "text": "" })), "{answer:?}");
 }
 
 #[tokio::test]

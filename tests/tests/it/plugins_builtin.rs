@@ -113,6 +113,65 @@ async fn response_sanitizer_redacts_both_texts_then_truncates_the_content() {
     assert_eq!(said(&answer), golden, "{answer:?}");
 }
 
+/// A gateway whose `plugin` redacts everything that it can, bound with `mode`.
+fn redacting(plugin: &str, mode: &str) -> Setup {
+    let config = json!({ "redact_emails": true, "redact_api_keys": true });
+    let setup = Gateway::with().tenant("acme").builtin(plugin, &config);
+    setup.binding_with(plugin, 10, &json!({ "mode": mode }))
+}
+
+const REDACTING: [(&str, ExtensionPoint, &str); 2] =
+    [("content-policy", BeforeLlmRequest, "text"), ("response-sanitizer", BeforeResponse, "content")];
+
+#[tokio::test]
+async fn every_address_of_the_largest_request_is_hidden() {
+    const REQUEST: usize = 1 << 20;
+    for (plugin, point, field) in REDACTING {
+        for mode in ["advise", "enforce"] {
+            let gateway = redacting(plugin, mode).set("/limits/request", "1MiB").start().await;
+            let around = json!({ "payload": { field: "" } }).to_string().len();
+            // No address is shorter.
+            let text = "a@b.cc ".repeat((REQUEST - around) / 7);
+            let text = format!("{text}{}", "x".repeat(REQUEST - around - text.len()));
+            let body = json!({ "payload": { field: text } }).to_string();
+            assert_eq!(body.len(), REQUEST);
+            let answer = gateway.http(&token("acme")).post_text(point, body).await;
+            let seen = (answer.status, &answer.body["steps"][0]["outcome"]);
+            assert_eq!(seen, (200, &json!("modified")), "{plugin}, {mode}: {}", answer.body["steps"]);
+            let shown = answer.body["payload"][field].as_str().expect("a text");
+            assert!(!shown.contains('@') && shown.len() <= text.len(), "{plugin}, {mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_found_is_hidden_where_there_is_no_room_for_notices() {
+    for (limit, value, notices) in [("notices", json!(1), 1), ("notice_bytes", json!("1B"), 0)] {
+        for (plugin, point, field) in REDACTING {
+            for mode in ["advise", "enforce"] {
+                let setup = redacting(plugin, mode).set(&format!("/limits/{limit}"), value.clone());
+                let answer =
+                    answer(setup, point, json!({ field: format!("ada@example.com uses {KEY}") })).await;
+                let shown = &answer.body["payload"][field];
+                assert_eq!(shown, "[EMAIL] uses [REDACTED]", "{plugin}, {mode}, {limit}: {answer:?}");
+                assert_eq!(answer.body["notices"].as_array().map(Vec::len), Some(notices), "{answer:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_short_value_that_the_text_calls_a_key_is_hidden() {
+    for (plugin, point, field) in REDACTING {
+        let text = r#"curl -H "Authorization: Bearer abc.1234-xyz" '/?api_key=abcdef123456&n=1' # the token: something"#;
+        let answer = answer(redacting(plugin, "enforce"), point, json!({ field: text })).await;
+        let shown =
+            r#"curl -H "Authorization: Bearer [REDACTED]" '/?api_key=[REDACTED]&n=1' # the token: something"#;
+        assert_eq!(answer.body["payload"][field], shown, "{answer:?}");
+        assert_eq!(answer.body["notices"][0]["code"], "API_KEY_REDACTED", "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_no_built_in_rule_touches_passes_as_it_is() {
     let config = json!({ "redact_emails": true, "redact_api_keys": true });
@@ -122,6 +181,10 @@ async fn what_no_built_in_rule_touches_passes_as_it_is() {
     for (point, payload) in [
         (BeforeLlmRequest, json!({ "text": "ada at example.com" })),
         (BeforeResponse, json!({ "content": "ada at example.com", "reasoning": "none" })),
+        (
+            BeforeResponse,
+            json!({ "content": format!("a{}b", "-".repeat(35)), "reasoning": "the token: something" }),
+        ),
         (ExtensionPoint::BeforeToolCall, json!({ "tool_name": "mail", "args": { "to": "ada@example.com" } })),
     ] {
         let answer = agent.call(point, payload.clone()).await;

@@ -1,0 +1,231 @@
+//! Both directions: what is hidden, and what is left alone.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const BOTH: Redactor = Redactor { emails: true, api_keys: true };
+const KEY: &str = "sk_live-0123456789abcdefABCDEF01"; // 32 characters
+
+fn redact(text: &str) -> String {
+    BOTH.redact(text).text.into_owned()
+}
+
+#[test]
+fn email_addresses_are_redacted() {
+    for (text, expected) in [
+        ("write to ada.l+x@mail.example.com.", "write to [EMAIL]."),
+        ("a@b.co,c@d.org", "[MAIL],[EMAIL]"),
+        ("a@b.c", "a@b.c"),
+        ("@example.com", "@example.com"),
+        ("ada@localhost", "ada@localhost"),
+        ("été ada@exämple.com", "été ada@exämple.com"),
+        ("日本ada@example.com語", "日本[EMAIL]語"),
+    ] {
+        assert_eq!(redact(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn long_runs_of_key_characters_are_redacted() {
+    assert_eq!(KEY.len(), 32);
+    assert_eq!(redact(KEY), "[REDACTED]");
+    assert_eq!(redact(&KEY[1..]), &KEY[1..]);
+    assert_eq!(redact(&format!("({KEY}{KEY})")), "([REDACTED])");
+    assert_eq!(redact(&format!("é{KEY}é")), "é[REDACTED]é");
+    assert_eq!(redact(&"-".repeat(40)), "-".repeat(40));
+}
+
+#[test]
+fn what_is_off_is_left_alone() {
+    let text = format!("ada@example.com {KEY}");
+    assert_eq!(Redactor::default().redact(&text).text, text);
+    let emails = Redactor { emails: true, api_keys: false }.redact(&text);
+    assert_eq!(
+        (emails.text.as_ref(), emails.emails, emails.api_keys),
+        (&*format!("[EMAIL] {KEY}"), true, false)
+    );
+    let keys = Redactor { emails: false, api_keys: true }.redact(&text);
+    assert_eq!((keys.text.as_ref(), keys.emails, keys.api_keys), ("ada@example.com [REDACTED]", false, true));
+}
+
+#[test]
+fn a_value_that_the_text_calls_a_key_is_redacted_from_12_characters_on() {
+    const VALUE: &str = "abcdef123456"; // 12 characters
+    for text in [
+        "api_key=V",
+        "api-key: V",
+        "apikey = V",
+        "API key: V",
+        "X-API-Key: V",
+        "apiKey: 'V'",
+        "my_api_key := V",
+        "token=V",
+        "token: V",
+        "access_token=V",
+        "accessToken: \"V\"",
+        "refresh-token => V",
+        "id_token=V",
+        "GITHUB_TOKEN=V",
+        "export AWS_SECRET_ACCESS_KEY=V",
+        "client_secret: V",
+        "secret='V'",
+        "private_key=`V`",
+        "password: V",
+        "PASSWORD=V",
+        "passwd=V",
+        "pwd=V",
+        "if token == \"V\":",
+        "os.environ[\"API_KEY\"] = \"V\"",
+        "{\"api_key\": \"V\", \"n\": 1}",
+        "{\"token\":\"V\"}",
+        r#"{\"secret\": \"V\"}"#,
+        r#"{\\\"secret\\\":\\\"V\\\"}"#,
+        "https://example.com/?api_key=V&n=1",
+        "?n=1&access_token=V#top",
+        "(token=V)",
+        "Authorization: Bearer V",
+        "authorization=bearer V",
+        "\"Authorization\": \"Bearer V\"",
+        "Authorization: V",
+        "-H 'Authorization: Basic V=='",
+        "Authorization: token V",
+        "Bearer V",
+        "BEARER  V",
+        "use bearer V.",
+        "token=V.",
+        "étoken=Vé",
+        "token: secret=V",
+    ] {
+        let (value, hidden) = (text.replace('V', VALUE), redact(&text.replace('V', VALUE)));
+        assert!(hidden.contains("[REDACTED]") && !hidden.contains(VALUE), "{value} -> {hidden}");
+        let short = text.replace('V', "abc123");
+        assert_eq!(redact(&short), short);
+    }
+}
+
+#[test]
+fn a_value_that_is_called_a_key_is_redacted_to_its_end_and_no_further() {
+    for (text, expected) in [
+        ("api_key=abcdef12345 Bearer abcdef12345", "api_key=abcdef12345 Bearer abcdef12345"),
+        ("api_key=abcdef123456&n=1", "api_key=[REDACTED]&n=1"),
+        ("{\"token\": \"abcdef123456\", \"n\": 1}", "{\"token\": \"[REDACTED]\", \"n\": 1}"),
+        ("Authorization: Bearer abc.DEF-123_456~+/== and", "Authorization: Bearer [REDACTED] and"),
+        ("The token: abcdef123456.", "The token: [REDACTED]."),
+        ("password=p4ss!w%rd$#^*?+x", "password=[REDACTED]"),
+        ("api_key=abcdefghijkl, token='abcdefghijkl'", "api_key=[REDACTED], token='[REDACTED]'"),
+        ("api_key: abcdefghijkl", "api_key: [REDACTED]"),
+        ("Bearer abcdefghijklmnop", "Bearer [REDACTED]"),
+        ("Bearer 0123456789abcdefghijklmnopqrstu", "Bearer [REDACTED]"),
+        ("token: secret_0123456789: abcdef123456", "token: [REDACTED]: abcdef123456"),
+        ("token: my_1st_secret: abcdef123456", "token: [REDACTED]: [REDACTED]"),
+        ("token=a.b.cdefghijk123", "token=[REDACTED]"),
+    ] {
+        assert_eq!(redact(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn prose_code_and_lines_are_no_keys() {
+    for text in [
+        "the token: something",
+        "the token: authentication",
+        "The secret: perseverance and patience.",
+        "password: at least twelve characters",
+        "Use bearer authentication.",
+        "Bearer authorization",
+        "bearer tokens",
+        "token: CancellationToken,",
+        "password: Option<String>",
+        "secret: SecretString",
+        "token: &'static str",
+        "token=getAccessToken()",
+        "api_key=process.env.OPENAI_API_KEY",
+        "api_key=os.environ[\"OPENAI_API_KEY\"]",
+        "apiKey: process.env.OPENAI_API_KEY",
+        "password = settings.DATABASE_PASSWORD",
+        "token=$GITHUB_TOKEN_VALUE",
+        "token=${GITHUB_TOKEN_VALUE}",
+        "token: ${{ secrets.GITHUB_TOKEN }}",
+        "api_key=<your-api-key-here>",
+        "token = await authenticate(user)",
+        "token::authenticate_user(x)",
+        "max_tokens=100000000000",
+        "tokenizer=abcdef123456",
+        "token_count: 123456789012",
+        "token\n=abcdef123456",
+        "token =\nabcdef123456",
+        "Bearer\nabcdef123456",
+        "password=****************",
+        "password: ____________________",
+        "password=________________",
+        "token\n===============",
+        "| token | description of abcdef123456 |",
+        "| api_key | :--------------: |",
+        "token:----------------",
+        "the forbearer abcdef123456",
+        "bearer of abcdef123456",
+        "monkey=abcdef123456",
+        "key=abcdef123456",
+    ] {
+        assert_eq!(redact(text), text);
+    }
+    for line in ["-", "_", "=", "-_", "- ", "+---", "|---", "*", "~", "#", ".", "=-"] {
+        let line = line.repeat(70);
+        for text in
+            [line.clone(), format!("Title\n{line}\ntext"), format!("a{line}b"), format!("Name: {line} Date")]
+        {
+            assert_eq!(redact(&text), text);
+        }
+    }
+    assert_eq!(redact(&"-".repeat(35)), "-".repeat(35));
+    assert_eq!(redact(&format!("a{}b", "-".repeat(35))), format!("a{}b", "-".repeat(35)));
+}
+
+#[test]
+fn a_key_between_hyphens_is_redacted_and_so_are_uuids_and_hashes() {
+    for text in [
+        format!("-----{KEY}-----"),
+        format!("{KEY}{}end", "-".repeat(100)),
+        "550e8400-e29b-41d4-a716-446655440000".to_owned(),
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709".to_owned(),
+    ] {
+        let hidden = redact(&text);
+        assert!(
+            hidden.contains("[REDACTED]") && !hidden.contains(|c: char| c.is_ascii_digit()),
+            "{text} -> {hidden}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn redaction_is_idempotent(
+        text in "([a-z0-9@._é -]{0,12}|ada@example\\.com|[A-Za-z0-9_-]{30,70}|-{30,40}|@|\\.|[^a]\
+                  |(api_key|token|secret|Bearer|Authorization)|[:=\"' .$(]|[a-z.-]{12,16}|[A-Za-z0-9_]{12,40}){0,12}",
+        emails: bool,
+        api_keys: bool,
+    ) {
+        let redactor = Redactor { emails, api_keys };
+        let once = redactor.redact(&text);
+        let twice = redactor.redact(&once.text);
+        prop_assert!(!twice.changed(), "{:?} -> {:?} -> {:?}", text, once.text, twice.text);
+    }
+
+    #[test]
+    fn no_text_grows(
+        text in "(a@b\\.cc|[a-z]{1,2}@[a-z]\\.[a-z]{2,3}|[A-Za-z0-9_-]{30,34}|[@. é=:]|token|Bearer |[a-z0-9]{11,13}){0,12}",
+        emails: bool,
+        api_keys: bool,
+    ) {
+        let redacted = Redactor { emails, api_keys }.redact(&text).text.into_owned();
+        prop_assert!(redacted.len() <= text.len(), "{:?} -> {:?}", text, redacted);
+    }
+
+    #[test]
+    fn a_text_without_at_signs_and_long_words_is_untouched(text in "([^@]{0,1}[a-z]{0,20} ){0,10}") {
+        let redacted = BOTH.redact(&text);
+        prop_assert!(!redacted.changed());
+        prop_assert_eq!(&*redacted.text, text.as_str());
+    }
+}
