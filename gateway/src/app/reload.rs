@@ -256,9 +256,7 @@ impl Reload {
             Err(Unread::Refused(problems)) => {
                 self.replace_candidate(None);
                 self.asked.tell(&Came::Refused(invalid(&problems)));
-                self.refused(
-                    problems.iter().map(|located| located.to_string().trim_end().to_owned()).collect(),
-                );
+                self.refused(problems.printed());
                 log(&problems);
             }
         }

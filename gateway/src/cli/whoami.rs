@@ -22,7 +22,9 @@ pub(super) async fn run(gateway: &Gateway, timeout: Span, output: Output) -> Exi
     };
     match asker.ask(Method::GET, PATH, None).await {
         Err(unanswered) => Exit::failure(unanswered),
-        Ok(answer) if answer.status == 200 => answer.print(output, || table(&answer.body), Exit::ok()),
+        Ok(answer) if answer.status == 200 && answer.body["tenant"].is_string() => {
+            answer.print(output, || table(&answer.body), Exit::ok())
+        }
         Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
     }
 }

@@ -320,6 +320,7 @@ const LEAKY: &[&str] = &[
     "secret: *CANARY\n",
     "secret: !CANARY x\n",
     "a: b: CANARY\n",
+    "limits: { requst: 1MiB }\rauth: { issuers: [{ issuer: i, keys: [{ alg: HS256, secret: CANARY }] }] }\n",
     "plugins: [{ name: p, config: { a: CANARY, b: [CANARY, \"${UNSET CANARY\"] }, bogus: CANARY }]\n",
     "plugins: [{ name: p, config: CANARY }]\n",
     "plugins: { config: { token: CANARY } }\n",
@@ -345,6 +346,35 @@ fn no_rendering_shows_a_secret() {
         write!(shown, "{problems} {problems:?}").unwrap();
         assert!(!shown.contains("kestrel") && !shown.contains("4242"), "{text}\n{problems}");
     }
+}
+
+/// The parser counts no byte order mark, and a line ends where it says.
+#[test]
+fn a_secret_is_hidden_to_its_last_character_wherever_lines_begin() {
+    for (before, line) in [("\u{feff}", 1), ("# a\r", 2), ("# a\r\n\r", 3), ("# \u{2028}\u{85}\n", 2)] {
+        let text = format!("{before}auth: {{ issuers: [{{ issuer: i, secret: qqzz, bogus: 1 }}] }}\n");
+        let problems = read_with(&text, &[]).unwrap_err().to_string();
+        let shown = format!("  {line} | auth: {{ issuers: [{{ issuer: i, secret: ***, bogus: *** }}] }}\n");
+        assert!(problems.contains(&shown) && !problems.contains('z'), "{text:?}\n{problems}");
+    }
+}
+
+#[test]
+fn only_the_first_of_many_mistakes_are_printed_with_how_many_there_are() {
+    let text = |mistakes| {
+        let list: Vec<_> = (0..mistakes).map(|i| format!("{{ id: t{i}, lables: {{}} }}")).collect();
+        format!("{AUTH}tenants: {{ list: [{}] }}\n", list.join(", "))
+    };
+    let all = read_with(&text(100), &[]).unwrap_err();
+    assert!(all.to_string().ends_with("\n\n100 problems in the configuration"), "{all}");
+    let problems = read_with(&text(101), &[]).unwrap_err();
+    let printed = problems.to_string();
+    assert!(printed.contains("/tenants/list/99/lables") && !printed.contains("/tenants/list/100/lables"));
+    let end = "\n\n101 problems in the configuration; only the first 100 are shown";
+    assert!(printed.ends_with(end), "{printed}");
+    let listed = problems.printed();
+    assert!(listed.len() == 101 && printed.ends_with(&listed[100]), "{listed:?}");
+    assert_eq!((all.printed().len(), problems.iter().count()), (100, 101), "programs are told of all");
 }
 
 #[test]

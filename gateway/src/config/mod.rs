@@ -9,6 +9,7 @@
 //! Plain data comes out of it; nothing here knows what uses it.
 
 mod auth;
+mod blot;
 mod bypass;
 mod check;
 mod cidr;
@@ -19,10 +20,13 @@ mod documentation;
 mod draft;
 mod effective;
 mod environment;
+mod excerpt;
 #[cfg(test)]
 mod fixtures;
 mod listed;
 mod load;
+#[cfg(test)]
+mod many_mistakes_tests;
 mod model;
 mod objects;
 mod plugin;

@@ -14,6 +14,7 @@ use super::{
     plugin::{Binding, Plugin},
     problem::{Problem, item},
     schema::Schema,
+    tree::Finder,
     validate::{Misfits, validate},
 };
 use crate::store::Kind;
@@ -38,7 +39,7 @@ impl Loaded {
     /// The entries of the list at `pointer` as JSON, in their order: references of plugins' `config` as they were written,
     /// all others resolved.
     pub fn written(&self, pointer: &str) -> Vec<Value> {
-        let list = self.source.root().and_then(|root| root.find(pointer));
+        let list = self.source.root().and_then(|root| Finder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
             Some(Value::Array(entries)) => entries,
             _ => Vec::new(),

@@ -2,26 +2,22 @@
 //! code that shows parts of the file, and so the only code that can show too much of it: values are shown where
 //! the schema knows them and they are no secrets, comments never, and what references resolved to never.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-};
+use std::{collections::HashSet, fmt};
 
 use super::{
+    blot::Blotter,
+    excerpt::{Line, Lines},
     reference,
     schema::Schema,
-    tree::{Fault, Kind, Mark, Node, Origin, Parsed, Region, child},
+    tree::{Fault, Finder, Kind, Mark, Node, Origin, Parsed, Region, child},
 };
 use crate::{error::Violation, store};
-
-/// Most of a line that is shown.
-const MAX_SHOWN: usize = 100;
 
 /// Most of a sentence that is shown; it may quote a value of any length.
 const MAX_SENTENCE: usize = 500;
 
-/// From this length on a secret is blotted out wherever it occurs, not only between backticks.
-const LONG_SECRET: usize = 8;
+/// Most mistakes that are printed; what comes of one mistake may be one in each of ten thousand entries.
+const MAX_PRINTED: usize = 100;
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,17 +134,32 @@ impl Problems {
     pub fn count(&self) -> usize {
         self.0.len()
     }
+
+    /// Each as it is printed; of many the first, and how many there are.
+    pub fn printed(&self) -> Vec<String> {
+        let first = self.0.iter().take(MAX_PRINTED);
+        let mut printed: Vec<_> = first.map(|located| located.to_string().trim_end().to_owned()).collect();
+        if self.0.len() > MAX_PRINTED {
+            printed.push(self.sum());
+        }
+        printed
+    }
+
+    fn sum(&self) -> String {
+        match self.0.len() {
+            1 => "1 problem in the configuration".to_owned(),
+            n @ ..=MAX_PRINTED => format!("{n} problems in the configuration"),
+            n => format!("{n} problems in the configuration; only the first {MAX_PRINTED} are shown"),
+        }
+    }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for located in &self.0 {
+        for located in self.0.iter().take(MAX_PRINTED) {
             writeln!(f, "{located}")?;
         }
-        match self.0.len() {
-            1 => f.write_str("1 problem in the configuration"),
-            n => write!(f, "{n} problems in the configuration"),
-        }
+        f.write_str(&self.sum())
     }
 }
 
@@ -158,14 +169,10 @@ impl std::error::Error for Problems {}
 #[derive(Clone)]
 pub(super) struct Source {
     file: String,
-    lines: Vec<String>,
+    lines: Lines,
     root: Option<Node>,
-    /// Places of values that are not shown, by each line they stand in.
-    hidden: HashMap<usize, Vec<Region>>,
-    /// Places of comments, likewise.
-    comments: HashMap<usize, Vec<Region>>,
-    /// Texts that are blotted out of sentences, the longest first.
-    secrets: Vec<String>,
+    /// What references resolved to.
+    secrets: Blotter,
 }
 
 impl Source {
@@ -182,14 +189,8 @@ impl Source {
                 }
             });
         }
-        Source {
-            file,
-            lines: text.lines().map(str::to_owned).collect(),
-            root: parsed.root.clone(),
-            hidden: by_line(hidden),
-            comments: by_line(parsed.comments.clone()),
-            secrets: Vec::new(),
-        }
+        let lines = Lines::new(text, hidden, parsed.comments.clone());
+        Source { file, lines, root: parsed.root.clone(), secrets: Blotter::new(std::iter::empty()) }
     }
 
     /// Takes the tree with references resolved and the environment laid over it.
@@ -204,10 +205,7 @@ impl Source {
             _ => {}
         });
         self.root = Some(root.clone());
-        secrets.retain(|secret: &String| !secret.trim().is_empty());
-        secrets.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        secrets.dedup();
-        self.secrets = secrets;
+        self.secrets = Blotter::new(secrets.iter().map(String::as_str));
     }
 
     /// The tree with references resolved and the environment laid over it, where the file is YAML.
@@ -222,9 +220,7 @@ impl Source {
 
     /// `text` less whatever a reference resolved to.
     pub(super) fn without_secrets(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| {
-            if secret.chars().count() >= LONG_SECRET { text.replace(secret.as_str(), "***") } else { text }
-        })
+        self.secrets.without_long(text)
     }
 
     /// Shows `problems` against the file, in its order, each once; those of an object that stands in no file, which is
@@ -234,79 +230,67 @@ impl Source {
         problems: &[Problem],
         object: impl Fn(&str) -> Option<(store::Kind, String, String)>,
     ) -> Problems {
-        let mut seen = HashSet::new();
-        let show = |problem: &Problem| match object(&problem.pointer) {
-            Some((kind, name, pointer)) => self.name(kind, name, pointer, problem),
-            None => self.locate(problem),
-        };
-        let mut located: Vec<Located> = problems.iter().map(show).collect();
-        located.retain(|located| seen.insert(located.rendered.clone()));
-        located.sort_by_key(|located| located.position.unwrap_or((usize::MAX, 0)));
-        Problems(located)
+        let mut finder = self.root.as_ref().map(Finder::new);
+        let mut placed: Vec<_> = problems
+            .iter()
+            .map(|problem| {
+                let place = match object(&problem.pointer) {
+                    Some((kind, name, pointer)) => Place::Object(kind, name, pointer),
+                    None => place(finder.as_mut(), problem),
+                };
+                (place, problem)
+            })
+            .collect();
+        placed.sort_by_key(|(place, _)| place.position().unwrap_or((usize::MAX, 0)));
+        let (mut seen, mut line) = (HashSet::new(), None);
+        let located = placed.into_iter().map(|(place, problem)| self.locate(place, problem, &mut line));
+        Problems(located.filter(|located| seen.insert(located.rendered.clone())).collect())
     }
 
-    fn locate(&self, problem: &Problem) -> Located {
-        let mut variable = None;
-        let (place, excerpt, position) = match self.place(problem) {
-            Some(Place::File(region)) => {
-                let Mark { line, column } = region.start;
+    /// `line` is the one that was shown last: the next problem may be in it too.
+    fn locate(&self, place: Place<'_>, problem: &Problem, line: &mut Option<Line>) -> Located {
+        let position = place.position();
+        let (mut variable, mut object, mut excerpt) = (None, None, String::new());
+        let mut problem = problem.clone();
+        let at = match place {
+            Place::File(region) => {
                 // Without a tree nobody knows which parts of the line are secrets.
-                let excerpt = self.root.as_ref().map(|_| self.excerpt(region)).unwrap_or_default();
-                (format!("{}:{line}:{}", self.file, column + 1), excerpt, Some((line, column + 1)))
-            }
-            Some(Place::Variable(name)) => {
-                variable = Some(name.to_owned());
-                (format!("environment variable {name}"), String::new(), None)
-            }
-            None => (self.file.clone(), String::new(), None),
-        };
-        let problem = self.redact(problem.clone());
-        let pointer =
-            if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
-        let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
-        let rendered = format!("{place}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        Located { problem, position, variable, object: None, rendered }
-    }
-
-    /// A mistake in an object of the registry.
-    fn name(&self, kind: store::Kind, name: String, pointer: String, problem: &Problem) -> Located {
-        let problem = self.redact(Problem { pointer, ..problem.clone() });
-        let pointer =
-            if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
-        let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
-        let rendered = format!("{kind} `{name}` in the registry: {pointer}{}\n{remedy}", problem.message);
-        Located { problem, position: None, variable: None, object: Some((kind, name)), rendered }
-    }
-
-    /// The place of what `problem` points to, or of the nearest thing around it.
-    fn place<'s>(&'s self, problem: &'s Problem) -> Option<Place<'s>> {
-        match &problem.anchor {
-            Anchor::Region(region) => return Some(Place::File(*region)),
-            Anchor::Variable(name) => return Some(Place::Variable(name)),
-            Anchor::Value | Anchor::Key => {}
-        }
-        let root = self.root.as_ref()?;
-        let mut pointer = problem.pointer.as_str();
-        loop {
-            if let Some((node, key)) = root.find(pointer) {
-                if let Origin::Variable(name) = &node.origin {
-                    return Some(Place::Variable(name));
+                if self.root.is_some() {
+                    excerpt = self.excerpt(region, line);
                 }
-                // A mapping, a list and an empty value are marked by their key.
-                let scalar = !matches!(node.kind, Kind::Null | Kind::List(_) | Kind::Map(_));
-                let whole = key.filter(|_| problem.anchor == Anchor::Key || !scalar);
-                let own = if scalar { node.region } else { Region { end: node.region.start, ..node.region } };
-                return Some(Place::File(whole.unwrap_or(own)));
+                format!("{}:{}:{}", self.file, region.start.line, region.start.column + 1)
             }
-            pointer = &pointer[..pointer.rfind('/')?];
+            Place::Variable(name) => {
+                variable = Some(name.to_owned());
+                format!("environment variable {name}")
+            }
+            Place::Object(kind, name, pointer) => {
+                problem.pointer = pointer;
+                let at = format!("{kind} `{name}` in the registry");
+                object = Some((kind, name));
+                at
+            }
+            Place::Nowhere => self.file.clone(),
+        };
+        let problem = self.redact(problem);
+        let pointer =
+            if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
+        let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
+        let rendered = format!("{at}: {pointer}{}\n{excerpt}{remedy}", problem.message);
+        Located { problem, position, variable, object, rendered }
+    }
+
+    fn excerpt(&self, region: Region, line: &mut Option<Line>) -> String {
+        let number = region.start.line;
+        if line.as_ref().is_none_or(|line| line.number != number) {
+            *line = self.lines.line(number);
         }
+        line.as_ref().map(|line| line.excerpt(region)).unwrap_or_default()
     }
 
     fn redact(&self, mut problem: Problem) -> Problem {
         let clean = |text: String| {
-            let text = self.secrets.iter().fold(self.without_secrets(&text), |text, secret| {
-                text.replace(&format!("`{secret}`"), "`***`")
-            });
+            let text = self.secrets.without(&text);
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_SENTENCE).collect::<String>()
         };
         problem.pointer = clean(problem.pointer);
@@ -314,88 +298,51 @@ impl Source {
         problem.remedy = problem.remedy.map(clean);
         problem
     }
-
-    /// The line, with hidden values as `***` and without its comment, and a mark under the region.
-    fn excerpt(&self, region: Region) -> String {
-        let number = region.start.line;
-        let Some(line) = self.lines.get(number.wrapping_sub(1)) else { return String::new() };
-        let (shown, from, to) = self.shown(line, region);
-        let gutter = " ".repeat(number.to_string().len());
-        format!("  {number} | {shown}\n  {gutter} | {}{}\n", " ".repeat(from), "^".repeat(to - from))
-    }
-
-    /// What of a line is shown, and where in it the region stands.
-    fn shown(&self, line: &str, region: Region) -> (String, usize, usize) {
-        let number = region.start.line;
-        let mut shown: Vec<char> = Vec::new();
-        let (mut from, mut to) = (None, None);
-        let mut hidden_before = false;
-        for (column, character) in line.chars().enumerate() {
-            let here = Mark { line: number, column };
-            let within = |places: &HashMap<usize, Vec<Region>>| {
-                places
-                    .get(&number)
-                    .is_some_and(|regions| regions.iter().any(|r| r.start <= here && here < r.end))
-            };
-            if within(&self.comments) {
-                break;
-            }
-            if here >= region.start {
-                from.get_or_insert(shown.len());
-            }
-            if here >= region.end {
-                to.get_or_insert(shown.len());
-            }
-            // A block of text ends behind the indentation of the line below it, which is no part of it.
-            let indentation = character == ' ' && shown.iter().all(|c| *c == ' ');
-            let hidden = within(&self.hidden) && !indentation;
-            if hidden && !hidden_before {
-                shown.extend("***".chars());
-            } else if !hidden {
-                shown.push(if character.is_control() { ' ' } else { character });
-            }
-            hidden_before = hidden;
-        }
-        while shown.last() == Some(&' ') {
-            shown.pop();
-        }
-        let from = from.unwrap_or(shown.len());
-        let to = to.unwrap_or(shown.len()).clamp(from + 1, (from + 1).max(shown.len()));
-        cut(&shown, from, to)
-    }
 }
 
-enum Place<'s> {
+enum Place<'p> {
+    /// In the file.
     File(Region),
-    Variable(&'s str),
+    /// In the environment variable of this name.
+    Variable(&'p str),
+    /// In an object of the registry, which stands in no file, by its kind and name; and the pointer from there.
+    Object(store::Kind, String, String),
+    Nowhere,
 }
 
-/// Regions by each line they stand in.
-fn by_line(mut regions: Vec<Region>) -> HashMap<usize, Vec<Region>> {
-    regions.sort_unstable_by_key(|region| (region.start, region.end));
-    // The copies of an aliased value stand in one place.
-    regions.dedup();
-    let mut lines: HashMap<usize, Vec<Region>> = HashMap::new();
-    for region in regions {
-        for line in region.start.line..=region.end.line {
-            lines.entry(line).or_default().push(region);
+impl Place<'_> {
+    /// Line and column, both from 1.
+    fn position(&self) -> Option<(usize, usize)> {
+        match self {
+            Place::File(Region { start: Mark { line, column }, .. }) => Some((*line, column + 1)),
+            Place::Variable(_) | Place::Object(..) | Place::Nowhere => None,
         }
     }
-    lines
 }
 
-/// Cuts a long line down to what stands around the mark.
-fn cut(shown: &[char], from: usize, to: usize) -> (String, usize, usize) {
-    if shown.len() <= MAX_SHOWN {
-        return (shown.iter().collect(), from, to);
+/// The place of what `problem` points to in a tree, or of the nearest thing around it.
+fn place<'p>(finder: Option<&mut Finder<'p>>, problem: &'p Problem) -> Place<'p> {
+    match &problem.anchor {
+        Anchor::Region(region) => return Place::File(*region),
+        Anchor::Variable(name) => return Place::Variable(name),
+        Anchor::Value | Anchor::Key => {}
     }
-    let first = from.saturating_sub(MAX_SHOWN / 2).min(shown.len().saturating_sub(MAX_SHOWN));
-    let last = (first + MAX_SHOWN).min(shown.len());
-    let text: String = shown[first..last].iter().collect();
-    let (left, right) = (if first > 0 { "..." } else { "" }, if last < shown.len() { "..." } else { "" });
-    let shift = |column: usize| column.min(last) - first + left.len();
-    let (from, to) = (shift(from), shift(to));
-    (format!("{left}{text}{right}"), from, to.max(from + 1))
+    let Some(finder) = finder else { return Place::Nowhere };
+    let mut pointer = problem.pointer.as_str();
+    loop {
+        if let Some((node, key)) = finder.find(pointer) {
+            if let Origin::Variable(name) = &node.origin {
+                return Place::Variable(name);
+            }
+            // A mapping, a list and an empty value are marked by their key.
+            let scalar = !matches!(node.kind, Kind::Null | Kind::List(_) | Kind::Map(_));
+            let whole = key.filter(|_| problem.anchor == Anchor::Key || !scalar);
+            let own = if scalar { node.region } else { Region { end: node.region.start, ..node.region } };
+            return Place::File(whole.unwrap_or(own));
+        }
+        let Some(end) = pointer.rfind('/') else { return Place::Nowhere };
+        pointer = &pointer[..end];
+    }
 }
 
 /// The nearest of `known` to a misspelt `word`.

@@ -75,29 +75,6 @@ pub(super) struct Member {
 }
 
 impl Node {
-    fn member(&self, key: &str) -> Option<&Member> {
-        match &self.kind {
-            Kind::Map(members) => members.iter().find(|member| member.key == key),
-            _ => None,
-        }
-    }
-
-    /// The node at a JSON pointer, and the place of its key where it has one.
-    pub(super) fn find(&self, pointer: &str) -> Option<(&Node, Option<Region>)> {
-        let mut found = (self, None);
-        for segment in pointer_segments(pointer) {
-            found = match &found.0.kind {
-                Kind::Map(_) => {
-                    let member = found.0.member(&segment)?;
-                    (&member.value, Some(member.key_region))
-                }
-                Kind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
-                _ => return None,
-            };
-        }
-        Some(found)
-    }
-
     /// The tree without its places.
     pub(super) fn to_json(&self) -> Value {
         match &self.kind {
@@ -144,6 +121,37 @@ impl Node {
             }
             _ => visit(pointer, self),
         }
+    }
+}
+
+/// Finds nodes of one tree by their JSON pointers.
+pub(super) struct Finder<'t> {
+    root: &'t Node,
+    /// The members of each mapping on the way, by their keys: thousands of pointers may lead through one.
+    keys: HashMap<*const Member, HashMap<&'t str, &'t Member>>,
+}
+
+impl<'t> Finder<'t> {
+    pub(super) fn new(root: &'t Node) -> Self {
+        Finder { root, keys: HashMap::new() }
+    }
+
+    /// The node at a JSON pointer, and the place of its key where it has one.
+    pub(super) fn find(&mut self, pointer: &str) -> Option<(&'t Node, Option<Region>)> {
+        let mut found = (self.root, None);
+        for segment in pointer_segments(pointer) {
+            found = match &found.0.kind {
+                Kind::Map(members) => {
+                    let by_key = || members.iter().map(|member| (member.key.as_str(), member)).collect();
+                    let keys = self.keys.entry(members.as_ptr()).or_insert_with(by_key);
+                    let member = keys.get(segment.as_str())?;
+                    (&member.value, Some(member.key_region))
+                }
+                Kind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
+                _ => return None,
+            };
+        }
+        Some(found)
     }
 }
 

@@ -6,6 +6,7 @@ use http::HeaderMap;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::header::single;
 use crate::error::{Code, Error};
 
 /// How many gateways a call went through before this one.
@@ -70,13 +71,13 @@ fn invalid(header: &str, right: &str) -> Error {
 }
 
 fn depth(headers: &HeaderMap) -> Result<u32, Error> {
-    let Some(value) = headers.get(DEPTH) else { return Ok(0) };
+    let Some(value) = single(headers, DEPTH)? else { return Ok(0) };
     let number = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     number.and_then(|text| text.parse().ok()).ok_or_else(|| invalid(DEPTH, "a whole number"))
 }
 
 fn correlation_id(headers: &HeaderMap) -> Result<Option<String>, Error> {
-    let Some(value) = headers.get(REQUEST_ID) else { return Ok(None) };
+    let Some(value) = single(headers, REQUEST_ID)? else { return Ok(None) };
     let fits = |text: &&str| text.len() <= CORRELATION_BYTES && text.bytes().all(|b| b.is_ascii_graphic());
     match value.to_str().ok().filter(fits) {
         Some("") => Ok(None),
@@ -87,18 +88,18 @@ fn correlation_id(headers: &HeaderMap) -> Result<Option<String>, Error> {
 
 /// The caller's patience: `grpc-timeout` (gRPC over HTTP/2, "Requests") or `Hookgate-Timeout-Ms`.
 fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
-    if let Some(value) = headers.get(GRPC_TIMEOUT) {
+    let of_grpc = single(headers, GRPC_TIMEOUT)?.map(|value| {
         let timeout = value.to_str().ok().and_then(grpc_timeout);
-        return timeout
-            .map(Some)
-            .ok_or_else(|| invalid(GRPC_TIMEOUT, "up to 8 digits and one of H, M, S, m, u, n"));
-    }
-    let Some(value) = headers.get(TIMEOUT_MS) else { return Ok(None) };
-    let millis = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    let millis = millis.and_then(|text| text.parse().ok()).filter(|millis| (1..=60_000).contains(millis));
-    millis
-        .map(|millis| Some(Duration::from_millis(millis)))
-        .ok_or_else(|| invalid("Hookgate-Timeout-Ms", "a whole number from 1 to 60000"))
+        timeout.ok_or_else(|| invalid(GRPC_TIMEOUT, "up to 8 digits and one of H, M, S, m, u, n"))
+    });
+    let of_http = single(headers, TIMEOUT_MS)?.map(|value| {
+        let millis = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let millis = millis.and_then(|text| text.parse().ok()).filter(|millis| (1..=60_000).contains(millis));
+        let timeout = millis.map(Duration::from_millis);
+        timeout.ok_or_else(|| invalid("Hookgate-Timeout-Ms", "a whole number from 1 to 60000"))
+    });
+    let (of_grpc, of_http) = (of_grpc.transpose()?, of_http.transpose()?);
+    Ok(of_grpc.or(of_http))
 }
 
 fn grpc_timeout(text: &str) -> Option<Duration> {
@@ -159,6 +160,43 @@ mod tests {
             assert_eq!(error.code, Code::PayloadInvalid, "{name}: {value}");
             assert!(error.detail.to_lowercase().contains(name), "{}", error.detail);
         }
+    }
+
+    #[test]
+    fn a_header_that_is_there_twice_is_refused_by_name_whatever_it_says() {
+        for (name, values) in [
+            (DEPTH, ["0", "9"]),
+            (DEPTH, ["9", "0"]),
+            (DEPTH, ["0", "0"]),
+            (TIMEOUT_MS, ["250", "251"]),
+            (GRPC_TIMEOUT, ["1S", "2S"]),
+            (REQUEST_ID, ["a", "b"]),
+            (REQUEST_ID, ["", ""]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            // The other header, which stands over it, does not excuse it.
+            let other = if name == TIMEOUT_MS { GRPC_TIMEOUT } else { "x" };
+            headers.insert(other, HeaderValue::from_static("1S"));
+            let error = Arrival::now().read(&headers).expect_err(name);
+            let expected = format!("Header `{name}` must be sent once, not 2 times");
+            assert_eq!((error.code, error.detail), (Code::PayloadInvalid, expected));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_timeouts_that_of_grpc_counts_and_the_other_one_must_be_readable() {
+        let headers =
+            |millis| {
+                HeaderMap::from_iter([(GRPC_TIMEOUT, "1S"), (TIMEOUT_MS, millis)].map(|(name, value)| {
+                    (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+                }))
+            };
+        let said = Arrival::now().read(&headers("250")).expect("both can be read");
+        assert_eq!(said.deadline.map(|deadline| deadline - Instant::now()), Some(Duration::from_secs(1)));
+        assert_eq!(Arrival::now().read(&headers("0")).expect_err("0").code, Code::PayloadInvalid);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{
     arrival::Arrival,
     body::too_large,
     call::{Codec, Gateway},
+    header::single,
     wire,
 };
 use crate::{
@@ -92,12 +93,12 @@ pub(super) fn is_common(path: &str) -> bool {
 /// Whether a request is made as a unary one of ours has to be.
 ///
 /// # Errors
-/// METHOD_NOT_ALLOWED, CONTENT_TYPE.
+/// METHOD_NOT_ALLOWED, CONTENT_TYPE, PAYLOAD_INVALID.
 pub(super) fn check(head: &Parts) -> Result<(), Error> {
-    let content_type = head.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
     if head.method != Method::POST {
         return Err(Error::new(Code::MethodNotAllowed, "This path takes POST"));
     }
+    let content_type = single(&head.headers, header::CONTENT_TYPE.as_str())?.map(|value| value.as_bytes());
     if !matches!(content_type, Some(b"application/grpc" | b"application/grpc+proto")) {
         return Err(Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
     }

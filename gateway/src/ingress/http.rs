@@ -10,12 +10,13 @@ use axum::{
     routing::{any, get, post},
 };
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 use super::{
     answer,
     arrival::Arrival,
     call::{Codec, Gateway},
+    header::single,
     whoami, wire,
 };
 use crate::{
@@ -65,12 +66,14 @@ where
 
 /// Bodies are JSON and not compressed (docs/protocol.md, section 1).
 fn check_content(headers: &HeaderMap) -> Result<(), Error> {
-    let text = |name| headers.get(name).map_or(Some(""), |value| value.to_str().ok());
-    let media_type = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next()).map(str::trim);
+    let text = |name: HeaderName| -> Result<_, Error> {
+        Ok(single(headers, name.as_str())?.map_or(Some(""), |value| value.to_str().ok()))
+    };
+    let media_type = text(header::CONTENT_TYPE)?.and_then(|value| value.split(';').next()).map(str::trim);
     if !media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json")) {
         return Err(Error::new(Code::ContentType, "Header `content-type` must be application/json"));
     }
-    match text(header::CONTENT_ENCODING) {
+    match text(header::CONTENT_ENCODING)? {
         Some("" | "identity") => Ok(()),
         Some(_) | None => Err(Error::new(
             Code::ContentType,

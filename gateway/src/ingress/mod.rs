@@ -14,6 +14,7 @@ pub mod arrival;
 mod body;
 pub mod call;
 pub mod grpc;
+mod header;
 pub mod http;
 mod linger;
 pub mod local;

@@ -152,6 +152,11 @@ async fn a_wrong_question_is_refused_by_the_name_of_what_is_wrong() {
     let answer = HttpAgent::send(request.header("last-event-id", "7")).await.unwrap();
     assert_http_error(&answer, Code::PayloadInvalid);
     assert!(answer.body["detail"].as_str().unwrap().contains("`last-event-id`"), "{answer:?}");
+    let request = operator.request(http::Method::GET, "/admin/v1/events?follow=true");
+    let twice = request.header("last-event-id", "a-1").header("last-event-id", "a-2");
+    let answer = HttpAgent::send(twice).await.unwrap();
+    assert_http_error(&answer, Code::PayloadInvalid);
+    assert!(answer.body["detail"].as_str().unwrap().contains("must be sent once"), "{answer:?}");
 }
 
 #[tokio::test]

@@ -143,6 +143,10 @@ async fn bodies_are_bounded_json_of_one_meaning() {
     let request = request.header("content-type", "application/json").body("{}");
     let patched = hookgate_tests::agent::HttpAgent::send(request).await.expect("an answer");
     assert_http_error(&patched, Code::ContentType);
+    let request = it.operator.request(Method::PUT, "/admin/v1/tenants/x?expected_version=0").body("{}");
+    let twice = request.header("content-type", "application/json").header("content-type", "text/yaml");
+    let twice = hookgate_tests::agent::HttpAgent::send(twice).await.expect("an answer");
+    assert_http_error(&twice, Code::PayloadInvalid);
     let reason = "x".repeat(501);
     assert_http_error(
         &put(&it.operator, &format!("tenants/x?expected_version=0&reason={reason}"), json!({})).await,

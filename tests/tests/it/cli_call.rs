@@ -210,6 +210,27 @@ async fn what_is_no_gateway_gives_no_decision() {
         ),
         (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not as a gateway does"),
         (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "it is no gateway's"),
+        (
+            Some(
+                "HTTP/1.1 200 OK\r\nhookgate-decision: continue\r\ncontent-length: 33\r\n\r\n\
+                 {\"decision\":\"maybe\",\"payload\":{}}",
+            ),
+            "`hookgate-decision` is `continue`, and of the members `decision` is `maybe`",
+        ),
+        (
+            Some(
+                "HTTP/1.1 200 OK\r\nhookgate-decision: continue\r\nhookgate-decision: block\r\n\
+                 content-length: 36\r\n\r\n{\"decision\":\"continue\",\"payload\":{}}",
+            ),
+            "`hookgate-decision` is `continue, block`",
+        ),
+        (
+            Some(
+                "HTTP/1.1 200 OK\r\nhookgate-decision: continue\r\ncontent-length: 70\r\n\r\n\
+                 {\"decision\":\"block\",\"payload\":{},\"block\":{\"code\":\"NO\",\"message\":\"no\"}}",
+            ),
+            "and of the members `decision` is `block`, `payload` is there and `block` is there",
+        ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

@@ -134,6 +134,39 @@ async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the
     plugin.stop().await;
 }
 
+/// What a shell or a person writes for a folder; the check takes paths without `..` alone.
+#[tokio::test]
+async fn a_folder_is_written_as_the_system_calls_it_whichever_way_it_is_given() {
+    let folder = Folder::new();
+    let place = folder.0.path().canonicalize().unwrap();
+    for made in ["work/deep", "elsewhere/below"] {
+        fs::create_dir_all(place.join(made)).unwrap();
+    }
+    symlink(place.join("elsewhere/below"), place.join("work/link")).unwrap();
+    for (given, made) in [
+        ("../beside", "beside"),
+        ("./new/../turned", "work/turned"),
+        ("new/./deeper/../../also new/.", "work/also new"),
+        ("..", "."),
+        ("deep/..", "work"),
+        ("link/../behind", "elsewhere/behind"),
+        ("link/new", "elsewhere/below/new"),
+        ("../../../../../../../../../../../../../../{}/from the root", "from the root"),
+    ] {
+        let given = given.replace("{}", &place.display().to_string());
+        let ran = folder.run_below("work", &["init", &given]).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{given}: {ran:?}");
+        let file = place.join(made).canonicalize().unwrap().join("hookgate.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let named = format!("socket_dirs: [\"{}\"]", file.parent().unwrap().display());
+        assert!(text.contains(&named), "{given}: {text}");
+        assert!(commands(&ran).concat().contains(file.to_str().unwrap()), "{given}: {ran:?}");
+        let check = folder.run(&["config", "check", file.to_str().unwrap()]).await;
+        assert_eq!(check.code, Some(0), "{given}: {check:?}");
+    }
+    assert!(!place.join("work/new").exists(), "what is only passed through is not made");
+}
+
 #[tokio::test]
 async fn every_folder_has_a_key_of_its_own_which_git_does_not_take() {
     let folder = Folder::new();

@@ -55,6 +55,12 @@ impl Folder {
         self.run_with(args, &[], "").await
     }
 
+    /// Runs it in a folder below.
+    pub(crate) async fn run_below(&self, name: &str, args: &[&str]) -> Ran {
+        tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
+        run_in(&self.0.path().join(name), args, &[], "").await
+    }
+
     /// With an environment and standard input.
     pub(crate) async fn run_with(&self, args: &[&str], env: &[(&str, &str)], input: &str) -> Ran {
         tokio::task::spawn_blocking(binary).await.expect("the gateway builds");

@@ -6,6 +6,7 @@ use hookgate_tests::{
     token::{ISSUER, Token, token},
 };
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cli_support::{Folder, Ran};
 
@@ -30,6 +31,23 @@ async fn whoami(gateway: &Gateway, token: &str, args: &[&str]) -> Ran {
     let all = format!("{}{}", ran.stdout, ran.stderr);
     assert!(signature.is_empty() || !all.contains(signature), "the token shows: {all}");
     ran
+}
+
+/// An answer without a caller is no gateway's, whatever its status.
+#[tokio::test]
+async fn an_answer_that_names_no_tenant_is_a_failure() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+    });
+    let env = [("HOOKGATE_ADDR", address.as_str()), ("HOOKGATE_TOKEN", "a.b.c")];
+    let ran = Folder::new().run_with(&["whoami"], &env, "").await;
+    server.await.unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.stderr.contains("it is no gateway's"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ fn succeeds(command: &mut Command) -> Output {
 
 /// `cargo run` and `cargo test` of a small project, against the libraries that the workspace has built: with cargo
 /// itself all dependencies would be built again, for other features. Whether they fit the manifest cargo says.
-fn cargo() -> String {
+pub(crate) fn cargo() -> String {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let target = profile.parent().unwrap();

@@ -128,6 +128,45 @@ async fn a_callers_time_limit_has_bounds() {
     assert!(micros <= 1_950_000, "{left}");
 }
 
+/// What stands before the gateway may have looked at either.
+#[tokio::test]
+async fn a_header_that_is_sent_twice_is_refused_by_name_over_both_protocols() {
+    let edge = edge().await;
+    for (name, values) in [
+        ("hookgate-depth", ["0", "9"]),
+        ("hookgate-depth", ["9", "0"]),
+        ("hookgate-depth", ["1", "1"]),
+        ("hookgate-timeout-ms", ["1000", "60000"]),
+        ("grpc-timeout", ["1S", "2S"]),
+        ("x-request-id", ["one", "other"]),
+    ] {
+        let twice = |request: reqwest::RequestBuilder| {
+            values.iter().fold(request, |request, value| request.header(name, *value))
+        };
+        let named = format!("Header `{name}` must be sent once");
+        let http = send(twice(good_request(&edge.http))).await;
+        assert_http_error(&http, Code::PayloadInvalid);
+        assert!(http.body["detail"].as_str().unwrap().starts_with(&named), "{http:?}");
+        let grpc = send_grpc(twice(edge.grpc(frame(&request())))).await.status();
+        assert_grpc_error(&grpc, Code::PayloadInvalid);
+        assert!(grpc.message().starts_with(&named), "{grpc:?}");
+    }
+    for (name, values) in [
+        ("content-type", &["text/plain"][..]),
+        ("content-type", &["application/json"]),
+        ("content-encoding", &["identity", "gzip"]),
+    ] {
+        let request =
+            values.iter().fold(good_request(&edge.http), |request, value| request.header(name, *value));
+        let http = send(request).await;
+        assert_http_error(&http, Code::PayloadInvalid);
+        assert!(http.body["detail"].as_str().unwrap().starts_with(&format!("Header `{name}`")), "{http:?}");
+    }
+    let grpc = send_grpc(edge.grpc(frame(&request())).header("content-type", "application/grpc+json")).await;
+    assert_grpc_error(&grpc.status(), Code::PayloadInvalid);
+    assert_eq!(edge.plugin.counts().calls, 0);
+}
+
 #[tokio::test]
 async fn json_is_taken_64_deep_and_no_deeper() {
     let edge = edge().await;

@@ -74,6 +74,7 @@ mod docs;
 mod docs_names;
 mod docs_operators;
 mod docs_plugins;
+mod docs_readme;
 mod docs_sidecar;
 mod docs_sidecar_image;
 mod docs_story;

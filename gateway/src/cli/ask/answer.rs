@@ -52,7 +52,7 @@ impl Answer {
         let name = text(&self.body["code"]);
         if name.is_empty() {
             return format!(
-                "the answer ({}) holds neither a decision nor an error: it is no gateway's",
+                "the answer ({}) is neither what was asked for nor an error: it is no gateway's",
                 self.status
             );
         }

@@ -103,8 +103,10 @@ impl Asker {
         let lost = |error: &reqwest::Error| self.lost(is_write, error);
         let answer = request.send().await.map_err(|error| lost(&error))?;
         let status = answer.status().as_u16();
-        let decision = answer.headers().get("hookgate-decision").and_then(|value| value.to_str().ok());
-        let decision = decision.map(str::to_owned);
+        // All of them: a header that is there twice decides nothing.
+        let decisions = answer.headers().get_all("hookgate-decision").iter();
+        let decisions: Vec<_> = decisions.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let decision = (!decisions.is_empty()).then(|| decisions.join(", "));
         let text = self.text(answer).await;
         let text = text.map_err(|why| if is_write { format!("{why}; {UNSURE}") } else { why })?;
         Ok(Received { status, decision, text })

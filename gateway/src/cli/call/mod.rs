@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{config::Span, point::Point};
 
+mod decision;
 mod shown;
+
+use decision::Decision;
 
 /// What is called, with what, and as whom.
 #[derive(Debug, Args)]
@@ -56,13 +59,10 @@ pub(super) async fn run(call: &Call) -> Exit {
         Ok(answer) => answer,
         Err(unanswered) => return Exit::no_decision(format!("no decision: {unanswered}")),
     };
-    let exit = match answer.decision.as_deref() {
-        Some("continue") => Exit::ok(),
-        Some("block") => Exit::told(3),
-        _ => {
-            let exit = Exit::no_decision(format!("no decision: {}", answer.error()));
-            return answer.refuse(call.output, exit);
-        }
+    let exit = match Decision::of(&answer) {
+        Ok(Decision::Continue) => Exit::ok(),
+        Ok(Decision::Block) => Exit::told(3),
+        Err(why) => return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}"))),
     };
     let table = || shown::table(&answer, &request.payload, call.trace, &Paint::of_stdout());
     answer.print(call.output, table, exit)

@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use super::{Exit, invoked, output, secret};
@@ -34,8 +34,7 @@ impl Folder {
     /// Refuses a folder that the template couldn't name.
     fn new(given: &Path) -> Result<Self, String> {
         let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
-        // `.` and `..` are left in by that: a folder that is there is called what the system calls it.
-        let path = path.canonicalize().unwrap_or(path);
+        let path = resolved(&path);
         let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
         if path.to_str().is_some_and(names) {
             Ok(Folder { given: given.to_owned(), path })
@@ -121,6 +120,20 @@ impl Folder {
              {hookgate} call before_llm_request --text \"{TOO_LONG}\"\n"
         )
     }
+}
+
+/// `path`, from the root, without `.`, `..` and links: a configuration takes no `..`. Its end need not exist yet, so the
+/// system can't resolve it as a whole.
+fn resolved(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut resolved, component| {
+        if component == Component::ParentDir {
+            resolved.pop();
+        } else {
+            resolved.push(component);
+        }
+        // At each step, as the system does: `..` behind a link leads out of the link's target.
+        resolved.canonicalize().unwrap_or(resolved)
+    })
 }
 
 /// The uppermost folder on the way to `path` that isn't there.

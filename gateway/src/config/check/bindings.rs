@@ -51,7 +51,7 @@ impl Check<'_> {
         }
         let plugin = binding.plugin.as_str();
         if let Some(plugins) = self.plugins.as_ref().filter(|names| !names.contains(plugin)) {
-            let remedy = did_you_mean(plugin, plugins.iter().copied());
+            let remedy = self.did_you_mean(plugin, plugins.iter().copied());
             let remedy = remedy.unwrap_or_else(|| "add it to `plugins`, or name one that is there".into());
             self.report(child(pointer, "plugin"), format!("there is no plugin `{plugin}`"), remedy);
         }
@@ -87,7 +87,7 @@ impl Check<'_> {
             self.report(at, fault, "write one tenant's id, or `\"*\"` for all");
         } else if let Some(ids) = self.tenants.as_ref().filter(|ids| !ids.contains(tenant)) {
             // A misspelt tenant would go without the plugin and nobody would notice.
-            let remedy = did_you_mean(tenant, ids.iter().copied());
+            let remedy = self.did_you_mean(tenant, ids.iter().copied());
             let remedy =
                 remedy.unwrap_or_else(|| "add it to `tenants.list`, or name one that is there".into());
             self.report(at, format!("there is no tenant `{tenant}` in `tenants.list`"), remedy);

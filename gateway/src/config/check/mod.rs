@@ -12,15 +12,21 @@ mod telemetry;
 mod tenants;
 mod tls;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
     draft::{Draft, Item},
-    problem::Problem,
+    problem::{self, Problem},
 };
 
 use plugins::is_loopback;
 pub(crate) use plugins::{endpoint_flaw, socket_flaw};
+
+/// Most names of the file that misspelt ones are compared with, one after the other.
+const MAX_COMPARISONS: usize = 200_000;
 
 /// Everything that is wrong with `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
@@ -29,6 +35,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         plugins: draft.plugins.iter().map(|item| item.id.as_deref()).collect(),
         tenants: draft.tenants.iter().map(|item| item.id.as_deref()).collect(),
         is_whole: true,
+        comparisons: Cell::new(0),
         problems: Vec::new(),
     };
     check.limits();
@@ -46,7 +53,14 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 
 /// What is wrong with the objects of `draft` by themselves; what they ask of others isn't judged.
 pub(super) fn check_objects(draft: &Draft) -> Vec<Problem> {
-    let mut check = Check { draft, plugins: None, tenants: None, is_whole: false, problems: Vec::new() };
+    let mut check = Check {
+        draft,
+        plugins: None,
+        tenants: None,
+        is_whole: false,
+        comparisons: Cell::new(0),
+        problems: Vec::new(),
+    };
     check.tenants();
     check.plugins();
     check.bindings();
@@ -62,6 +76,8 @@ struct Check<'d> {
     tenants: Option<BTreeSet<&'d str>>,
     /// Whether all objects are there.
     is_whole: bool,
+    /// With how many names misspelt ones have been compared.
+    comparisons: Cell<usize>,
     problems: Vec<Problem>,
 }
 
@@ -77,6 +93,13 @@ impl<'d> Check<'d> {
         remedy: impl Into<String>,
     ) {
         self.problems.push(Problem::at_key(pointer, message).remedy(remedy));
+    }
+
+    /// What a misspelt name of the file was meant to be, as long as not too many have been compared: each is with all.
+    fn did_you_mean<'k>(&self, word: &str, known: impl ExactSizeIterator<Item = &'k str>) -> Option<String> {
+        let comparisons = self.comparisons.get() + known.len();
+        (comparisons <= MAX_COMPARISONS).then(|| self.comparisons.set(comparisons))?;
+        problem::did_you_mean(word, known)
     }
 
     /// Refuses names that stand twice. `names`: pointer and name of each entry.

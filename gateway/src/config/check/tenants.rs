@@ -3,13 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Check, tenant_id_fault};
-use crate::config::{
-    draft::Item,
-    model::Tenant,
-    plugin::Binding,
-    problem::{did_you_mean, item},
-    tree::child,
-};
+use crate::config::{draft::Item, model::Tenant, plugin::Binding, problem::item, tree::child};
 
 impl<'d> Check<'d> {
     pub(super) fn tenants(&mut self) {
@@ -57,7 +51,7 @@ impl<'d> Check<'d> {
         if let Some(plugins) = &self.plugins {
             let unknown = tenant.config.keys().filter(|name| !plugins.contains(name.as_str()));
             let found: Vec<_> =
-                unknown.map(|name| (name, did_you_mean(name, plugins.iter().copied()))).collect();
+                unknown.map(|name| (name, self.did_you_mean(name, plugins.iter().copied()))).collect();
             for (name, remedy) in found {
                 self.report_key(
                     child(&child(pointer, "config"), name),
@@ -71,7 +65,7 @@ impl<'d> Check<'d> {
             let pointer = item(&child(pointer, "disable"), index);
             match bindings.get(name) {
                 None => {
-                    let remedy = did_you_mean(name, bindings.keys().map(String::as_str));
+                    let remedy = self.did_you_mean(name, bindings.keys().map(String::as_str));
                     self.report(
                         pointer,
                         format!("there is no binding `{name}`"),

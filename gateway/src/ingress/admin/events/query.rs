@@ -9,7 +9,10 @@ use tracing::Level;
 use crate::{
     config::Span,
     error::Error,
-    ingress::admin::query::{decode, invalid},
+    ingress::{
+        admin::query::{decode, invalid},
+        header::single,
+    },
 };
 
 /// Most events of one answer.
@@ -93,7 +96,7 @@ pub(super) fn read(head: &Parts) -> Result<Asked, Error> {
         before.push(name);
     }
     asked.names = names("`event` in the query", &globs).map_err(invalid)?;
-    if let Some(last) = head.headers.get(LAST_EVENT_ID).filter(|_| asked.follow) {
+    if let Some(last) = single(&head.headers, LAST_EVENT_ID)?.filter(|_| asked.follow) {
         asked.since = Some(since("Header `last-event-id`", last.to_str().unwrap_or_default())?);
     }
     Ok(asked)

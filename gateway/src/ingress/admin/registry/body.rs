@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     error::{Code, Error, Violation},
-    ingress::{admission::Room, body},
+    ingress::{admission::Room, body, header::single},
     json::{
         self, Kind,
         pointer::{push_index, push_key},
@@ -179,7 +179,7 @@ fn parsed(name: &str, text: &[u8]) -> Result<Value, Error> {
 
 fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {
     let Taken { media_type, is_usual, .. } = taken;
-    let is_it = match headers.get(header::CONTENT_TYPE) {
+    let is_it = match single(headers, header::CONTENT_TYPE.as_str())? {
         None => is_usual,
         Some(value) => {
             let text = value.to_str().ok().and_then(|text| text.split(';').next());
@@ -189,7 +189,7 @@ fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {
     if !is_it {
         return Err(Error::new(Code::ContentType, format!("Header `content-type` must be {media_type}")));
     }
-    match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+    match single(headers, header::CONTENT_ENCODING.as_str())?.map(|value| value.as_bytes()) {
         None | Some(b"" | b"identity") => Ok(()),
         Some(_) => Err(Error::new(
             Code::ContentType,
