@@ -5,7 +5,7 @@
 //! what it had not read is gone. Knows nothing of HTTP, and nothing of who may see what.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -34,6 +34,8 @@ pub struct Event {
     pub level: Level,
     /// Its name, such as `plugin.connected`.
     pub name: String,
+    /// Whose call it is of.
+    tenant: Option<Arc<str>>,
     /// The line's members as JSON, one behind the other, joined by commas.
     text: String,
     /// Their names, and where each ends in `text`.
@@ -64,47 +66,74 @@ impl Event {
 
     fn of(line: &tracing::Event<'_>) -> Option<Self> {
         let (text, ends) = Members::of(line).ok()?.into_parts();
-        let mut event = Event { id: 0, level: *line.metadata().level(), name: String::new(), text, ends };
+        let level = *line.metadata().level();
+        let mut event = Event { id: 0, level, name: String::new(), tenant: None, text, ends };
         let (_, name) = event.members().find(|(name, _)| *name == "event")?;
         event.name = serde_json::from_str(name.strip_prefix("\"event\":")?).ok()?;
+        let tenant = event.members().find(|(name, _)| *name == "tenant").map(|(_, tenant)| Arc::from(tenant));
+        event.tenant = tenant;
         Some(event)
     }
 }
 
-/// The last events of one kind.
+/// The last events of one kind. Of a full ring the tenant with the most loses its oldest: a tenant whose calls are all blocked
+/// pushes out its own.
 #[derive(Debug, Default)]
 struct Ring {
-    events: VecDeque<Arc<Event>>,
+    /// With their numbers, counted from the process's start.
+    events: VecDeque<(u64, Arc<Event>)>,
+    /// How many of each tenant there are, and their bytes.
+    tenants: HashMap<Option<Arc<str>>, (usize, usize)>,
     bytes: usize,
-    /// How many there were before the first that is kept.
-    gone: u64,
-    /// The id of the last that is gone.
+    /// How many there were in all.
+    end: u64,
+    /// The highest id among those that are gone.
     last_gone: u64,
 }
 
 impl Ring {
     fn push(&mut self, event: Arc<Event>) {
-        self.bytes += event.text.len();
-        self.events.push_back(event);
+        let bytes = event.text.len();
+        let of_tenant = self.tenants.entry(event.tenant.clone()).or_default();
+        *of_tenant = (of_tenant.0 + 1, of_tenant.1 + bytes);
+        self.bytes += bytes;
+        self.events.push_back((self.end, event));
+        self.end += 1;
         while self.events.len() > KEPT || self.bytes > KEPT_BYTES {
-            let Some(oldest) = self.events.pop_front() else { break };
-            self.bytes -= oldest.text.len();
-            self.gone += 1;
-            self.last_gone = oldest.id;
+            self.remove_oldest_of_largest();
         }
     }
 
-    fn end(&self) -> u64 {
-        self.gone + self.events.len() as u64
+    fn remove_oldest_of_largest(&mut self) {
+        let by_count = self.events.len() > KEPT;
+        let size = |&(count, bytes): &(usize, usize)| if by_count { count } else { bytes };
+        let largest = self.tenants.iter().max_by_key(|(_, of_tenant)| size(of_tenant));
+        let largest = largest.map(|(tenant, _)| tenant.clone()).unwrap_or_default();
+        let oldest = self.events.iter().position(|(_, event)| event.tenant == largest);
+        let Some((_, gone)) = self.events.remove(oldest.unwrap_or_default()) else { return };
+        self.bytes -= gone.text.len();
+        self.last_gone = self.last_gone.max(gone.id);
+        if let Some(of_tenant) = self.tenants.get_mut(&gone.tenant) {
+            *of_tenant = (of_tenant.0 - 1, of_tenant.1 - gone.text.len());
+            if of_tenant.0 == 0 {
+                self.tenants.remove(&gone.tenant);
+            }
+        }
     }
 
-    /// The number, counted from the process's start, of the first event after `id`.
+    /// The number of the first event at `index` or behind.
+    fn number(&self, index: usize) -> u64 {
+        self.events.get(index).map_or(self.end, |(number, _)| *number)
+    }
+
+    /// The number of the first event after `id`.
     fn after(&self, id: u64) -> u64 {
-        self.gone + self.events.partition_point(|event| event.id <= id) as u64
+        self.number(self.events.partition_point(|(_, event)| event.id <= id))
     }
 
-    fn get(&self, number: u64) -> Option<&Arc<Event>> {
-        self.events.get(usize::try_from(number.checked_sub(self.gone)?).ok()?)
+    /// The first event that is there with this number or a higher one.
+    fn from(&self, number: u64) -> Option<&(u64, Arc<Event>)> {
+        self.events.get(self.events.partition_point(|(other, _)| *other < number))
     }
 }
 
@@ -167,12 +196,12 @@ impl Events {
 
     /// Where everything that is kept begins.
     pub fn start(&self) -> Place {
-        Place(self.kept().rings.each_ref().map(|ring| ring.gone))
+        Place(self.kept().rings.each_ref().map(|ring| ring.number(0)))
     }
 
     /// Behind what is kept now.
     pub fn end(&self) -> Place {
-        Place(self.kept().rings.each_ref().map(Ring::end))
+        Place(self.kept().rings.each_ref().map(|ring| ring.end))
     }
 
     /// Behind the event with this id, and whether some after it are gone.
@@ -186,16 +215,20 @@ impl Events {
     pub fn read(&self, place: &mut Place, most: usize) -> Batch {
         let mut batch = Batch::default();
         let kept = self.kept();
-        for (next, ring) in place.0.iter_mut().zip(&kept.rings) {
-            batch.missed += ring.gone.saturating_sub(*next);
-            *next = ring.gone.max(*next);
-        }
         while batch.events.len() < most {
-            let heads = kept.rings.iter().zip(place.0).map(|(ring, next)| ring.get(next));
+            let heads = kept.rings.iter().zip(place.0).map(|(ring, next)| ring.from(next));
             let heads = heads.enumerate().filter_map(|(ring, head)| Some((ring, head?)));
-            let Some((ring, event)) = heads.min_by_key(|(_, event)| event.id) else { break };
+            let Some((ring, (number, event))) = heads.min_by_key(|(_, (_, event))| event.id) else { break };
             batch.events.push(Arc::clone(event));
-            place.0[ring] += 1;
+            batch.missed += number - place.0[ring];
+            place.0[ring] = number + 1;
+        }
+        // Behind the last that is there.
+        for (next, ring) in place.0.iter_mut().zip(&kept.rings) {
+            if ring.from(*next).is_none() {
+                batch.missed += ring.end - *next;
+                *next = ring.end;
+            }
         }
         batch
     }

@@ -15,11 +15,22 @@ fn all(events: &Events) -> Vec<Arc<Event>> {
 
 fn of_a_call(number: u64) -> Event {
     let (text, ends) = ("\"request_id\":1".to_owned(), vec![("request_id", 14)]);
-    Event { id: 0, level: Level::INFO, name: format!("decision.{number}"), text, ends }
+    Event { id: 0, level: Level::INFO, name: format!("decision.{number}"), tenant: None, text, ends }
+}
+
+fn of_a_tenant(tenant: &str, number: u64) -> Event {
+    Event { tenant: Some(tenant.into()), ..of_a_call(number) }
 }
 
 fn of_a_plugin(text: usize) -> Event {
-    Event { id: 0, level: Level::INFO, name: "plugin.x".into(), text: "x".repeat(text), ends: Vec::new() }
+    Event {
+        id: 0,
+        level: Level::INFO,
+        name: "plugin.x".into(),
+        tenant: None,
+        text: "x".repeat(text),
+        ends: Vec::new(),
+    }
 }
 
 #[test]
@@ -78,6 +89,30 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
     // After an event that is gone something is missing; after one that is there nothing is.
     assert_eq!(events.after(first.events[0].id), (Place([5, 1]), true));
     assert_eq!(events.after(first.events[1].id), (Place([6, 1]), false));
+}
+
+#[test]
+fn a_tenant_pushes_out_its_own_and_nobody_elses() {
+    let events = Events::default();
+    let mut place = events.start();
+    for number in 0..3 {
+        events.add(of_a_tenant("quiet", number));
+    }
+    for number in 0..KEPT as u64 * 2 {
+        events.add(of_a_tenant("noisy", number));
+    }
+    events.add(of_a_tenant("quiet", 3));
+    let Batch { events: kept, missed } = events.read(&mut place, usize::MAX);
+    let quiet: Vec<_> = kept.iter().filter(|event| event.tenant.as_deref() == Some("quiet")).collect();
+    assert_eq!(
+        quiet.iter().map(|event| &*event.name).collect::<Vec<_>>(),
+        [0, 1, 2, 3].map(|n| format!("decision.{n}"))
+    );
+    assert_eq!((kept.len(), missed), (KEPT, KEPT as u64 + 4));
+    assert!(kept.is_sorted_by(|one, other| one.id < other.id));
+    assert_eq!((place, events.read(&mut place.clone(), usize::MAX).missed), (events.end(), 0));
+    // After the quiet tenant's third event some are gone, after its last none.
+    assert!(events.after(quiet[2].id).1 && !events.after(quiet[3].id).1);
 }
 
 #[test]
