@@ -289,6 +289,7 @@ fn step_message(step: &StepReport) -> wire::Step {
         reason: step.reason.map_or(wire::StepReason::Unspecified, reason_message).into(),
         duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
         changes: Bytes::new(),
+        code: None,
     }
 }
 

@@ -45,6 +45,7 @@ fn full() -> gateway::BeforeToolCallResponse {
             reason: gateway::StepReason::Timeout.into(),
             duration_us: 12,
             changes: r#"{"args":{"z":9007199254740993,"a":null}}"#.into(),
+            code: None,
         }],
         plan_digest: "d".into(),
         revision: 9_007_199_254_740_993,
