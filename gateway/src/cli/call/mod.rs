@@ -60,7 +60,8 @@ pub(super) async fn run(call: &Call) -> Exit {
         Some("continue") => Exit::ok(),
         Some("block") => Exit::told(3),
         _ => {
-            let exit = Exit::no_decision(format!("no decision: {}", answer.error()));
+            let (error, steps) = (answer.error(), shown::steps_so_far(&answer));
+            let exit = Exit::no_decision(format!("no decision: {error}{steps}"));
             return answer.refuse(call.output, exit);
         }
     };
