@@ -1,11 +1,11 @@
 //! Why no decision could be made: one closed [`Code`], and the only table of what it means over HTTP and gRPC
 //! (docs/protocol.md, section 4). Knows nothing of how an answer is written; that is `ingress::answer`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tonic::Code as Grpc;
 
-use crate::step::Reason;
+use crate::{point::Point, step::Reason};
 
 /// Whose failure an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,14 +254,27 @@ pub struct Error {
     pub violations: Vec<Violation>,
     /// When to try again, where that makes sense.
     pub retry_after: Option<Duration>,
-    /// The plugin that failed, left out of answers with `answer.detail: minimal`.
-    pub plugin: Option<std::sync::Arc<str>>,
+    /// The step that ended the chain, where one did; left out of answers with `answer.detail: minimal`.
+    pub step: Option<Box<FailedStep>>,
+}
+
+/// The step that ended a chain without a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// The plugin that failed.
+    pub plugin: Arc<str>,
+    /// Its binding.
+    pub binding: Arc<str>,
+    /// Where the chain ran.
+    pub point: Point,
+    /// Why it failed.
+    pub reason: Reason,
 }
 
 impl Error {
     /// An error with one sentence for the caller.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Error { code, detail: detail.into(), violations: Vec::new(), retry_after: None, plugin: None }
+        Error { code, detail: detail.into(), violations: Vec::new(), retry_after: None, step: None }
     }
 
     /// A request that breaks the contract in the ways listed (at least one).

@@ -4,10 +4,12 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use hookgate_proto::{
-    gateway::v1::extension_point_service_client::ExtensionPointServiceClient, types::v1::ExtensionPoint,
+    gateway::v1::{ChainReport, extension_point_service_client::ExtensionPointServiceClient},
+    types::v1::ExtensionPoint,
 };
 use http::HeaderMap;
 use hyper_util::rt::TokioIo;
+use prost::Message as _;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -18,7 +20,7 @@ use tonic::{
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
-use tonic_types::StatusExt as _;
+use tonic_types::{StatusExt as _, pb::Status as RpcStatus};
 
 use crate::openapi::{self, Asked, Port};
 
@@ -277,6 +279,17 @@ impl GrpcAgent {
 pub fn reason(status: &Status) -> (Code, Option<String>) {
     let info = status.get_details_error_info().filter(|info| info.domain == "hookgate");
     (status.code(), info.map(|info| info.reason))
+}
+
+/// What a status says of the chain's steps.
+///
+/// # Panics
+/// When its details can't be decoded.
+pub fn chain_report(status: &Status) -> Option<ChainReport> {
+    let details = RpcStatus::decode(status.details()).expect("details are a google.rpc.Status").details;
+    let report =
+        details.into_iter().find(|any| any.type_url.ends_with("/hookgate.gateway.v1.ChainReport"))?;
+    Some(ChainReport::decode(&*report.value).expect("it is one"))
 }
 
 #[cfg(test)]

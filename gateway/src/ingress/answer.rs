@@ -9,9 +9,13 @@ use hookgate_proto::gateway::v1 as wire;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 mod over_grpc;
+mod steps;
 
 pub use self::over_grpc::{framed, grpc_asked, grpc_end, grpc_events, grpc_refusal};
-use self::over_grpc::{grpc_error, grpc_message};
+use self::{
+    over_grpc::{grpc_error, grpc_message},
+    steps::{behind, step_message},
+};
 use super::{
     arrival::Arrival,
     call::Finished,
@@ -22,13 +26,14 @@ use crate::{
     config::Detail,
     error::{Code, Error},
     invoke::{Block, Change, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
-    step::{Reason, StepOutcome},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Media type of an error and of a block.
 const PROBLEM: &str = "application/problem+json";
+/// Longest `Server-Timing`, in bytes: with a long chain it would outgrow the headers that clients and proxies take.
+const MAX_TIMING: usize = 1 << 10;
 
 const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
 
@@ -81,8 +86,8 @@ where
     let headers = common_headers(&finished);
     let request_id = finished.arrival.request_id.to_string();
     let detail = finished.detail;
-    let mut answer = match finished.result.and_then(Decision::split) {
-        Err(error) => http_error(&error, detail, &request_id),
+    let mut answer = match finished.result.map_err(NoDecision::from).and_then(Decision::split) {
+        Err(NoDecision { error, steps }) => http_error(&error, &steps, detail, &request_id),
         Ok(Decision { block: None, ended }) => {
             let json = encode(&P::response(parts(ended, None, detail, request_id)));
             decided("continue", StatusCode::OK, "application/json", json)
@@ -97,6 +102,8 @@ where
                 status: status.as_u16(),
                 detail: &block.message,
                 code: &block.code,
+                step: None,
+                steps: &[],
                 request_id: &request_id,
                 errors: &[],
             };
@@ -121,7 +128,7 @@ where
 /// The HTTP answer to a request that is no call: an unknown path, a wrong method, a wrong content type.
 pub fn http_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
     let request_id = arrival.request_id.to_string();
-    let mut answer = http_error(error, detail, &request_id);
+    let mut answer = http_error(error, &[], detail, &request_id);
     answer.headers_mut().extend(timing_headers(arrival, &[], detail));
     answer
 }
@@ -175,14 +182,17 @@ pub fn http_events(arrival: &Arrival, events: Body) -> Response<Body> {
     answer
 }
 
-fn http_error(error: &Error, detail: Detail, request_id: &str) -> Response<Body> {
+fn http_error(error: &Error, steps: &[StepReport], detail: Detail, request_id: &str) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let (step, steps) = behind(error, steps, detail).unzip();
     let problem = Problem {
         r#type: &format!("urn:hookgate:error:{}", error.code),
         title: title(status),
         status: status.as_u16(),
         detail: sentence(error, detail),
         code: error.code.as_str(),
+        step,
+        steps: steps.as_deref().unwrap_or_default(),
         request_id,
         errors: &error.violations,
     };
@@ -204,8 +214,8 @@ where
     let headers = common_headers(&finished);
     let request_id = finished.arrival.request_id.to_string();
     let detail = finished.detail;
-    let mut answer = match finished.result.and_then(Decision::split) {
-        Err(error) => grpc_error(&error, detail),
+    let mut answer = match finished.result.map_err(NoDecision::from).and_then(Decision::split) {
+        Err(NoDecision { error, steps }) => grpc_error(&error, &steps, detail),
         Ok(Decision { block, ended }) => {
             let block = block.map(|block| block_message(&block, detail));
             grpc_message(&P::response(parts(ended, block, detail, request_id)))
@@ -216,18 +226,30 @@ where
     answer
 }
 
-/// A chain that decided; what it did not decide is the error's.
+/// Why there is no decision, and what the steps of the chain did if one ran.
+struct NoDecision {
+    error: Error,
+    steps: Vec<StepReport>,
+}
+
+impl From<Error> for NoDecision {
+    fn from(error: Error) -> Self {
+        NoDecision { error, steps: Vec::new() }
+    }
+}
+
+/// A chain that decided.
 struct Decision<P: ExtensionPoint> {
     block: Option<Block>,
     ended: Ended<P>,
 }
 
 impl<P: ExtensionPoint> Decision<P> {
-    fn split(mut ended: Ended<P>) -> Result<Self, Error> {
-        let decided = std::mem::replace(&mut ended.result, Ok(Decided::Continue))?;
-        let block = match decided {
-            Decided::Continue => None,
-            Decided::Block(block) => Some(block),
+    fn split(mut ended: Ended<P>) -> Result<Self, NoDecision> {
+        let block = match std::mem::replace(&mut ended.result, Ok(Decided::Continue)) {
+            Ok(Decided::Continue) => None,
+            Ok(Decided::Block(block)) => Some(block),
+            Err(error) => return Err(NoDecision { error, steps: ended.steps }),
         };
         Ok(Decision { block, ended })
     }
@@ -281,53 +303,9 @@ fn block_message(block: &Block, detail: Detail) -> wire::Block {
     }
 }
 
-fn step_message(step: &StepReport) -> wire::Step {
-    wire::Step {
-        plugin: step.plugin.to_string(),
-        binding: step.binding.to_string(),
-        outcome: outcome_message(step.outcome).into(),
-        reason: step.reason.map_or(wire::StepReason::Unspecified, reason_message).into(),
-        duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
-        changes: Bytes::new(),
-    }
-}
-
-const fn outcome_message(outcome: StepOutcome) -> wire::StepOutcome {
-    match outcome {
-        StepOutcome::Continued => wire::StepOutcome::Continued,
-        StepOutcome::Modified => wire::StepOutcome::Modified,
-        StepOutcome::Cancelled => wire::StepOutcome::Cancelled,
-        StepOutcome::WouldBlock => wire::StepOutcome::WouldBlock,
-        StepOutcome::Failed => wire::StepOutcome::Failed,
-        StepOutcome::FailedOpen => wire::StepOutcome::FailedOpen,
-        StepOutcome::SkippedCondition => wire::StepOutcome::SkippedCondition,
-        StepOutcome::SkippedBudget => wire::StepOutcome::SkippedBudget,
-        StepOutcome::Observed => wire::StepOutcome::Observed,
-        StepOutcome::CancelledByCaller => wire::StepOutcome::CancelledByCaller,
-    }
-}
-
-const fn reason_message(reason: Reason) -> wire::StepReason {
-    match reason {
-        Reason::Timeout => wire::StepReason::Timeout,
-        Reason::Budget => wire::StepReason::Budget,
-        Reason::Unreachable => wire::StepReason::Unreachable,
-        Reason::BreakerOpen => wire::StepReason::BreakerOpen,
-        Reason::BulkheadFull => wire::StepReason::BulkheadFull,
-        Reason::NotReady => wire::StepReason::NotReady,
-        Reason::RpcError => wire::StepReason::RpcError,
-        Reason::BadReply => wire::StepReason::BadReply,
-        Reason::ForbiddenPatch => wire::StepReason::ForbiddenPatch,
-        Reason::TooLarge => wire::StepReason::TooLarge,
-        Reason::PointNotOffered => wire::StepReason::PointNotOffered,
-        Reason::UnknownPlugin => wire::StepReason::UnknownPlugin,
-        Reason::ConditionError => wire::StepReason::ConditionError,
-    }
-}
-
 /// The sentence for the caller. With `answer.detail: minimal` why a plugin failed is the operator's alone.
 fn sentence(error: &Error, detail: Detail) -> &str {
-    match (detail, &error.plugin) {
+    match (detail, &error.step) {
         (Detail::Minimal, Some(_)) => error.code.meaning(),
         (Detail::Minimal | Detail::Full, _) => &error.detail,
     }
@@ -391,9 +369,13 @@ fn timing_headers(arrival: &Arrival, steps: &[StepReport], detail: Detail) -> He
         format!("total;dur={:.3}, queue;dur={:.3}", millis(arrival.received.elapsed()), millis(queue));
     if detail == Detail::Full {
         for step in steps.iter().filter(|step| !step.duration.is_zero()) {
-            let duration = millis(step.duration);
+            let (whole, duration) = (timing.len(), millis(step.duration));
             // Writing to a string cannot fail.
             let _ = write!(timing, ", plugin-{};dur={duration:.3}", step.plugin);
+            if timing.len() > MAX_TIMING {
+                timing.truncate(whole);
+                break;
+            }
         }
     }
     let request_id = arrival.request_id.to_string();

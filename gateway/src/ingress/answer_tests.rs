@@ -4,23 +4,26 @@ use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::types::v1::{BeforeToolCallPayload, CancelScope};
 use proptest::{prelude::*, sample::select};
+use prost::Message as _;
+use serde_json::{Value, json};
 use tonic::Status;
-use tonic_types::StatusExt as _;
+use tonic_types::{StatusExt as _, pb::Status as RpcStatus};
 
 use super::{over_grpc::DOMAIN, *};
 use crate::ingress::call::Held;
 use crate::{
-    error::Violation,
+    error::{FailedStep, Violation},
     invoke::BeforeToolCall,
-    step::{Mode, Reason},
+    point::Point,
+    step::{Mode, Reason, StepOutcome},
 };
 
-fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
-    let report = StepReport {
-        plugin: "guard".into(),
+fn report(plugin: &str, outcome: StepOutcome) -> StepReport {
+    StepReport {
+        plugin: plugin.into(),
         binding: "floor".into(),
         mode: Mode::Enforce,
-        outcome: StepOutcome::Cancelled,
+        outcome,
         reason: None,
         duration: Duration::from_millis(3),
         queue: Duration::from_millis(1),
@@ -28,7 +31,11 @@ fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
         would_block: None,
         failed_open: false,
         changed: Vec::new(),
-    };
+    }
+}
+
+fn ended(result: Result<Decided, Error>) -> Finished<BeforeToolCall> {
+    let report = report("guard", StepOutcome::Cancelled);
     let ended = Ended {
         result,
         payload: Arc::new(BeforeToolCallPayload::default()),
@@ -60,7 +67,35 @@ fn block(code: &str, retry_after_ms: Option<u64>) -> Block {
 }
 
 fn error(code: Code) -> Error {
-    Error { plugin: Some("guard".into()), ..Error::new(code, "Plugin 'guard' failed: why") }
+    let step = FailedStep {
+        plugin: "guard".into(),
+        binding: "floor".into(),
+        point: Point::BeforeToolCall,
+        reason: Reason::BadReply,
+    };
+    Error { step: Some(Box::new(step)), ..Error::new(code, "Plugin 'guard' failed: why") }
+}
+
+/// A status of gRPC's that is all in the headers.
+fn status_of(answer: &Response<Body>) -> Status {
+    Status::from_header_map(answer.headers()).expect("an error is all in the headers")
+}
+
+fn chain_report(status: &Status) -> Option<wire::ChainReport> {
+    let details = RpcStatus::decode(status.details()).expect("details are a google.rpc.Status").details;
+    let report =
+        details.into_iter().find(|any| any.type_url.ends_with("/hookgate.gateway.v1.ChainReport"))?;
+    Some(wire::ChainReport::decode(&*report.value).expect("it is one"))
+}
+
+/// Bytes of headers as HTTP/2 counts them.
+fn header_bytes(answer: &Response<Body>) -> usize {
+    answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
+
+async fn body_of(answer: Response<Body>) -> Value {
+    let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.expect("it is all there");
+    serde_json::from_slice(&body).expect("JSON")
 }
 
 fn decision(answer: &Response<Body>) -> Option<&str> {
@@ -123,11 +158,13 @@ proptest! {
         finished.detail = detail;
         let answer = grpc(finished);
         prop_assert_eq!(decision(&answer), None);
-        let status = Status::from_header_map(answer.headers()).expect("an error is all in the headers");
+        let status = status_of(&answer);
         prop_assert_ne!(status.code(), tonic::Code::Ok);
         let info = status.get_details_error_info().expect("every error has it");
         prop_assert_eq!((info.reason.as_str(), info.domain.as_str()), (code.as_str(), DOMAIN));
         prop_assert_eq!(status.get_details_retry_info().is_some(), retry.is_some());
+        let told = detail == Detail::Full;
+        prop_assert_eq!((!info.metadata.is_empty(), chain_report(&status).is_some()), (told, told));
     }
 }
 
@@ -144,10 +181,52 @@ proptest! {
             violations.into_iter().map(|(pointer, message)| Violation::new(pointer, message)).collect();
         let error = Error { violations, ..Error::new(Code::PayloadInvalid, detail) };
         let answer = grpc_refusal(&Arrival::now(), &error, Detail::Full);
-        let size: usize =
-            answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        let size = header_bytes(&answer);
         prop_assert!(size <= 8 << 10, "{} bytes", size);
     }
+
+    #[test]
+    fn a_grpc_error_of_a_long_chain_keeps_the_last_steps_and_counts_the_others(
+        names in prop::collection::vec("[A-Za-z][A-Za-z0-9_-]{0,63}", 1..300),
+        detail in "\\PC{0,1000}",
+        would_block in proptest::option::of("[A-Za-z]{64}"),
+    ) {
+        let steps: Vec<_> = names.iter().map(|name| {
+            let step = report(name, StepOutcome::WouldBlock);
+            let (binding, would_block) = (name.as_str().into(), would_block.clone());
+            StepReport { binding, reason: Some(Reason::Timeout), would_block, ..step }
+        }).collect();
+        let last = &steps[steps.len() - 1];
+        let failed = FailedStep {
+            plugin: Arc::clone(&last.plugin),
+            binding: Arc::clone(&last.binding),
+            point: Point::BeforeToolCall,
+            reason: Reason::Timeout,
+        };
+        let error = Error { step: Some(Box::new(failed)), ..Error::new(Code::PluginTimeout, detail) };
+        let mut finished = ended(Err(error));
+        finished.result.as_mut().expect("it ended").steps = steps.clone();
+        let answer = grpc(finished);
+        let size = header_bytes(&answer);
+        prop_assert!(size <= 7 << 10, "{} bytes", size);
+        let report = chain_report(&status_of(&answer)).expect("a step led to it");
+        let omitted = usize::try_from(report.omitted_steps).expect("there are few");
+        prop_assert!(omitted == 0 || report.steps.len() >= 5, "{} of {}", report.steps.len(), steps.len());
+        let kept: Vec<_> = steps[omitted..].iter().map(step_message).collect();
+        prop_assert_eq!(report.steps, kept);
+    }
+}
+
+#[tokio::test]
+async fn an_error_over_http_has_every_step_of_a_long_chain() {
+    let steps: Vec<_> = (0..300).map(|at| report(&format!("p{at}"), StepOutcome::Continued)).collect();
+    let mut finished = ended(Err(error(Code::PluginBadReply)));
+    finished.result.as_mut().expect("it ended").steps = steps;
+    let answer = http(finished);
+    assert!(header_bytes(&answer) <= 2 << 10, "{:?}", answer.headers());
+    let body = body_of(answer).await;
+    assert_eq!(body["steps"].as_array().map(Vec::len), Some(300));
+    assert_eq!((&body["plugin"], &body["reason"]), (&json!("guard"), &json!("bad_reply")));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     context::CallContext,
-    error::{Code, Error},
+    error::{Code, Error, FailedStep},
     routing::{Plan, Step, Subject},
     step::{Mode, Reason, StepOutcome},
     upstream::{Failure, Replied},
@@ -190,7 +190,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
                         None => Err(Error::new(Code::Internal, "a block without a cancel")),
                     };
                 }
-                Next::Stop => return Err(no_decision(step, went.failure)),
+                Next::Stop => return Err(no_decision::<P>(step, went.failure)),
             }
         }
         Ok(Decided::Continue)
@@ -347,18 +347,25 @@ fn chain_result(result: &Result<Decided, Error>) -> wire::ChainResult {
             (Decision::Block, Some(block.plugin.to_string()), Some(block.code.clone()))
         }
         Err(error) => {
-            (Decision::Unspecified, error.plugin.as_deref().map(str::to_owned), Some(error.code.to_string()))
+            let plugin = error.step.as_ref().map(|step| step.plugin.to_string());
+            (Decision::Unspecified, plugin, Some(error.code.to_string()))
         }
     };
     wire::ChainResult { decision: decision.into(), plugin, code }
 }
 
 /// Why the chain can't decide: the step failed and must not be skipped.
-fn no_decision(step: &Step, failure: Option<Failure>) -> Error {
+fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Error {
     let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never asked"));
     let code = Code::of_step(failure.reason, failure.status);
     let detail = format!("Plugin '{}' failed: {}", step.plugin_name, failure.detail);
-    Error { plugin: Some(Arc::clone(&step.plugin_name)), ..Error::new(code, detail) }
+    let failed = FailedStep {
+        plugin: Arc::clone(&step.plugin_name),
+        binding: Arc::clone(&step.binding),
+        point: P::POINT,
+        reason: failure.reason,
+    };
+    Error { step: Some(Box::new(failed)), ..Error::new(code, detail) }
 }
 
 /// What the agent is told about a step that was skipped.

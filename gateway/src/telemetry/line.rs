@@ -212,6 +212,7 @@ pub(super) fn write(call: &Call<'_>) {
     let said = facts.ctx.as_ref().map(|ctx| &ctx.request);
     let sentence = end.block.map(|block| block.message.as_str());
     let sentence = sentence.or(end.error.map(|error| error.detail.as_str()));
+    let failed = end.error.and_then(|error| error.step.as_deref());
     line!(
         call.level(),
         event = call.event(),
@@ -231,7 +232,7 @@ pub(super) fn write(call: &Call<'_>) {
         status = end.status,
         code = end.code(),
         reason = facts.refused.map(crate::auth::Reason::as_str),
-        plugin = end.block.map(|block| &*block.plugin).or(end.error.and_then(|error| error.plugin.as_deref())),
+        plugin = end.block.map(|block| &*block.plugin).or(failed.map(|step| &*step.plugin)),
         detail = sentence.map(|sentence| cut(sentence, SENTENCE)),
         revision = facts.plan.as_ref().map(|(_, revision)| *revision),
         plan_digest = facts.plan.as_ref().map(|(digest, _)| &**digest),

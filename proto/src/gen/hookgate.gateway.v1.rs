@@ -103,6 +103,20 @@ pub struct Step {
     /// changed, as over HTTP, with the values that it left in them; an emptied list is `\[\]`.
     #[prost(bytes = "bytes", tag = "6")]
     pub changes: ::prost::bytes::Bytes,
+    /// The code with which the plugin would have blocked; only with the outcome WOULD_BLOCK.
+    #[prost(string, optional, tag = "7")]
+    pub code: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// The steps of a chain that ended without a decision: a detail of its error status.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChainReport {
+    /// In the order of the chain, as in an answer with a decision, but without `changes`. The step that ended the chain is
+    /// FAILED.
+    #[prost(message, repeated, tag = "1")]
+    pub steps: ::prost::alloc::vec::Vec<Step>,
+    /// How many steps are left out at the start of the list. An error status travels in headers, which are small.
+    #[prost(uint32, tag = "2")]
+    pub omitted_steps: u32,
 }
 /// A call before a model is asked.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -454,6 +468,8 @@ pub mod extension_point_service_client {
     /// An OK answer carries a decision; a block is an OK answer. An error status means that there is no decision:
     /// stop, unless you were told to go on without one at that point. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
+    /// Where a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and a
+    /// `ChainReport` stands beside it; neither with `answer.detail: minimal`.
     /// Who calls is taken from the bearer token in the `authorization` metadata, never from a message.
     #[derive(Debug, Clone)]
     pub struct ExtensionPointServiceClient<T> {
@@ -708,6 +724,8 @@ pub mod extension_point_service_server {
     /// An OK answer carries a decision; a block is an OK answer. An error status means that there is no decision:
     /// stop, unless you were told to go on without one at that point. Error statuses carry
     /// `google.rpc.ErrorInfo{domain: "hookgate", reason: CODE}`, and `RetryInfo` and `BadRequest` where they apply.
+    /// Where a step ended the chain, the metadata of `ErrorInfo` has `plugin`, `binding`, `point` and `step_reason`, and a
+    /// `ChainReport` stands beside it; neither with `answer.detail: minimal`.
     /// Who calls is taken from the bearer token in the `authorization` metadata, never from a message.
     #[derive(Debug)]
     pub struct ExtensionPointServiceServer<T> {

@@ -199,6 +199,48 @@ async fn without_a_decision_it_says_who_failed_and_what_to_do() {
     assert!(ran.stderr.contains("--addr is the gateway's `server.data_addr`"), "{ran:?}");
 }
 
+/// The rows of the table of steps, each without its time, which those that were called have.
+fn step_rows(text: &str) -> Vec<String> {
+    let rows = text.lines().skip_while(|line| !line.starts_with("STEP ")).skip(1);
+    let words = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
+    words
+        .map(|words| {
+            words.strip_suffix(&["ms"]).map_or(words.join(" "), |cut| cut[..cut.len() - 1].join(" "))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn without_a_decision_it_shows_the_failed_step_and_the_steps_so_far() {
+    let advises = FakePlugin::named("advises").at(POINT, Act::cancel("TOO_DEAR", "no")).start().await;
+    let guard = FakePlugin::named("guard").start().await;
+    let setup =
+        Gateway::with().tenant("acme").tenant_with("quiet", &json!({ "answer": { "detail": "minimal" } }));
+    let setup = setup.plugin_with(&advises, &json!({ "required": true })).plugin_without_breaker(&guard);
+    let setup = setup.binding_with("advises", 1, &json!({ "mode": "advise" }));
+    let gateway = setup.binding_with("guard", 2, &json!({ "name": "floor" })).start().await;
+    let args = ["before_tool_call", "--tool", "t"];
+    let ran = call(&gateway, &args).await;
+    let advised = "1 advises advises would_block TOO_DEAR";
+    assert_eq!(
+        (ran.code, step_rows(&ran.stdout)),
+        (Some(0), vec![advised.into(), "2 guard floor continued".into()]),
+        "{ran:?}"
+    );
+
+    guard.set(POINT, Act::no_verdict());
+    let ran = call(&gateway, &args).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{ran:?}");
+    let named = "\n  plugin guard, binding floor, at before_tool_call: bad_reply\n  = Stop; ";
+    assert!(ran.stderr.contains(named), "{ran:?}");
+    assert_eq!(step_rows(&ran.stderr), [advised, "2 guard floor failed bad_reply"], "{ran:?}");
+
+    let address = format!("http://{}", gateway.data_addr());
+    let quiet = call_at(&address, &token("quiet"), &args, "").await;
+    assert_eq!((quiet.code, quiet.stderr.lines().count()), (Some(4), 2), "{quiet:?}");
+    assert!(!quiet.stderr.contains("guard") && !quiet.stderr.contains("floor"), "{quiet:?}");
+}
+
 /// Servers that hold their tongue, send somewhere else, or aren't ours.
 #[tokio::test]
 async fn what_is_no_gateway_gives_no_decision() {

@@ -35,6 +35,12 @@ Over gRPC it is the `reason` of a `google.rpc.ErrorInfo` whose `domain` is `hook
 `errors` as fit into headers, `RetryInfo` what `Retry-After` says. A 401 of the gateway's own carries
 `WWW-Authenticate: Bearer`.
 
+Where a step ended the chain, the problem names it too: `plugin`, `binding`, `point`, `reason` (the step's, such as
+`timeout` or `breaker_open`), and `steps`, what each step of the chain did. Over gRPC the first four are metadata of
+`ErrorInfo`, with `step_reason` for `reason`, and the steps are a `hookgate.gateway.v1.ChainReport` among the details.
+[protocol.md, section 4](protocol.md#a-call-without-a-decision) shows both. With `answer.detail: minimal` an error has
+none of them.
+
 | code | HTTP | gRPC | meaning | who failed | what the caller does |
 |---|---|---|---|---|---|
 ";

@@ -66,7 +66,7 @@ pub(crate) fn assert_http_error(answer: &HttpAnswer, expected: Code) {
     assert!(body["request_id"].is_string(), "{body}");
     assert_eq!(body["request_id"].as_str(), answer.header("x-request-id"), "{answer:?}");
     assert!(answer.header("server-timing").is_some_and(|timing| timing.starts_with("total;")), "{answer:?}");
-    for member in ["decision", "payload", "block", "steps"] {
+    for member in ["decision", "payload", "block"] {
         assert!(body.get(member).is_none(), "`{member}` belongs to decisions: {body}");
     }
     let waits = answer.header("retry-after").map(|after| after.parse::<u64>());

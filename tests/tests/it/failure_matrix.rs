@@ -187,6 +187,14 @@ fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     });
     let decision = answer.header("hookgate-decision").map(str::to_owned);
     assert_eq!(decision, text(&answer.body["decision"]), "{cell:?}: {answer:?}");
+    if decision.is_none() {
+        // The problem names the step that it lists, and nothing else failed.
+        let step = step.expect("a step led to it");
+        for member in ["plugin", "binding", "reason"] {
+            assert_eq!(answer.body[member], step[member], "{cell:?}: {answer:?}");
+        }
+        assert_eq!(answer.body["point"], json!(cell.point.as_str()), "{cell:?}: {answer:?}");
+    }
     let notice = notices.first().map(|notice| {
         let part = |name: &str| notice[name].as_str().unwrap_or_default();
         format!("{} {}", part("kind"), part("code"))
@@ -197,6 +205,7 @@ fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
         code: text(&answer.body["block"]["code"]).or_else(|| text(&answer.body["code"])),
         outcome: step.and_then(|step| text(&step["outcome"])),
         reason: step.and_then(|step| text(&step["reason"])),
+        would_block: step.and_then(|step| text(&step["code"])),
         notice,
         payload,
         later: later.called(cell, payload),
@@ -276,7 +285,7 @@ Written by `tests/tests/it/failure_matrix.rs` from the answers of a running gate
 hookgate-tests failure_matrix` writes it anew. Every row was observed at all four extension points, over TCP, over Unix
 sockets, over TLS, and with several endpoints of which one is dead, and was the same each time; payloads were compared byte for byte. The step in question stands between a plugin that
 patches the payload and one that is called later, or is not. Answers are HTTP's; over gRPC a block is an OK answer and an error
-is the status of [errors.md](errors.md).
+is the status of [errors.md](errors.md). The column `step` has the step's outcome, then its reason or the code that it would have blocked with.
 ";
 
 /// The observed cells as tables. Points and transports share a row, because they agree.

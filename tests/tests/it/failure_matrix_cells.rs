@@ -193,6 +193,7 @@ impl Cell {
             (Case::Cancels { patches }, Mode::Advise, _) => Seen {
                 notice: Some("block REMARK".into()),
                 payload: Some(applied(patches)),
+                would_block: Some("TOOL_NOT_ALLOWED".into()),
                 ..Seen::going_on(StepOutcome::WouldBlock)
             },
             (Case::BudgetShort, _, _) => {
@@ -201,7 +202,7 @@ impl Cell {
             (Case::Fails(failure), _, on_error) => {
                 let code = Code::of_step(failure.reason, failure.status);
                 match on_error {
-                    Some(OnError::Fail) => Seen::undecided(code),
+                    Some(OnError::Fail) => Seen::undecided(code, failure.reason),
                     Some(OnError::Skip) | None => {
                         Seen::going_on(StepOutcome::FailedOpen).because(failure.reason, code)
                     }
@@ -234,6 +235,8 @@ pub(crate) struct Seen {
     pub(crate) code: Option<String>,
     pub(crate) outcome: Option<String>,
     pub(crate) reason: Option<String>,
+    /// The code that the step would have blocked with.
+    pub(crate) would_block: Option<String>,
     /// The only notice about the plugin, as `KIND CODE`.
     pub(crate) notice: Option<String>,
     pub(crate) payload: Option<Payload>,
@@ -249,6 +252,7 @@ impl Seen {
             code: None,
             outcome: Some(outcome.to_string()),
             reason: None,
+            would_block: None,
             notice: None,
             payload: Some(Payload::AsBefore),
             later: true,
@@ -259,13 +263,14 @@ impl Seen {
         Seen { reason: Some(reason.to_string()), notice: Some(format!("warn {code}")), ..self }
     }
 
-    fn undecided(code: Code) -> Self {
+    fn undecided(code: Code, reason: Reason) -> Self {
         Seen {
             status: code.http(),
             decision: None,
             code: Some(code.to_string()),
-            outcome: None,
-            reason: None,
+            outcome: Some(StepOutcome::Failed.to_string()),
+            reason: Some(reason.to_string()),
+            would_block: None,
             notice: None,
             payload: None,
             later: false,
@@ -279,8 +284,8 @@ impl fmt::Display for Seen {
         let code = self.code.as_ref().map(|code| format!(" `{code}`")).unwrap_or_default();
         let decision = self.decision.as_deref().unwrap_or("no decision");
         write!(f, "{} {decision}{code} | ", self.status)?;
-        match (&self.outcome, &self.reason) {
-            (Some(outcome), Some(reason)) => write!(f, "`{outcome}` `{reason}` | ")?,
+        match (&self.outcome, self.reason.as_ref().or(self.would_block.as_ref())) {
+            (Some(outcome), Some(why)) => write!(f, "`{outcome}` `{why}` | ")?,
             (Some(outcome), None) => write!(f, "`{outcome}` | ")?,
             (None, _) => write!(f, "| ")?,
         }

@@ -88,6 +88,7 @@ mod edge_detail;
 mod edge_drain;
 mod edge_errors;
 mod edge_errors_page;
+mod edge_failed_step;
 mod edge_http1;
 mod edge_isolation;
 mod edge_limits;

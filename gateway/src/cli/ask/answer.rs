@@ -60,6 +60,9 @@ impl Answer {
         let who = code.map_or("gateway", |code| code.party().as_str());
         let detail = text(&self.body["detail"]);
         let mut said = format!("{name} (the {who} failed): {}", as_flags(&detail));
+        if let Some(step) = self.failed_step() {
+            said += &format!("\n  {step}");
+        }
         for wrong in self.body["errors"].as_array().into_iter().flatten() {
             let (pointer, message) = (text(&wrong["pointer"]), text(&wrong["message"]));
             match pointer.as_str() {
@@ -73,6 +76,14 @@ impl Answer {
             said += &format!("\n  = {}", code.remedy());
         }
         said
+    }
+
+    /// The step that an error names: its plugin, its binding, where and why.
+    fn failed_step(&self) -> Option<String> {
+        let member = |name: &str| self.body[name].as_str().map(printable);
+        let (plugin, binding) = (member("plugin")?, member("binding")?);
+        let (point, reason) = (member("point")?, member("reason")?);
+        Some(format!("plugin {plugin}, binding {binding}, at {point}: {reason}"))
     }
 }
 
@@ -96,6 +107,10 @@ mod tests {
         let two = json!({ "code": "PAYLOAD_INVALID", "detail": "There are 2", "errors": [
             { "pointer": "", "message": "One" }, { "pointer": "/a", "message": "Another" },
         ] });
+        let step = json!({ "code": "PLUGIN_TIMEOUT", "detail": "Why", "plugin": "a\u{1b}c", "binding": "b",
+            "point": "before_response", "reason": "timeout" });
+        let expected = "PLUGIN_TIMEOUT (the plugin failed): Why\n  plugin a c, binding b, at before_response: timeout\n  = ";
+        assert!(said(step.clone()).starts_with(expected), "{}", said(step));
         assert!(said(two.clone()).contains("There are 2\n  One\n  /a: Another\n  = "), "{}", said(two));
     }
 }

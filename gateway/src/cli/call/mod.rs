@@ -62,7 +62,10 @@ pub(super) async fn run(call: &Call) -> Exit {
     let exit = match Decision::of(&answer) {
         Ok(Decision::Continue) => Exit::ok(),
         Ok(Decision::Block) => Exit::told(3),
-        Err(why) => return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}"))),
+        Err(why) => {
+            let steps = shown::steps_so_far(&answer);
+            return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}{steps}")));
+        }
     };
     let table = || shown::table(&answer, &request.payload, call.trace, &Paint::of_stdout());
     answer.print(call.output, table, exit)

@@ -50,6 +50,8 @@ struct Step<'a> {
     binding: String,
     outcome: String,
     reason: Option<String>,
+    /// The code of a block that the binding doesn't honour.
+    code: Option<String>,
     duration_us: u64,
     #[serde(borrow)]
     changes: Option<&'a RawValue>,
@@ -75,6 +77,13 @@ pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) ->
         text += &format!("\n{}", traced(&said.steps, sent, paint));
     }
     text
+}
+
+/// What the steps did that led to an error, below what is said of the error; nothing where the answer has no steps.
+pub(super) fn steps_so_far(answer: &Answer) -> String {
+    let said = serde_json::from_str::<Said<'_>>(&answer.text);
+    let table = said.ok().filter(|said| !said.steps.is_empty()).map(|said| steps(&said.steps));
+    table.map_or_else(String::new, |table| format!("\n\n{}", table.trim_end()))
 }
 
 fn decision(said: &Said<'_>, paint: &Paint) -> String {
@@ -108,7 +117,7 @@ fn notices(notices: &[Notice]) -> String {
 fn steps(steps: &[Step<'_>]) -> String {
     let mut rows = vec![["STEP", "PLUGIN", "BINDING", "OUTCOME", "REASON", "TIME"].map(str::to_owned)];
     rows.extend(steps.iter().enumerate().map(|(at, step)| {
-        let reason = step.reason.clone().unwrap_or_default();
+        let reason = step.reason.as_ref().or(step.code.as_ref()).cloned().unwrap_or_default();
         let place = (at + 1).to_string();
         [
             place,

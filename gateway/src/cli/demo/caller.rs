@@ -74,7 +74,9 @@ impl Caller {
         let payload = |members: BTreeMap<String, Box<RawValue>>| {
             members.into_iter().map(|(name, value)| (name, value.into())).collect()
         };
-        let steps = body.steps.into_iter().map(|step| (step.plugin, step.duration_us));
+        // The sentence of an error names the plugin, over both transports.
+        let steps = if verdict == Verdict::NoDecision { Vec::new() } else { body.steps };
+        let steps = steps.into_iter().map(|step| (step.plugin, step.duration_us));
         Ok(Told {
             answer: Answer { verdict, status, code: body.code, payload: body.payload.map(payload) },
             plugins: called(steps),

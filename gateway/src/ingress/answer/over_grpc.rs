@@ -5,30 +5,37 @@ use std::{collections::HashMap, convert::Infallible};
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
+use hookgate_proto::gateway::v1 as wire;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use prost::Message;
+use prost_types::Any;
 use tonic::Status;
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, StatusExt, pb::Status as RpcStatus};
 
-use super::{sentence, timing_headers};
+use super::{sentence, steps::behind, timing_headers};
 use crate::{
     config::Detail,
-    error::{Code, Error},
+    error::{Code, Error, FailedStep},
     ingress::{arrival::Arrival, sending},
+    invoke::StepReport,
 };
 
 /// Domain of our ErrorInfo.
 pub(super) const DOMAIN: &str = "hookgate";
+/// Type of the detail that holds the steps of a chain.
+const CHAIN_REPORT: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
 /// A gRPC error travels in headers, and clients take 8 KiB of them (gRPC core's default) in which base64 and the
-/// escapes of a message must fit: so many bytes of violations, and of the sentence.
+/// escapes of a message must fit: so many bytes of violations, or of steps, and of the sentence. An error that a step led
+/// to has no violations.
 const GRPC_VIOLATION_BYTES: usize = 3 << 10;
+const GRPC_STEP_BYTES: usize = 3 << 9;
 const GRPC_SENTENCE_BYTES: usize = 512;
 
 /// The gRPC answer to a request that is no call of ours.
 pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Response<Body> {
-    let mut answer = grpc_error(error, detail);
+    let mut answer = grpc_error(error, &[], detail);
     answer.headers_mut().extend(timing_headers(arrival, &[], detail));
     answer
 }
@@ -38,7 +45,7 @@ pub fn grpc_refusal(arrival: &Arrival, error: &Error, detail: Detail) -> Respons
 pub fn grpc_asked(arrival: &Arrival, asked: Result<Bytes, Error>) -> Response<Body> {
     let mut answer = match asked {
         Ok(frame) => grpc_frame(frame),
-        Err(error) => grpc_status_of(&error, error.code.grpc(), Detail::Full),
+        Err(error) => status_of(&error, error.code.grpc(), &[], Detail::Full).into_http(),
     };
     answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
     answer
@@ -68,7 +75,7 @@ pub fn grpc_events(arrival: &Arrival, frames: Body) -> Response<Body> {
 /// The last of an answer that went on.
 pub fn grpc_end(error: &Error) -> Frame<Bytes> {
     let mut trailers = HeaderMap::new();
-    let status = status_of(error, error.code.grpc(), Detail::Full);
+    let status = status_of(error, error.code.grpc(), &[], Detail::Full);
     if status.add_header(&mut trailers).is_err() {
         // It has no words that a header could not hold.
         trailers.insert("grpc-status", HeaderValue::from(i32::from(status.code())));
@@ -90,16 +97,14 @@ fn grpc_body(frames: Body) -> Response<Body> {
     answer
 }
 
-pub(super) fn grpc_error(error: &Error, detail: Detail) -> Response<Body> {
-    grpc_status_of(error, grpc_status(error.code), detail)
+pub(super) fn grpc_error(error: &Error, steps: &[StepReport], detail: Detail) -> Response<Body> {
+    status_of(error, grpc_status(error.code), steps, detail).into_http()
 }
 
-fn grpc_status_of(error: &Error, status: tonic::Code, detail: Detail) -> Response<Body> {
-    status_of(error, status, detail).into_http::<Body>()
-}
-
-fn status_of(error: &Error, status: tonic::Code, detail: Detail) -> Status {
-    let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, HashMap::new());
+fn status_of(error: &Error, status: tonic::Code, steps: &[StepReport], detail: Detail) -> Status {
+    let chain = behind(error, steps, detail);
+    let metadata = chain.as_ref().map_or_else(HashMap::new, |(failed, _)| metadata(failed));
+    let mut details = ErrorDetails::with_error_info(error.code.as_str(), DOMAIN, metadata);
     if error.retry_after.is_some() {
         details.set_retry_info(error.retry_after);
     }
@@ -112,7 +117,44 @@ fn status_of(error: &Error, status: tonic::Code, detail: Detail) -> Status {
     }
     let sentence = sentence(error, detail);
     let sentence = &sentence[..sentence.floor_char_boundary(GRPC_SENTENCE_BYTES)];
-    Status::with_error_details(status, sentence, details)
+    let status = Status::with_error_details(status, sentence, details);
+    match chain {
+        Some((_, steps)) => with_report(&status, &chain_report(steps)),
+        None => status,
+    }
+}
+
+/// What ErrorInfo says of the step. Its own `reason` is our code, so the step's has another name
+/// (docs/decisions/0045).
+fn metadata(failed: &FailedStep) -> HashMap<String, String> {
+    let members = [
+        ("plugin", &*failed.plugin),
+        ("binding", &*failed.binding),
+        ("point", failed.point.as_str()),
+        ("step_reason", failed.reason.as_str()),
+    ];
+    members.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// As many of the steps as fit, the last ones: they are nearest to the failure.
+fn chain_report(mut steps: Vec<wire::Step>) -> wire::ChainReport {
+    let mut left = GRPC_STEP_BYTES;
+    let fits = |step: &&wire::Step| {
+        let size = step.encoded_len() + 3; // with its tag and its length
+        left.checked_sub(size).map(|rest| left = rest).is_some()
+    };
+    let omitted = steps.len() - steps.iter().rev().take_while(fits).count();
+    steps.drain(..omitted);
+    wire::ChainReport { steps, omitted_steps: u32::try_from(omitted).unwrap_or(u32::MAX) }
+}
+
+/// `status` with a detail of ours, for which `ErrorDetails` has no place.
+fn with_report(status: &Status, report: &wire::ChainReport) -> Status {
+    let report = Any { type_url: CHAIN_REPORT.into(), value: report.encode_to_vec() };
+    let report = RpcStatus { details: vec![report], ..RpcStatus::default() };
+    // Two encoded messages in a row are one, in which the second's details follow the first's.
+    let details = [status.details(), &report.encode_to_vec()].concat();
+    Status::with_details(status.code(), status.message(), details.into())
 }
 
 /// gRPC keeps UNIMPLEMENTED for methods that do not exist, and its tools probe for it, so that is what an unknown

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
 
 use super::writer::{Changes, ObjectWriter, Put};
-use crate::error::Violation;
+use crate::error::{FailedStep, Violation};
 
 /// An answer that carries a decision.
 pub trait Answer {
@@ -69,6 +69,10 @@ pub struct Problem<'a> {
     pub detail: &'a str,
     /// The code that decided the status.
     pub code: &'a str,
+    /// The step that ended the chain; left out where none did or the caller may not know.
+    pub step: Option<&'a FailedStep>,
+    /// What the steps of that chain did.
+    pub steps: &'a [gateway::Step],
     /// The gateway's id of the call.
     pub request_id: &'a str,
     /// What is wrong with the request, member by member; left out when empty.
@@ -81,6 +85,13 @@ impl Problem<'_> {
         let mut out = Vec::with_capacity(512);
         ObjectWriter::object(&mut out, |object| {
             self.head(object);
+            if let Some(step) = self.step {
+                object.member("plugin", &*step.plugin);
+                object.member("binding", &*step.binding);
+                object.member("point", step.point.as_str());
+                object.member("reason", step.reason.as_str());
+                object.member("steps", self.steps);
+            }
             object.member("request_id", self.request_id);
             if !self.errors.is_empty() {
                 object.member("errors", self.errors);
@@ -146,6 +157,7 @@ impl Put for gateway::Step {
             object.optional("reason", name_of(self.reason().as_str_name(), "STEP_REASON_").as_ref());
             object.member("duration_us", &self.duration_us);
             object.json("changes", &self.changes);
+            object.optional("code", self.code.as_ref());
         });
     }
 }

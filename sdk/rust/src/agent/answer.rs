@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use hookgate_proto::{
-    gateway::v1::{Block, PluginNotice, Step},
+    gateway::v1::{Block, ChainReport, PluginNotice, Step},
     types::v1::{CancelScope, Decision},
 };
+use prost::Message;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+use tonic_types::{StatusExt, pb::Status as RpcStatus};
 
 use super::wire::{AgentPoint, Opened};
 use crate::{
@@ -16,6 +17,8 @@ use crate::{
 
 /// Domain of the gateway's own error codes in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "hookgate";
+/// Type of the detail of an error that holds the chain's steps.
+const CHAIN_REPORT: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
 
 /// Go on, with this payload.
 #[derive(Debug, Clone)]
@@ -128,6 +131,16 @@ pub struct NoDecision {
     pub retry_after: Option<Duration>,
     /// What is wrong with the request: JSON pointer and sentence.
     pub violations: Vec<(String, String)>,
+    /// The plugin of the step that ended the chain, where one did and the gateway tells. So are the next fields.
+    pub plugin: Option<String>,
+    /// The binding that put it into the chain.
+    pub binding: Option<String>,
+    /// Why that step failed, such as `timeout` or `breaker_open`.
+    pub reason: Option<String>,
+    /// What happened at each step; the one that ended the chain is `FAILED`. Empty where the gateway keeps it to itself.
+    pub steps: Vec<Step>,
+    /// How many steps of a long chain are left out before the first of `steps`.
+    pub omitted_steps: u32,
 }
 
 impl NoDecision {
@@ -135,6 +148,8 @@ impl NoDecision {
         let details = status.get_error_details();
         let info = details.error_info().filter(|info| info.domain == DOMAIN);
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+        let metadata = |key: &str| info.and_then(|info| info.metadata.get(key)).cloned();
+        let ChainReport { steps, omitted_steps } = chain_report(status).unwrap_or_default();
         NoDecision {
             point,
             code: info.map(|info| info.reason.clone()),
@@ -142,11 +157,16 @@ impl NoDecision {
             message: status.message().to_owned(),
             retry_after: details.retry_info().and_then(|info| info.retry_delay),
             violations: violations.iter().map(|bad| (bad.field.clone(), bad.description.clone())).collect(),
+            plugin: metadata("plugin"),
+            binding: metadata("binding"),
+            reason: metadata("step_reason"),
+            steps,
+            omitted_steps,
         }
     }
 
-    fn bad_answer(point: Point, message: &str) -> Self {
-        NoDecision::of(point, &Status::internal(message))
+    fn bad_answer(point: Point, message: &str) -> Box<Self> {
+        Box::new(NoDecision::of(point, &Status::internal(message)))
     }
 
     /// Whether the same call may well succeed later. Asking again runs the plugins again.
@@ -168,10 +188,17 @@ impl NoDecision {
     }
 }
 
+/// The steps in the details of an error.
+fn chain_report(status: &Status) -> Option<ChainReport> {
+    let details = RpcStatus::decode(status.details()).ok()?.details;
+    let report = details.iter().find(|detail| detail.type_url == CHAIN_REPORT)?;
+    ChainReport::decode(&*report.value).ok()
+}
+
 /// What an answer says; an answer that says nothing is no decision.
 pub(super) fn read<W: AgentPoint>(
     response: W::Response,
-) -> Result<Result<Continue<W::Payload>, Blocked>, NoDecision> {
+) -> Result<Result<Continue<W::Payload>, Blocked>, Box<NoDecision>> {
     let Opened { decision, payload, modified, block, notices, answered } = W::open(response);
     let Some(payload) = payload else {
         return Err(NoDecision::bad_answer(W::POINT, "the gateway's answer holds no payload"));

@@ -8,6 +8,7 @@
 //!   Never retry a block.
 //! - `Err(AgentError::NoDecision(..))`: stop. Where an outage may be ignored, say so for that point with
 //!   [`Agent::on_no_decision`]; the answer is then `Ok`, with your own payload and the reason in `no_decision`.
+//!   Where a plugin is to blame, [`NoDecision`] names its step and has the steps that ran.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -42,7 +43,7 @@ use tokio::time::Instant;
 use tonic::{Request, Status, transport::Channel};
 
 use hookgate_proto::gateway::v1::extension_point_service_client::ExtensionPointServiceClient;
-pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step};
+pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step, StepOutcome, StepReason};
 
 use self::wire::{AfterToolResult, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
 use crate::{
@@ -211,11 +212,11 @@ impl Agent {
                 Ok(decision) => return decision.map_err(|blocked| AgentError::Blocked(Box::new(blocked))),
                 Err(no_decision) => no_decision,
             },
-            Err(status) => NoDecision::of(W::POINT, &status),
+            Err(status) => Box::new(NoDecision::of(W::POINT, &status)),
         };
         match own {
-            Some(payload) => Ok(Continue::without_decision(payload, no_decision)),
-            None => Err(AgentError::NoDecision(Box::new(no_decision))),
+            Some(payload) => Ok(Continue::without_decision(payload, *no_decision)),
+            None => Err(AgentError::NoDecision(no_decision)),
         }
     }
 

@@ -7,9 +7,11 @@ use hookgate_proto::{
     },
     types::v1::{CancelScope, Decision},
 };
+use prost::Message;
+use prost_types::Any;
 use tokio::net::TcpListener;
 use tonic::{Code, Response, async_trait, metadata::MetadataMap};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, StatusExt, pb::Status as RpcStatus};
 
 use super::*;
 use crate::listen::connections;
@@ -181,6 +183,40 @@ async fn an_overload_is_transient_and_says_when_to_return() {
     let outage = no_decision(&agent).await;
     assert!(outage.is_transient());
     assert_eq!(outage.retry_after, Some(Duration::from_secs(3)));
+}
+
+/// An error status of the gateway's to which the step of `guard` led.
+fn failed_step(report: Vec<u8>) -> Status {
+    let metadata = [("plugin", "guard"), ("binding", "floor"), ("step_reason", "breaker_open")];
+    let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let details = ErrorDetails::with_error_info("PLUGIN_UNAVAILABLE", "hookgate", metadata);
+    let status = Status::with_error_details(Code::Unavailable, "down", details);
+    let mut details = RpcStatus::decode(status.details()).unwrap();
+    let type_url = "type.googleapis.com/hookgate.gateway.v1.ChainReport".to_owned();
+    details.details.push(Any { type_url, value: report });
+    Status::with_details(Code::Unavailable, "down", details.encode_to_vec().into())
+}
+
+#[tokio::test]
+async fn an_error_names_the_step_that_failed_and_has_the_steps_until_then() {
+    let step = |plugin: &str, outcome: StepOutcome| Step {
+        plugin: plugin.to_owned(),
+        outcome: outcome.into(),
+        ..Default::default()
+    };
+    let steps = vec![step("first", StepOutcome::Modified), step("guard", StepOutcome::Failed)];
+    let report = wire::ChainReport { steps: steps.clone(), omitted_steps: 3 }.encode_to_vec();
+    let agent = Gateway::new(move || Err(failed_step(report.clone()))).agent().await;
+    let outage = no_decision(&agent).await;
+    assert_eq!((outage.point, outage.code.as_deref()), (Point::BeforeToolCall, Some("PLUGIN_UNAVAILABLE")));
+    let named = (outage.plugin.as_deref(), outage.binding.as_deref(), outage.reason.as_deref());
+    assert_eq!(named, (Some("guard"), Some("floor"), Some("breaker_open")));
+    assert_eq!((outage.steps, outage.omitted_steps), (steps, 3));
+
+    // What can't be read is left out, and the error is as good as before.
+    let agent = Gateway::new(|| Err(failed_step(vec![0xff]))).agent().await;
+    let outage = no_decision(&agent).await;
+    assert_eq!((outage.plugin.as_deref(), outage.steps.len()), (Some("guard"), 0));
 }
 
 #[tokio::test]

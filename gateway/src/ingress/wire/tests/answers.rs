@@ -7,8 +7,9 @@ use serde_json::Value as Json;
 
 use super::*;
 use crate::{
-    error::Violation,
+    error::{FailedStep, Violation},
     ingress::wire::value::Message,
+    point::Point,
     step::{Reason, StepOutcome},
 };
 
@@ -45,6 +46,7 @@ fn full() -> gateway::BeforeToolCallResponse {
             reason: gateway::StepReason::Timeout.into(),
             duration_us: 12,
             changes: r#"{"args":{"z":9007199254740993,"a":null}}"#.into(),
+            code: Some("X".into()),
         }],
         plan_digest: "d".into(),
         revision: 9_007_199_254_740_993,
@@ -66,7 +68,7 @@ fn an_answer_has_the_members_of_the_contract_in_its_order() {
             r#""block":{"plugin":"tenant-auth","binding":"floor","code":"TOOL_NOT_ALLOWED","message":"no","#,
             r#""retry_after_ms":18446744073709551615,"scope":"run"},"#,
             r#""notices":[{"plugin":"p","kind":"warn","code":"C","message":"m","details":{"used":1}}],"#,
-            r#""steps":[{"plugin":"p","binding":"b","outcome":"failed_open","reason":"timeout","duration_us":12,"changes":{"args":{"z":9007199254740993,"a":null}}}],"#,
+            r#""steps":[{"plugin":"p","binding":"b","outcome":"failed_open","reason":"timeout","duration_us":12,"changes":{"args":{"z":9007199254740993,"a":null}},"code":"X"}],"#,
             r#""plan_digest":"d","revision":9007199254740993,"request_id":"r"}"#,
         )
     );
@@ -143,6 +145,8 @@ fn a_block_holds_the_problem_and_every_member_of_the_answer_once() {
         status: 403,
         detail: "no",
         code: "TOOL_NOT_ALLOWED",
+        step: None,
+        steps: &[],
         request_id: "r",
         errors: &[],
     };
@@ -167,6 +171,8 @@ fn a_problem_lists_its_errors_with_their_pointers() {
         status: 400,
         detail: "d",
         code: "PAYLOAD_INVALID",
+        step: None,
+        steps: &[],
         request_id: "r",
         errors: &errors,
     };
@@ -179,6 +185,35 @@ fn a_problem_lists_its_errors_with_their_pointers() {
     );
     problem.errors = &[];
     assert!(!text(&problem.encode()).contains("errors"));
+}
+
+#[test]
+fn a_problem_names_the_step_that_led_to_it_beside_all_steps() {
+    let step = FailedStep {
+        plugin: "p".into(),
+        binding: "b".into(),
+        point: Point::BeforeToolCall,
+        reason: Reason::BreakerOpen,
+    };
+    let problem = Problem {
+        r#type: "about:blank",
+        title: "Service Unavailable",
+        status: 503,
+        detail: "d",
+        code: "PLUGIN_UNAVAILABLE",
+        step: Some(&step),
+        steps: &full().steps,
+        request_id: "r",
+        errors: &[],
+    };
+    let body = problem.encode();
+    crate::json::scan(&body, 64).expect("no key stands twice");
+    let (body, answer) = (text(&body), encode(&full()));
+    let told = r#""code":"PLUGIN_UNAVAILABLE","plugin":"p","binding":"b","point":"before_tool_call","reason":"breaker_open","steps":"#;
+    assert!(body.contains(told), "{body}");
+    let (_, steps) = text(&answer).split_once(r#""steps":"#).expect("an answer has steps");
+    let (steps, _) = steps.split_once(r#","plan_digest""#).expect("they end");
+    assert!(body.ends_with(&format!(r#""steps":{steps},"request_id":"r"}}"#)), "as in an answer: {body}");
 }
 
 #[test]
