@@ -165,9 +165,9 @@ proptest! {
             let taken: usize = (0..4).map(has).sum();
             prop_assert_eq!(taken, bulkhead.taken());
             prop_assert!(taken <= places && (0..4).map(waits).sum::<usize>() <= queue);
-            for tenant in 0..4 {
+            for (tenant, name) in TENANTS.iter().enumerate() {
                 let may = taken < places && fair_share::may_take(has(tenant), places - taken);
-                prop_assert!(!(may && waits(tenant) > 0), "{} waits beside a free place", TENANTS[tenant]);
+                prop_assert!(!(may && waits(tenant) > 0), "{name} waits beside a free place");
             }
             calls.retain(|(_, call)| !matches!(call, Call::TurnedAway));
         }
