@@ -114,6 +114,7 @@ mod proxy_support;
 mod refused_config;
 mod registry_crash;
 mod registry_file;
+mod registry_full;
 mod registry_outage;
 mod registry_pairs;
 mod registry_plugins;
