@@ -79,6 +79,7 @@ mod docs_sidecar_image;
 mod docs_story;
 mod drain_end;
 mod drain_load;
+mod drain_watch;
 mod drain_writes;
 mod e2e;
 mod edge_blocks;
