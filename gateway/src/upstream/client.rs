@@ -192,7 +192,7 @@ impl PluginClient {
         self.bulkhead.taken()
     }
 
-    /// When the plugin was first initialised; none: never. Shutdown goes in the reverse order.
+    /// When what first initialised the plugin was sent; none: it never was. Shutdown goes in the reverse order.
     pub fn initialised_at(&self) -> Option<Instant> {
         self.pool.registration.initialised_at()
     }

@@ -311,15 +311,21 @@ impl Endpoint {
     }
 
     async fn hand_over(&self, live: &Live) -> Result<(), Down> {
-        let Registration { plugin, shared, .. } = &*self.registration;
+        let Registration { plugin, shared, turn, .. } = &*self.registration;
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => return Err(Down::Away(SHUTTING_DOWN.into())),
+            () = turn.came() => {}
+        }
         let _alone = self.handing_over.lock().await;
+        let sent = Instant::now();
         match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
                 // Before its first call, for a plugin may need time after it has its configuration.
                 if self.handed_over().is_none() {
                     self.check_over(live).await;
                 }
-                self.note_initialised(live);
+                self.note_initialised(live, sent);
                 Ok(())
             }
             Err(Uninitialised::Unavailable(detail)) => {
@@ -339,9 +345,9 @@ impl Endpoint {
         }
     }
 
-    fn note_initialised(&self, live: &Live) {
+    fn note_initialised(&self, live: &Live, sent: Instant) {
         *self.handed_over() = Some(Arc::clone(&live.config.digest));
-        self.registration.note_initialised();
+        self.registration.note_initialised(sent);
         live.note_initialised();
         self.breaker.reached(Instant::now());
         if self.holds(live) {

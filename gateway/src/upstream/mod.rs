@@ -38,6 +38,7 @@ mod supervisor;
 mod ticket;
 mod transport;
 
+mod turns;
 #[cfg(test)]
 mod tests;
 
@@ -50,3 +51,4 @@ pub use refusal::Refusal;
 pub use request::{CallMeta, Failure, Replied, Served};
 pub use state::{EndpointStatus, NameStatus, State, Status, Why};
 pub use transport::InProcess;
+pub use turns::start_in_order;

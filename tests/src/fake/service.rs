@@ -150,7 +150,7 @@ impl PluginService for Service {
     }
 
     async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownResponse>, Status> {
-        self.state.record.count(|counts| counts.shutdowns += 1);
+        self.state.record.shut_down();
         Ok(Response::new(ShutdownResponse {}))
     }
 }

@@ -103,6 +103,7 @@ mod failure_matrix;
 mod failure_matrix_cells;
 mod failure_matrix_rig;
 mod fake;
+mod initialize_order;
 mod layout;
 mod limits_plugins;
 mod openapi;
