@@ -42,7 +42,7 @@ impl Follower {
     }
 
     /// Hears that it does not serve any more, and then the end.
-    async fn is_told_to_go(mut self) {
+    async fn hears_the_end(mut self) {
         assert_eq!(next(&mut self.health).await.unwrap().status(), ServingStatus::NotServing);
         for end in [next(&mut self.health).await.map(drop), next(&mut self.reflection).await.map(drop)] {
             let status = end.expect_err("it has an end");
@@ -95,7 +95,7 @@ async fn whoever_follows_health_or_reflection_is_told_to_go_while_calls_end() {
     plugin.wait_until(|counts| counts.calls == 1).await;
 
     gateway.terminate();
-    follower.is_told_to_go().await;
+    follower.hears_the_end().await;
     assert!(!call.is_finished(), "the call is under way");
     gate.open();
     assert_eq!(call.await.unwrap().status, 200);
@@ -131,7 +131,7 @@ async fn whoever_follows_at_the_ports_of_operators_is_told_to_go_as_well() {
     };
     let admin = Follower::at(gateway.admin_addr().unwrap(), Some(&operator)).await;
     gateway.terminate();
-    admin.is_told_to_go().await;
+    admin.hears_the_end().await;
     drop(ops);
     let exit = gateway.exited().await;
     assert_eq!(exit.code, Some(0), "{}", exit.log);
