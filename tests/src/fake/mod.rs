@@ -351,6 +351,11 @@ impl FakePlugin {
         self.state.record.initialized()
     }
 
+    /// The digests of the configurations that were released, in order.
+    pub fn released(&self) -> Vec<String> {
+        self.state.record.released()
+    }
+
     /// The places of its Initialize calls in the order of what reached all plugins of this process.
     pub fn initialized_at(&self) -> Vec<u64> {
         self.state.record.initialized_at()

@@ -59,6 +59,8 @@ pub struct Counts {
     pub initializes: u64,
     /// Health checks.
     pub checks: u64,
+    /// Release calls.
+    pub releases: u64,
     /// Shutdown calls.
     pub shutdowns: u64,
     /// Calls at points, those refused as NOT_INITIALIZED left out.
@@ -83,6 +85,7 @@ struct Log {
     initialized: Vec<InitializeRequest>,
     initialized_at: Vec<u64>,
     shut_down_at: Vec<u64>,
+    released: Vec<String>,
 }
 
 impl Record {
@@ -112,6 +115,15 @@ impl Record {
         log.initialized_at.push(ORDER.fetch_add(1, Ordering::SeqCst));
         drop(log);
         self.count(|counts| counts.initializes += 1);
+    }
+
+    pub(super) fn release(&self, digest: String) {
+        self.log().released.push(digest);
+        self.count(|counts| counts.releases += 1);
+    }
+
+    pub(super) fn released(&self) -> Vec<String> {
+        self.log().released.clone()
     }
 
     pub(super) fn shut_down(&self) {

@@ -128,6 +128,7 @@ mod reload_again;
 mod reload_keys;
 mod reload_load;
 mod reload_plugins;
+mod reload_release;
 mod replicas_manifest;
 mod replicas_outage;
 mod replicas_rollout;
