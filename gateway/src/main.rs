@@ -1,12 +1,16 @@
 //! The `hookgate` binary: arguments in, exit code out.
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use clap::Parser;
 use hookgate::{
     cli::{self, Cli, Exit},
     telemetry,
 };
+use tokio::signal::unix::{SignalKind, signal};
+
+/// SIGXFSZ, on every system that this is built for.
+const FILE_TOO_LARGE: i32 = 25;
 
 /// Has what was logged before a panic written.
 struct FlushLog;
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
     let _flush = FlushLog;
     let exit = match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
-            let exit = runtime.block_on(Cli::parse().run());
+            let exit = runtime.block_on(run());
             // What still reads a file or asks for a name may hang for good, and nobody needs it any longer.
             runtime.shutdown_background();
             exit
@@ -31,4 +35,17 @@ fn main() -> ExitCode {
         Err(error) => Exit::failure(format!("the runtime could not be started: {error}")),
     };
     exit.report()
+}
+
+async fn run() -> Exit {
+    match survive_large_files() {
+        Ok(()) => Cli::parse().run().await,
+        Err(error) => Exit::failure(format!("signals can't be listened for: {error}")),
+    }
+}
+
+/// A write beyond the largest size that a file may have (RLIMIT_FSIZE) is an error of that write from here on, as on a full
+/// disk. Without a handler of the signal it would end the process. A handler stays, also when nobody listens.
+fn survive_large_files() -> io::Result<()> {
+    signal(SignalKind::from_raw(FILE_TOO_LARGE)).map(drop)
 }

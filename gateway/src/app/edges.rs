@@ -11,10 +11,11 @@ use tower::ServiceExt;
 use crate::ingress::{
     admin::{Admin, grpc::AdminGrpc},
     call::Gateway,
+    common::CommonServices,
     grpc::GrpcEdge,
     http as http_edge, ops,
     overview::Overview,
-    server::Edge,
+    server::{Drain, Edge},
 };
 use crate::telemetry::Telemetry;
 
@@ -27,14 +28,14 @@ pub(super) struct DataEdge {
 }
 
 impl DataEdge {
-    pub(super) fn new(gateway: Arc<Gateway>, health: HealthServer<impl Health>) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, health: HealthServer<impl Health>, drain: Drain) -> Self {
         let mut services = tonic::service::RoutesBuilder::default();
         services.add_service(health);
         add_reflection(&mut services, "hookgate.gateway.v1.ExtensionPointService");
         DataEdge {
             telemetry: gateway.telemetry.clone(),
             http: http_edge::router(Arc::clone(&gateway)),
-            grpc: GrpcEdge::new(gateway, services.routes()),
+            grpc: GrpcEdge::new(gateway, CommonServices::new(services.routes(), drain)),
         }
     }
 }
@@ -82,18 +83,21 @@ impl Edge for DataEdge {
 #[derive(Clone)]
 pub(super) struct OpsEdge {
     http: Router,
-    grpc: Router,
+    grpc: CommonServices,
 }
 
 impl OpsEdge {
-    pub(super) fn new(overview: Arc<Overview>, health: HealthServer<impl Health>) -> Self {
-        OpsEdge { http: ops::router(overview), grpc: Routes::new(health).prepare().into_axum_router() }
+    pub(super) fn new(overview: Arc<Overview>, health: HealthServer<impl Health>, drain: Drain) -> Self {
+        OpsEdge { http: ops::router(overview), grpc: CommonServices::new(Routes::new(health), drain) }
     }
 }
 
 impl Edge for OpsEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        ask(if is_grpc(request.headers()) { &self.grpc } else { &self.http }, request).await
+        if is_grpc(request.headers()) {
+            return self.grpc.answer(request).await;
+        }
+        ask(&self.http, request).await
     }
 }
 
@@ -105,12 +109,13 @@ pub(super) struct AdminEdge {
 }
 
 impl AdminEdge {
-    pub(super) fn new(admin: Admin, health: HealthServer<impl Health>) -> Self {
+    pub(super) fn new(admin: Admin, health: HealthServer<impl Health>, drain: Drain) -> Self {
         let mut services = tonic::service::RoutesBuilder::default();
         services.add_service(health);
         add_reflection(&mut services, "hookgate.admin.v1.AdminService");
         let http = Arc::new(admin);
-        AdminEdge { grpc: AdminGrpc::new(Arc::clone(&http), services.routes()), http }
+        let services = CommonServices::new(services.routes(), drain);
+        AdminEdge { grpc: AdminGrpc::new(Arc::clone(&http), services), http }
     }
 }
 

@@ -1,7 +1,10 @@
 //! What is made from one configuration: who may call, the plugins' clients, the table. Another configuration makes
 //! another generation, which takes over whatever it leaves as it was: connections, keys, what a plugin is counted by.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
@@ -28,7 +31,7 @@ use crate::{
     store::Owner,
     telemetry::Telemetry,
     tls,
-    upstream::{PluginClient, Shared},
+    upstream::{self, PluginClient, Shared},
 };
 
 /// The manifests accepted at one moment, by index in `Config.plugins`.
@@ -325,11 +328,26 @@ impl Generation {
         enabled.flat_map(|plugin| plugin.addresses()).map(str::to_owned).collect()
     }
 
+    /// The clients that nobody of `before` has: first the plugin whose binding is first in a chain, then by name; at last
+    /// those without a binding.
+    fn in_order_of_initialisation(&self, before: &[Arc<Generation>]) -> Vec<Arc<PluginClient>> {
+        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
+        for binding in self.config.bindings.iter().filter(|binding| binding.enabled) {
+            let priority = first.entry(&binding.plugin).or_insert(binding.priority);
+            *priority = binding.priority.min(*priority);
+        }
+        let mut fresh: Vec<_> = self.fresh(before).map(|(_, client)| client).collect();
+        fresh.sort_by_key(|client| {
+            let priority = first.get(client.name());
+            (priority.is_none(), priority.copied(), client.name())
+        });
+        fresh.into_iter().cloned().collect()
+    }
+
     /// Dials and fetches what `before` didn't, until `ended`.
     pub(super) fn start(&self, before: &[Arc<Generation>], ended: &CancellationToken) {
-        for (_, client) in self.fresh(before) {
-            client.start(ended.clone());
-        }
+        let patience = self.config.startup.wait.0 / 2;
+        upstream::start_in_order(self.in_order_of_initialisation(before), patience, ended);
         if !before.iter().any(|before| self.has_keys_of(before)) {
             let Keys { auth, stop, .. } = self.keys.clone();
             let ended = ended.clone();

@@ -214,7 +214,7 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
 
-        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone());
+        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.of_data());
         let connections = lifecycle.connections.clone();
         // Among the connections itself: as long as it accepts, nobody is let go of.
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
@@ -222,11 +222,11 @@ impl App {
         let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
         let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
         let overview = Arc::new(overview);
-        let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone());
+        let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone(), lifecycle.to_the_end());
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
         let (asks, writes) = (self.asks.0.clone(), lifecycle.writes.clone());
         let operators = Admin::new(overview, self.operations(), asks, writes, lifecycle.ended.clone());
-        let edge = AdminEdge::new(operators, health_service);
+        let edge = AdminEdge::new(operators, health_service, lifecycle.to_the_end());
         let admin_socket = local.map(|(listener, file)| {
             let (edge, drain) = (edge.clone(), lifecycle.to_the_end());
             tokio::spawn(server::serve_local(listener, edge, drain, lifecycle.operators.clone()));

@@ -83,7 +83,7 @@ impl Publisher {
         let manifests = vec![None; first.clients().count()];
         let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
         let (past, bypassed, retiring) = (Vec::new(), Active::default(), Retiring::new(Arc::clone(&gateway)));
-        retiring.use_those_of([&*first]);
+        retiring.use_those_of([&*first].into_iter());
         let (contents, registry) = (first.basis.contents(), registry.map(Following::new));
         let current = first;
         let publisher = Publisher {

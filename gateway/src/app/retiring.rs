@@ -1,7 +1,6 @@
 //! Plugins' clients that no call will be given any more: each is let go of when the calls that know it have ended.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -13,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{Generation, drain};
 use crate::{
     ingress::call::{Gateway, InForce},
-    upstream::PluginClient,
+    upstream::{InUse, PluginClient},
 };
 
 /// The longest invocation, 60 s, and some more.
@@ -29,9 +28,9 @@ pub(super) struct Retiring {
     tasks: TaskTracker,
     /// No call is under way any more.
     at_once: CancellationToken,
-    /// Endpoints, as they are written, of what is in force and of what may be next. They serve this gateway, and are
-    /// told of no end. Looked at when a client goes, which may be a minute and several files after it was replaced.
-    in_use: Arc<ArcSwap<BTreeSet<String>>>,
+    /// Of what is in force and of what may be next: it serves this gateway, and is told of no end. Looked at when a client
+    /// goes, which may be a minute and several files after it was replaced.
+    in_use: Arc<ArcSwap<InUse>>,
 }
 
 impl Retiring {
@@ -41,10 +40,11 @@ impl Retiring {
         Retiring { gateway, tasks, at_once, in_use }
     }
 
-    /// From now on the endpoints of these are in use.
-    pub(super) fn use_those_of<'a>(&self, generations: impl IntoIterator<Item = &'a Generation>) {
-        let endpoints = generations.into_iter().flat_map(Generation::endpoints).collect();
-        self.in_use.store(Arc::new(endpoints));
+    /// From now on the endpoints and the clients of these are in use.
+    pub(super) fn use_those_of<'a>(&self, generations: impl Iterator<Item = &'a Generation> + Clone) {
+        let endpoints = generations.clone().flat_map(Generation::endpoints).collect();
+        let in_use = InUse::new(endpoints, generations.flat_map(Generation::clients));
+        self.in_use.store(Arc::new(in_use));
     }
 
     /// Lets go of `client` once no call goes by one of `past`.

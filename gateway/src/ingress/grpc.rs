@@ -9,14 +9,13 @@ use axum::body::Body;
 use bytes::{Buf, Bytes};
 use http::{Method, Request, Response, header, request::Parts};
 use prost::Message;
-use tonic::service::Routes;
-use tower::ServiceExt;
 
 use super::{
     answer,
     arrival::Arrival,
     body::too_large,
     call::{Codec, Gateway},
+    common::{CommonServices, is_common},
     header::single,
     wire,
 };
@@ -33,14 +32,14 @@ pub(super) const PREFIX: usize = 5;
 #[derive(Clone)]
 pub struct GrpcEdge {
     gateway: Arc<Gateway>,
-    /// Health and reflection: they take no token and pass no chain.
-    services: axum::Router,
+    /// They take no token and pass no chain.
+    services: CommonServices,
 }
 
 impl GrpcEdge {
     /// Puts the extension points beside `services`.
-    pub fn new(gateway: Arc<Gateway>, services: Routes) -> Self {
-        GrpcEdge { gateway, services: services.prepare().into_axum_router() }
+    pub fn new(gateway: Arc<Gateway>, services: CommonServices) -> Self {
+        GrpcEdge { gateway, services }
     }
 
     /// Answers one request.
@@ -74,20 +73,12 @@ impl GrpcEdge {
         if !is_common(request.uri().path()) {
             return self.refuse(&Error::new(Code::NotFound, "No such service"));
         }
-        match self.services.clone().oneshot(request).await {
-            Ok(answer) => answer,
-            Err(impossible) => match impossible {},
-        }
+        self.services.answer(request).await
     }
 
     fn refuse(&self, error: &Error) -> Response<Body> {
         answer::grpc_refusal(&Arrival::now(), error, self.gateway.in_force().limits.detail)
     }
-}
-
-/// Whether `path` is of a service that is not Hookgate's own: health or reflection.
-pub(super) fn is_common(path: &str) -> bool {
-    path.starts_with("/grpc.health.v1.Health/") || path.starts_with("/grpc.reflection.")
 }
 
 /// Whether a request is made as a unary one of ours has to be.

@@ -13,6 +13,7 @@ pub mod applied;
 pub mod arrival;
 mod body;
 pub mod call;
+pub mod common;
 pub mod grpc;
 mod header;
 pub mod http;

@@ -223,7 +223,8 @@ async fn converse<S>(
 }
 
 impl Drain {
-    async fn last_start(&self) {
+    /// Resolves when no request that came before the end is still on its way.
+    pub(super) async fn last_start(&self) {
         self.goaway.cancelled().await;
         tokio::time::sleep(LAST_START).await;
     }

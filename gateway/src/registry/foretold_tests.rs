@@ -12,6 +12,7 @@ use proptest::{
     test_runner::{Config as Cases, TestRunner},
 };
 use serde_json::json;
+use tempfile::TempDir;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -123,15 +124,17 @@ struct World {
     operations: Operations,
     /// What was there at each revision.
     past: Mutex<BTreeMap<u64, Snapshot>>,
+    _folder: TempDir,
 }
 
 impl World {
     /// With the objects of `case`, some of them the file's by the bits of `owners`.
     async fn make(file: &Loaded, case: &Case, owners: u64) -> Self {
-        let url = config::StoreUrl("sqlite::memory:".into());
+        let folder = tempfile::tempdir().expect("there is room");
+        let url = config::StoreUrl(format!("sqlite:{}", folder.path().join("hookgate.db").display()));
         let settings = config::Store { url, ..config::Store::default() };
         let registry = Registry::open(&settings).expect("a store");
-        registry.store.prepare().await.expect("it is in memory");
+        registry.store.prepare().await.expect("there is room");
         let changes = objects(case).into_iter().enumerate().map(|(at, (kind, name, spec))| {
             let owner = if owners >> (at % 64) & 1 == 1 { Owner::File } else { Owner::Api };
             let after = Some(Content { owner, spec: spec.into() });
@@ -152,11 +155,11 @@ impl World {
         *process.in_force.lock().expect("no panic") = process.built(&contents);
         let first = contents.snapshot();
         let past = Mutex::new([(0, Snapshot::default()), (1, first)].into());
-        World { registry, process, operations, past }
+        World { registry, process, operations, past, _folder: folder }
     }
 
     async fn stored(&self) -> Snapshot {
-        self.registry.store.snapshot().await.expect("it is in memory")
+        self.registry.store.snapshot().await.expect("there is room")
     }
 
     async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, Undone> {
@@ -212,7 +215,7 @@ impl World {
             return Ok(());
         }
         prop_assert_eq!(done.revision, Some(before.revision + 1));
-        let revision = self.registry.store.revision(after.revision).await.expect("it is in memory");
+        let revision = self.registry.store.revision(after.revision).await.expect("there is room");
         prop_assert_eq!(&revision.expect("it was written").changes, &done.changes);
         prop_assert_eq!(&self.registry.contents().snapshot(), &after);
         self.check_past(write, &before, &after).await?;
@@ -237,9 +240,9 @@ impl World {
         }
         for then in past.values() {
             let said = self.operations.difference(then.revision, None).await;
-            model::check_difference(then, after, &said.expect("it is in memory").1)?;
+            model::check_difference(then, after, &said.expect("there is room").1)?;
             let said = self.operations.difference(after.revision, Some(then.revision)).await;
-            model::check_difference(after, then, &said.expect("it is in memory").1)?;
+            model::check_difference(after, then, &said.expect("there is room").1)?;
         }
         Ok(())
     }

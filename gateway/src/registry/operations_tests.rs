@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::*;
 use crate::{
@@ -32,10 +33,11 @@ secrets: { dir: /secrets }
     }
 }
 
-fn operations() -> Operations {
-    let settings =
-        config::Store { url: config::StoreUrl("sqlite::memory:".into()), ..config::Store::default() };
-    Operations::new(Registry::open(&settings).expect("a store"), Arc::new(Listing))
+fn operations() -> (TempDir, Operations) {
+    let folder = tempfile::tempdir().expect("there is room");
+    let url = config::StoreUrl(format!("sqlite:{}", folder.path().join("hookgate.db").display()));
+    let settings = config::Store { url, ..config::Store::default() };
+    (folder, Operations::new(Registry::open(&settings).expect("a store"), Arc::new(Listing)))
 }
 
 async fn write(operations: &Operations, spec: Value) -> Result<Outcome, Undone> {
@@ -46,7 +48,7 @@ async fn write(operations: &Operations, spec: Value) -> Result<Outcome, Undone> 
 
 #[tokio::test]
 async fn a_plugin_that_names_what_it_may_not_reach_is_not_written() {
-    let operations = operations();
+    let (_folder, operations) = operations();
     let refused = async |spec: Value| match write(&operations, spec).await {
         Err(Undone::Invalid(wrong)) => wrong,
         other => panic!("{other:?}"),
@@ -82,7 +84,8 @@ async fn a_plugin_that_names_what_it_may_not_reach_is_not_written() {
 #[tokio::test]
 async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_so() {
     let spec = json!({ "endpoint": "http://10.1.0.1:1", "config": { "a": "${HOOKGATE_SECRET_A}" } });
-    match write(&operations(), spec).await {
+    let (_folder, operations) = operations();
+    match write(&operations, spec).await {
         Err(Undone::Refused(Refusal::Wrong { problems, .. })) => {
             assert_eq!(problems[0].pointer, "/config");
             assert!(problems[0].sentence().contains("allow_plaintext"), "{problems:?}");
@@ -94,7 +97,7 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
 /// What was listed when it was written may be no longer: it can still be switched off.
 #[tokio::test]
 async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
-    let operations = operations();
+    let (_folder, operations) = operations();
     let spec = |enabled| json!({ "name": "guard", "endpoint": "http://10.2.0.1:1", "enabled": enabled });
     let content = Content { owner: Owner::Api, spec: spec(true).into() };
     let change = Change { kind: Kind::Plugin, name: "guard".into(), before: None, after: Some(content) };

@@ -26,8 +26,6 @@ const PARAMETERS: [&str; 17] = [
 ];
 
 pub(super) enum Location {
-    /// A SQLite database that ends with the process.
-    Memory,
     /// A SQLite database.
     File(PathBuf),
     /// A database of a PostgreSQL server.
@@ -55,8 +53,11 @@ fn forms(what: &str) -> String {
 
 fn sqlite(rest: &str) -> Result<Location, String> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
-    if path == ":memory:" {
-        return Ok(Location::Memory);
+    // What SQLite itself reads these names as is gone with the process, and what was acknowledged with it.
+    if is_in_memory(path) {
+        return Err(
+            "a database in memory loses at the end of the process what was written: write sqlite:PATH".into(),
+        );
     }
     if path.is_empty() {
         return Err(forms("it names no file"));
@@ -70,6 +71,14 @@ fn sqlite(rest: &str) -> Result<Location, String> {
     // SQLite takes a name that begins with `file:` for a URI.
     let path = PathBuf::from(path);
     Ok(Location::File(if path.is_absolute() { path } else { PathBuf::from(".").join(path) }))
+}
+
+/// Whether SQLite keeps a database of this name in memory, however it is spelt.
+fn is_in_memory(path: &str) -> bool {
+    let name = path.strip_prefix("file:").unwrap_or(path);
+    let (name, parameters) = name.split_once('?').unwrap_or((name, ""));
+    name.trim_start_matches('/') == ":memory:"
+        || parameters.split('&').any(|parameter| matches!(parameter, "mode=memory" | "vfs=memdb"))
 }
 
 fn postgres(url: &str, rest: &str) -> Result<Location, String> {
@@ -102,12 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_a_file_memory_or_a_server() {
+    fn urls_name_a_file_or_a_server() {
         assert_eq!(file("sqlite:hookgate.db"), "./hookgate.db");
         assert_eq!(file("sqlite:/var/lib/hookgate/a b.db"), "/var/lib/hookgate/a b.db");
         assert_eq!(file("sqlite:///var/lib/x.db"), "/var/lib/x.db");
         assert_eq!(file("sqlite:file:x?".trim_end_matches('?')), "./file:x");
-        assert!(matches!(parse("sqlite::memory:"), Ok(Location::Memory)));
         let Ok(Location::Postgres(options)) =
             parse("postgresql://me:geheim@db.example.com:6432/hg?sslmode=require")
         else {
@@ -115,6 +123,28 @@ mod tests {
         };
         assert_eq!((options.get_host(), options.get_port()), ("db.example.com", 6432));
         assert_eq!(options.get_database(), Some("hg"));
+    }
+
+    #[test]
+    fn database_in_memory_is_refused_however_it_is_spelt() {
+        for url in [
+            "sqlite::memory:",
+            "sqlite://:memory:",
+            "sqlite:///:memory:",
+            "sqlite:file::memory:",
+            "sqlite://file::memory:?cache=shared",
+            "sqlite:file:x?mode=memory",
+            "sqlite:x.db?cache=shared&mode=memory",
+            "sqlite:file:/x?vfs=memdb",
+        ] {
+            let Err(said) = parse(url) else { panic!("{url} should be refused") };
+            assert!(said.contains("in memory") && said.contains("sqlite:PATH"), "{url}: {said}");
+        }
+        for temporary in ["sqlite:", "sqlite://", "sqlite:?mode=rwc"] {
+            assert!(parse(temporary).is_err(), "{temporary}");
+        }
+        assert_eq!(file("sqlite:memory"), "./memory");
+        assert_eq!(file("sqlite:memory/x.db"), "./memory/x.db");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Knows nothing of what is in an object. What may be written is the registry's matter; here it is only made sure that
 //! whoever writes knew the revision that they wrote upon.
 
+mod connections;
 mod fault;
 mod known;
 mod location;
@@ -228,12 +229,11 @@ pub enum CommitError {
     Unknown(String),
 }
 
-/// The store at `url`: `sqlite:PATH`, `sqlite::memory:`, `postgres://...` or `postgresql://...`. No connection is made;
+/// The store at `url`: `sqlite:PATH`, `postgres://...` or `postgresql://...`. No connection is made;
 /// that is for [`Store::prepare`] to do. The error is a sentence that shows nothing secret.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, String> {
     Ok(match location::parse(url)? {
-        Location::Memory => Arc::new(Sqlite::memory()),
-        Location::File(path) => Arc::new(Sqlite::file(path)),
+        Location::File(path) => Arc::new(Sqlite::new(path)),
         Location::Postgres(options) => Arc::new(Postgres::new(*options)),
     })
 }

@@ -1,6 +1,6 @@
 //! One plugin as the invoker sees it: a call with its time limit, the observers' queue, the status.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1 as plugin;
 use http::HeaderValue;
@@ -18,6 +18,7 @@ use super::{
     observers::{Done, Observers},
     pool::{self, NoRoute, Pool, Route},
     registration::Registration,
+    release::InUse,
     request::{CallMeta, Encoded, Failure, Replied, Request, Served},
     resolve::{Resolver, System},
     state::{EndpointStatus, NameStatus, Status},
@@ -192,7 +193,7 @@ impl PluginClient {
         self.bulkhead.taken()
     }
 
-    /// When the plugin was first initialised; none: never. Shutdown goes in the reverse order.
+    /// When what first initialised the plugin was sent; none: it never was. Shutdown goes in the reverse order.
     pub fn initialised_at(&self) -> Option<Instant> {
         self.pool.registration.initialised_at()
     }
@@ -283,14 +284,13 @@ impl PluginClient {
     /// Lets go of the plugin: no further calls, then Shutdown within the smaller of `limit` and the plugin's
     /// `limits.shutdown`. What goes wrong is logged.
     pub async fn shutdown(&self, limit: Duration) {
-        self.pool.shut_down(limit, |_| true).await;
+        self.pool.shut_down(limit, &InUse::default()).await;
     }
 
-    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that nobody has in
-    /// `kept`, as they are written. The others still serve this gateway, which the message would name.
-    pub async fn retire(&self, kept: &BTreeSet<String>) {
-        let limit = self.limits.shutdown.0;
-        self.pool.shut_down(limit, |endpoint| !kept.contains(endpoint)).await;
+    /// The same for one that was replaced or left the configuration: Shutdown is for the endpoints that are not `in_use`.
+    /// The others still serve this gateway, which the message would name; they hear that this configuration is released.
+    pub async fn retire(&self, in_use: &InUse) {
+        self.pool.shut_down(self.limits.shutdown.0, in_use).await;
     }
 
     /// Whether breakers alone are in the way of a call of `tenant`.

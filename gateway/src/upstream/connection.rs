@@ -43,6 +43,7 @@ const SAME_MOMENT: Duration = Duration::from_millis(10);
 pub(super) enum Rpc {
     Describe,
     Initialize,
+    Release,
     Shutdown,
     Health,
     At(Point),
@@ -53,6 +54,7 @@ impl Rpc {
         match self {
             Rpc::Describe => "/hookgate.plugin.v1.PluginService/Describe",
             Rpc::Initialize => "/hookgate.plugin.v1.PluginService/Initialize",
+            Rpc::Release => "/hookgate.plugin.v1.PluginService/Release",
             Rpc::Shutdown => "/hookgate.plugin.v1.PluginService/Shutdown",
             Rpc::Health => "/grpc.health.v1.Health/Check",
             Rpc::At(Point::BeforeLlmRequest) => "/hookgate.plugin.v1.PluginService/BeforeLlmRequest",

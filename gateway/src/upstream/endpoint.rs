@@ -10,20 +10,14 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hookgate_proto::plugin::v1::ShutdownRequest;
-use http::HeaderMap;
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     acceptance::{self, Accepted, Unaccepted},
     breakers::Breakers,
     cause::{Cause, DialError},
-    codec,
-    connection::{Connection, Rpc},
+    connection::Connection,
     consent::Wants,
     health::{self, Checked, Health},
     initialize::{self, Prepared, Uninitialised},
@@ -59,10 +53,10 @@ pub(super) struct Endpoint {
     answered_before: AtomicU64,
     /// Another connection is made, or came to nothing just now.
     growing: AtomicBool,
-    lives: ArcSwap<Vec<Arc<Live>>>,
+    pub(super) lives: ArcSwap<Vec<Arc<Live>>>,
     dials: Flight<Result<Arc<Live>, Down>>,
     /// One Initialize at a time, over whichever connection.
-    handing_over: tokio::sync::Mutex<()>,
+    pub(super) handing_over: tokio::sync::Mutex<()>,
     /// Digest of the configuration that was handed over last.
     handed_over: Mutex<Option<Arc<str>>>,
     most_age: Duration,
@@ -312,15 +306,21 @@ impl Endpoint {
     }
 
     async fn hand_over(&self, live: &Live) -> Result<(), Down> {
-        let Registration { plugin, shared, .. } = &*self.registration;
+        let Registration { plugin, shared, turn, .. } = &*self.registration;
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => return Err(Down::Away(SHUTTING_DOWN.into())),
+            () = turn.came() => {}
+        }
         let _alone = self.handing_over.lock().await;
+        let sent = Instant::now();
         match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
                 // Before its first call, for a plugin may need time after it has its configuration.
                 if self.handed_over().is_none() {
                     self.check_over(live).await;
                 }
-                self.note_initialised(live);
+                self.note_initialised(live, sent);
                 Ok(())
             }
             Err(Uninitialised::Unavailable(detail)) => {
@@ -340,9 +340,9 @@ impl Endpoint {
         }
     }
 
-    fn note_initialised(&self, live: &Live) {
+    fn note_initialised(&self, live: &Live, sent: Instant) {
         *self.handed_over() = Some(Arc::clone(&live.config.digest));
-        self.registration.note_initialised();
+        self.registration.note_initialised(sent);
         live.note_initialised();
         self.breakers.reached(Instant::now());
         if self.holds(live) {
@@ -437,42 +437,6 @@ impl Endpoint {
         }
         self.lives.rcu(|lives| usable_of(lives).map(Arc::clone).collect::<Vec<_>>());
         self.registration.connection_ended();
-    }
-
-    /// No more calls; those under way go on. What it says of itself counts no longer.
-    pub(super) fn leave(&self) {
-        self.closing.cancel();
-        self.lives.load().iter().for_each(|live| live.withdraw());
-        self.registration.connection_ended();
-    }
-
-    /// Lets go of the connections, and says nothing. Calls under way go on.
-    pub(super) fn let_go(&self) -> Arc<Vec<Arc<Live>>> {
-        self.status.set(Why::ShuttingDown, "");
-        self.leave();
-        self.lives.swap(Arc::default())
-    }
-
-    /// Lets go of the plugin: no further calls, and Shutdown if it was ever initialised and can be reached.
-    pub(super) async fn shut_down(&self, limit: Duration) {
-        let Registration { plugin, shared, .. } = &*self.registration;
-        let lives = self.let_go();
-        let limit = limit.min(plugin.limits.shutdown.0);
-        let deadline = Instant::now() + limit;
-        let told = |live: &&Arc<Live>| live.is_initialised() && !live.connection.is_closed();
-        if !lives.iter().any(|live| told(&live)) {
-            // Whoever is being initialised would keep a configuration that nobody takes back: that ends first.
-            let _ = timeout_at(deadline, self.handing_over.lock()).await;
-        }
-        let Some(live) = lives.iter().find(told) else { return };
-        let request = ShutdownRequest { gateway_instance_id: shared.instance_id.as_ref().into() };
-        let frame = codec::message(&request);
-        let reply =
-            live.connection.unary(Rpc::Shutdown, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
-        if let Err(error) = reply {
-            let (plugin, address, error) = (&*plugin.name, self.address(), live.config.shown_error(&error));
-            tracing::warn!(plugin, address, ?limit, error, "the plugin did not answer Shutdown");
-        }
     }
 }
 

@@ -32,6 +32,7 @@ mod pool;
 mod redaction;
 mod refusal;
 mod registration;
+mod release;
 mod remedy;
 mod request;
 mod resolve;
@@ -39,6 +40,7 @@ mod state;
 mod supervisor;
 mod ticket;
 mod transport;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,8 @@ pub use cause::Cause;
 pub use client::{PluginClient, Shared};
 pub use consent::Wants;
 pub use refusal::Refusal;
+pub use release::InUse;
 pub use request::{CallMeta, Failure, Replied, Served};
 pub use state::{EndpointStatus, NameStatus, State, Status, Why};
 pub use transport::InProcess;
+pub use turns::start_in_order;

@@ -26,6 +26,7 @@ use super::{
     live::{Down, Live},
     load,
     registration::Registration,
+    release::InUse,
     request::{CallMeta, Failure},
     resolve::{self, Asked, Found},
     state::{EndpointStatus, NameStatus, State, Status, Why},
@@ -371,15 +372,17 @@ impl Pool {
         self.sources.iter().map(status).collect()
     }
 
-    /// Lets go of all of them, at the same time. `is_told`: whether an endpoint, as it is written, hears of it.
-    pub(super) async fn shut_down(&self, limit: Duration, is_told: impl Fn(&str) -> bool) {
+    /// Lets go of all of them, at the same time: those that are `in_use` hear that this configuration isn't.
+    pub(super) async fn shut_down(&self, limit: Duration, in_use: &InUse) {
         self.closing.cancel();
         let members = self.members.load_full();
         let all = members.iter().map(|Member { endpoint, origin }| {
             let written =
                 origin.map_or(endpoint.address(), |(source, _)| &self.sources[source].names.address);
-            let is_told = is_told(written);
-            async move { if is_told { endpoint.shut_down(limit).await } else { drop(endpoint.let_go()) } }
+            let goes_on = in_use.has(written);
+            async move {
+                if goes_on { endpoint.release(limit, in_use).await } else { endpoint.shut_down(limit).await }
+            }
         });
         join_all(all).await;
         self.released.cancel();

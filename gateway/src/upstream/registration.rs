@@ -5,13 +5,15 @@ use std::sync::OnceLock;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use super::{acceptance::Accepted, client::Shared, initialize::Prepared, manifests::Manifests};
+use super::{acceptance::Accepted, client::Shared, initialize::Prepared, manifests::Manifests, turns::Turn};
 use crate::config;
 
 pub(super) struct Registration {
     pub(super) plugin: config::Plugin,
     pub(super) shared: Shared,
     pub(super) manifests: Manifests,
+    /// Whether it may be initialised yet.
+    pub(super) turn: Turn,
     first_initialised: OnceLock<Instant>,
     /// What was prepared last for any endpoint: what must not show of a plugin's words.
     pub(super) prepared: ArcSwapOption<Prepared>,
@@ -23,6 +25,7 @@ impl Registration {
             plugin,
             shared,
             manifests: Manifests::default(),
+            turn: Turn::new(),
             first_initialised: OnceLock::new(),
             prepared: ArcSwapOption::empty(),
         }
@@ -45,13 +48,13 @@ impl Registration {
         }
     }
 
-    /// When any endpoint was first initialised.
+    /// When what first initialised any endpoint was sent.
     pub(super) fn initialised_at(&self) -> Option<Instant> {
         self.first_initialised.get().copied()
     }
 
-    pub(super) fn note_initialised(&self) {
-        self.first_initialised.get_or_init(Instant::now);
+    pub(super) fn note_initialised(&self, sent: Instant) {
+        self.first_initialised.get_or_init(|| sent);
     }
 
     /// Tells whoever follows statuses that something changed.

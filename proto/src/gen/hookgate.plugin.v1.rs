@@ -92,6 +92,19 @@ pub struct Limits {
 /// The configuration is in force.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InitializeResponse {}
+/// Ends the use of one configuration that this gateway instance handed over.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseRequest {
+    /// Id of the gateway process, as in InitializeRequest. Others may go on using the same configuration.
+    #[prost(string, tag = "1")]
+    pub gateway_instance_id: ::prost::alloc::string::String,
+    /// Which one, as in InitializeRequest.
+    #[prost(string, tag = "2")]
+    pub config_digest: ::prost::alloc::string::String,
+}
+/// What was kept for it is flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseResponse {}
 /// Ends the use of every configuration that this gateway instance handed over.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
@@ -681,6 +694,32 @@ pub mod plugin_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// This gateway instance has no call under way with one of its configurations, and will make none: another one has
+        /// taken its place. Optional: a plugin that answers UNIMPLEMENTED keeps it for as long as it likes.
+        pub async fn release(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReleaseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/hookgate.plugin.v1.PluginService/Release",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("hookgate.plugin.v1.PluginService", "Release"));
+            self.inner.unary(req, path, codec).await
+        }
         /// This gateway instance lets go of its configurations: flush, never exit. Answer within 5 s.
         pub async fn shutdown(
             &mut self,
@@ -770,6 +809,12 @@ pub mod plugin_service_server {
             tonic::Response<super::BeforeResponseResponse>,
             tonic::Status,
         >;
+        /// This gateway instance has no call under way with one of its configurations, and will make none: another one has
+        /// taken its place. Optional: a plugin that answers UNIMPLEMENTED keeps it for as long as it likes.
+        async fn release(
+            &self,
+            request: tonic::Request<super::ReleaseRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReleaseResponse>, tonic::Status>;
         /// This gateway instance lets go of its configurations: flush, never exit. Answer within 5 s.
         async fn shutdown(
             &self,
@@ -1117,6 +1162,51 @@ pub mod plugin_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = BeforeResponseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/hookgate.plugin.v1.PluginService/Release" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReleaseSvc<T: PluginService>(pub Arc<T>);
+                    impl<
+                        T: PluginService,
+                    > tonic::server::UnaryService<super::ReleaseRequest>
+                    for ReleaseSvc<T> {
+                        type Response = super::ReleaseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReleaseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PluginService>::release(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReleaseSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -351,6 +351,21 @@ impl FakePlugin {
         self.state.record.initialized()
     }
 
+    /// The digests of the configurations that were released, in order.
+    pub fn released(&self) -> Vec<String> {
+        self.state.record.released()
+    }
+
+    /// The places of its Initialize calls in the order of what reached all plugins of this process.
+    pub fn initialized_at(&self) -> Vec<u64> {
+        self.state.record.initialized_at()
+    }
+
+    /// The places of its Shutdown calls in the same order.
+    pub fn shut_down_at(&self) -> Vec<u64> {
+        self.state.record.shut_down_at()
+    }
+
     /// How often what happened.
     pub fn counts(&self) -> Counts {
         self.state.record.counts()

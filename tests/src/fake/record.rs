@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,6 +18,8 @@ use hookgate_proto::{
 };
 use tokio::{sync::watch, time::timeout};
 
+/// Counts what reaches the plugins of this process, so that it is known what came first.
+static ORDER: AtomicU64 = AtomicU64::new(0);
 /// Bound of [`Record::wait_until`].
 const PATIENCE: Duration = Duration::from_secs(35);
 
@@ -54,6 +59,8 @@ pub struct Counts {
     pub initializes: u64,
     /// Health checks.
     pub checks: u64,
+    /// Release calls.
+    pub releases: u64,
     /// Shutdown calls.
     pub shutdowns: u64,
     /// Calls at points, those refused as NOT_INITIALIZED left out.
@@ -76,6 +83,9 @@ pub(super) struct Record {
 struct Log {
     seen: Vec<Seen>,
     initialized: Vec<InitializeRequest>,
+    initialized_at: Vec<u64>,
+    shut_down_at: Vec<u64>,
+    released: Vec<String>,
 }
 
 impl Record {
@@ -100,8 +110,33 @@ impl Record {
     }
 
     pub(super) fn initialize(&self, request: InitializeRequest) {
-        self.log().initialized.push(request);
+        let mut log = self.log();
+        log.initialized.push(request);
+        log.initialized_at.push(ORDER.fetch_add(1, Ordering::SeqCst));
+        drop(log);
         self.count(|counts| counts.initializes += 1);
+    }
+
+    pub(super) fn release(&self, digest: String) {
+        self.log().released.push(digest);
+        self.count(|counts| counts.releases += 1);
+    }
+
+    pub(super) fn released(&self) -> Vec<String> {
+        self.log().released.clone()
+    }
+
+    pub(super) fn shut_down(&self) {
+        self.log().shut_down_at.push(ORDER.fetch_add(1, Ordering::SeqCst));
+        self.count(|counts| counts.shutdowns += 1);
+    }
+
+    pub(super) fn initialized_at(&self) -> Vec<u64> {
+        self.log().initialized_at.clone()
+    }
+
+    pub(super) fn shut_down_at(&self) -> Vec<u64> {
+        self.log().shut_down_at.clone()
     }
 
     /// Records a call, numbers it, and watches over its end.

@@ -6,9 +6,10 @@ use hookgate_proto::{
     plugin::v1::{
         AfterToolResultRequest, AfterToolResultResponse, BeforeLlmRequestRequest, BeforeLlmRequestResponse,
         BeforeResponseRequest, BeforeResponseResponse, BeforeToolCallRequest, BeforeToolCallResponse, Call,
-        Continue, DescribeRequest, DescribeResponse, InitializeRequest, InitializeResponse, ShutdownRequest,
-        ShutdownResponse, after_tool_result_response, before_llm_request_response, before_response_response,
-        before_tool_call_response, plugin_service_server::PluginService,
+        Continue, DescribeRequest, DescribeResponse, InitializeRequest, InitializeResponse, ReleaseRequest,
+        ReleaseResponse, ShutdownRequest, ShutdownResponse, after_tool_result_response,
+        before_llm_request_response, before_response_response, before_tool_call_response,
+        plugin_service_server::PluginService,
     },
     types::v1::ExtensionPoint,
 };
@@ -149,8 +150,15 @@ impl PluginService for Service {
         self.handle(request).await
     }
 
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let digest = request.into_inner().config_digest;
+        self.state.behaviour().known_digests.remove(&digest);
+        self.state.record.release(digest);
+        Ok(Response::new(ReleaseResponse {}))
+    }
+
     async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownResponse>, Status> {
-        self.state.record.count(|counts| counts.shutdowns += 1);
+        self.state.record.shut_down();
         Ok(Response::new(ShutdownResponse {}))
     }
 }

@@ -75,6 +75,11 @@ impl Gateway {
         HttpAgent::new(self.admin.expect("the admin port is open")).of(Port::Admin).with_token(token)
     }
 
+    /// Its process, for as long as that runs.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it logged so far, and will.
     pub fn log(&self) -> &Log {
         self.process.log()

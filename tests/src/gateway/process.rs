@@ -58,6 +58,10 @@ impl Process {
         process
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
     pub(super) fn log(&self) -> &Log {
         &self.log
     }

@@ -39,7 +39,7 @@ async fn by_hand(place: &Place, sql: &str) {
 
 #[tokio::test]
 async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let file = file(&place.url);
         let plain = check(&file, &[]).await;
         assert!(
@@ -105,7 +105,7 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
         spec.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         change(Kind::Binding, "own", None, api(spec))
     };
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let mut file = file(&place.url);
         file["plugins"] = json!([{ "name": "content-policy", "builtin": "content-policy" }]);
         file["bindings"] = json!([{ "plugin": "content-policy", "tenant": "*", "priority": 1 }]);

@@ -25,7 +25,7 @@ async fn run(place: &Place, sql: &str) -> Result<(), String> {
 
 #[tokio::test]
 async fn a_revision_can_not_be_changed_or_deleted_even_by_hand() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let store = place.prepared().await;
         store.commit(&add(0, "a")).await.unwrap();
         store.commit(&add(1, "b")).await.unwrap();
@@ -56,7 +56,7 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
     let newer = "ALTER TABLE hookgate_tenants ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';
                  ALTER TABLE hookgate_revisions ADD COLUMN ticket TEXT;
                  CREATE TABLE hookgate_later (name TEXT PRIMARY KEY);";
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let early = place.prepared().await;
         early.commit(&add(0, "a")).await.unwrap();
         let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
@@ -80,7 +80,7 @@ async fn many_may_bring_an_older_versions_tables_up_at_once() {
     let older = "DROP TABLE hookgate_bypasses;
                  ALTER TABLE hookgate_revisions DROP COLUMN further;
                  DELETE FROM hookgate_migrations WHERE version > 1;";
-    for place in Place::shared().await {
+    for place in Place::every().await {
         place.prepared().await.commit(&add(0, "a")).await.unwrap();
         for round in 0..5 {
             run(&place, older).await.unwrap();
@@ -132,7 +132,7 @@ async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
 
 #[tokio::test]
 async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         place.prepared().await;
         run(&place, "DELETE FROM hookgate_head").await.unwrap();
         let said = place.open().head().await.unwrap_err().to_string();
@@ -146,7 +146,7 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
 /// A look says what a start would, in its words.
 #[tokio::test]
 async fn steps_that_a_start_refuses_are_refused_by_a_look() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
         let later = format!(
             "INSERT INTO hookgate_migrations (version, description, success, checksum, execution_time)

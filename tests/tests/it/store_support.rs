@@ -27,21 +27,12 @@ impl Place {
         Self { url: format!("sqlite:{}", folder.path().join("hookgate.db").display()), _folder: Some(folder) }
     }
 
-    pub(crate) fn memory() -> Self {
-        Self { url: "sqlite::memory:".into(), _folder: None }
-    }
-
     pub(crate) async fn postgres() -> Self {
         Self { url: postgres::database().await, _folder: None }
     }
 
     /// One of each kind.
-    pub(crate) async fn every() -> [Self; 3] {
-        [Self::file(), Self::memory(), Self::postgres().await]
-    }
-
-    /// One of each kind that two can open.
-    pub(crate) async fn shared() -> [Self; 2] {
+    pub(crate) async fn every() -> [Self; 2] {
         [Self::file(), Self::postgres().await]
     }
 

@@ -14,7 +14,7 @@ const ROUNDS: u64 = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_writers_upon_one_revision_exactly_one_wins_and_numbers_have_no_gaps() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         place.prepared().await;
         let stores: Vec<_> = (0..WRITERS).map(|_| place.open()).collect();
         let mut winners = Vec::new();
@@ -46,7 +46,7 @@ async fn of_writers_upon_one_revision_exactly_one_wins_and_numbers_have_no_gaps(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_see_whole_revisions_only_and_in_order_while_others_write() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let writer = place.prepared().await;
         let reader = place.open();
         let writing = tokio::spawn(async move {
@@ -68,7 +68,7 @@ async fn readers_see_whole_revisions_only_and_in_order_while_others_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_may_prepare_an_empty_database_at_once() {
-    for place in Place::shared().await {
+    for place in Place::every().await {
         let stores: Vec<_> = (0..8).map(|_| place.open()).collect();
         let tasks = stores.iter().cloned().map(|store| tokio::spawn(async move { store.prepare().await }));
         for prepared in join_all(tasks).await {

@@ -3,7 +3,6 @@
 //! A server that does not answer holds nobody up: every wait has an end, and a connection that was waited for in vain is
 //! not used again. What became of a write whose answer was lost is found out on another connection.
 
-mod connections;
 mod listen;
 
 use std::{
@@ -13,20 +12,26 @@ use std::{
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
-use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::connections::{Connections, Taken};
 use super::{
-    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, Tables, fault,
+    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, Tables,
+    connections::{Connections, Database, Taken},
+    fault,
     migrations::{self, Done, MigrationFault},
     rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
 };
 
 /// The first version whose server ends a session that does nothing while it holds a lock, as `session` asks.
 const OLDEST: i32 = 14;
+/// Most connections at a time; replicas add up, and a server has a hundred.
+const MAX_CONNECTIONS: usize = 5;
+/// What every session is told: the server gives up a lock, or a statement, whose process has vanished. In milliseconds.
+const SESSION: &str = "SET lock_timeout = 3500; SET idle_in_transaction_session_timeout = 5000; \
+                       SET statement_timeout = 60000; SET synchronous_commit = on";
 /// As long as the server may take for one answer, or for the next row of one.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// A write that is large takes longer by so much for each MiB.
@@ -37,10 +42,45 @@ const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 /// See the module.
 pub(super) struct Postgres {
     options: PgConnectOptions,
-    connections: Connections,
+    connections: Connections<Server>,
     hints: Arc<watch::Sender<u64>>,
     listening: Once,
     closed: CancellationToken,
+}
+
+/// A server, as connections are made to it.
+struct Server {
+    options: PgConnectOptions,
+    place: String,
+}
+
+impl Server {
+    fn new(options: PgConnectOptions) -> Self {
+        let place = match options.get_socket() {
+            Some(socket) => format!("PostgreSQL at {}", socket.display()),
+            None => format!("PostgreSQL at {}:{}", options.get_host(), options.get_port()),
+        };
+        let options = options.application_name("hookgate").disable_statement_logging();
+        Self { options, place }
+    }
+}
+
+impl Database for Server {
+    type Connection = PgConnection;
+
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.options.connect().await?;
+        sqlx::raw_sql(SESSION).execute(&mut connection).await?;
+        Ok(connection)
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn fault(&self, error: &sqlx::Error) -> StoreError {
+        fault::postgres(&self.place, error)
+    }
 }
 
 impl Drop for Postgres {
@@ -52,7 +92,7 @@ impl Drop for Postgres {
 impl Postgres {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         Self {
-            connections: Connections::new(options.clone()),
+            connections: Connections::new(Server::new(options.clone()), MAX_CONNECTIONS),
             options,
             hints: Arc::new(watch::Sender::new(0)),
             listening: Once::new(),
@@ -178,7 +218,7 @@ impl Store for Postgres {
         let steps = migrations::postgres();
         match timeout(PATIENCE, migrations::run(&steps, &mut *alone)).await {
             Ok(Ok(())) => {}
-            Ok(Err(MigrationFault::Database(error))) => return Err(fault::postgres(place, &error)),
+            Ok(Err(MigrationFault::Database(error))) => return Err(self.connections.fault(&error)),
             Ok(Err(MigrationFault::Tables(why))) => {
                 return Err(StoreError::Unusable(format!("{place}: {why}")));
             }
@@ -301,7 +341,7 @@ impl Postgres {
         Ok(Snapshot { revision, objects: found })
     }
 
-    async fn check_server(&self, taken: &mut Taken<'_>) -> Result<(), StoreError> {
+    async fn check_server(&self, taken: &mut Taken<'_, Server>) -> Result<(), StoreError> {
         let asked = sqlx::query_as::<_, (i32, String)>(
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
         );

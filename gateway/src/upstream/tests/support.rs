@@ -215,6 +215,13 @@ impl plugin::plugin_service_server::PluginService for Process {
         Err(Status::unimplemented("not offered"))
     }
 
+    async fn release(
+        &self,
+        _: Request<plugin::ReleaseRequest>,
+    ) -> Result<Response<plugin::ReleaseResponse>, Status> {
+        Err(Status::unimplemented("it keeps them all"))
+    }
+
     async fn shutdown(
         &self,
         request: Request<plugin::ShutdownRequest>,

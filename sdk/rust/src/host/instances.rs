@@ -1,31 +1,43 @@
-//! One instance of a plugin per configuration digest, the last four; who holds which.
+//! One instance of a plugin per configuration digest, for as long as a gateway holds it; who holds which.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak},
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// Instances kept: the one in use, its successor while a change rolls out, and room for two more gateways.
-const KEPT: usize = 4;
+/// Most instances, so that gateways which crashed, or don't say what they let go of, leave no more behind. One that has a
+/// call under way stays beyond that.
+const MAX_INSTANCES: usize = 16;
 
-/// Holders noted of an instance: more than any installation has gateways. One that crashed never lets go; past this
+/// Most holders noted of an instance: more than any installation has gateways. One that crashed never lets go; past this
 /// number the one that was seen least recently is forgotten.
-const HOLDERS: usize = 64;
+const MAX_HOLDERS: usize = 64;
+
+/// Most calls under way at one instance.
+const MAX_CALLS: u32 = u32::MAX >> 3;
 
 struct Instance<P> {
     digest: String,
     /// The gateway processes that initialised it and did not let go of it, the one seen last at the end.
     holders: VecDeque<String>,
     plugin: Arc<P>,
+    /// Each call under way has one of its permits.
+    calls: Arc<Semaphore>,
+    /// When it was initialised or called last, in the order of all of them.
+    used: AtomicU64,
 }
 
 impl<P> Instance<P> {
     fn hold(&mut self, gateway: &str) {
         self.let_go(gateway);
         self.holders.push_back(gateway.to_owned());
-        if self.holders.len() > HOLDERS {
+        if self.holders.len() > MAX_HOLDERS {
             self.holders.pop_front();
         }
     }
@@ -35,25 +47,79 @@ impl<P> Instance<P> {
         let place = self.holders.iter().position(|holder| holder == gateway);
         place.and_then(|place| self.holders.remove(place)).is_some()
     }
+
+    fn is_idle(&self) -> bool {
+        self.calls.available_permits() == MAX_CALLS as usize
+    }
+
+    fn released(self) -> Released<P> {
+        Released { plugin: self.plugin, calls: self.calls }
+    }
 }
 
-/// The instances, oldest first. A call only reads; initialising and letting go write, and never while awaiting.
+/// An instance at a call.
+pub(crate) struct InCall<P> {
+    plugin: Arc<P>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<P> Deref for InCall<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.plugin
+    }
+}
+
+/// An instance that gets no more calls.
+pub(crate) struct Released<P> {
+    plugin: Arc<P>,
+    calls: Arc<Semaphore>,
+}
+
+impl<P> Released<P> {
+    /// The plugin, when its last call has ended.
+    pub(crate) async fn unused(self) -> Arc<P> {
+        // It is never closed.
+        let _all = self.calls.acquire_many(MAX_CALLS).await;
+        self.plugin
+    }
+}
+
+/// The instances, in the order in which they were initialised last. A call only reads; initialising and letting go write, and
+/// never while awaiting.
 pub(crate) struct Instances<P> {
     ready: RwLock<VecDeque<Instance<P>>>,
     /// What is being started: two gateways that bring the same configuration share one start. An entry dies with
     /// the last request that waits for it, so that a start which was given up leaves nothing behind.
     starting: Mutex<HashMap<String, Weak<OnceCell<Arc<P>>>>>,
+    uses: AtomicU64,
 }
 
 impl<P> Instances<P> {
     pub(crate) fn new() -> Self {
-        Instances { ready: RwLock::new(VecDeque::new()), starting: Mutex::new(HashMap::new()) }
+        Instances {
+            ready: RwLock::new(VecDeque::new()),
+            starting: Mutex::new(HashMap::new()),
+            uses: AtomicU64::new(0),
+        }
     }
 
-    /// The instance for a digest.
-    pub(crate) fn get(&self, digest: &str) -> Option<Arc<P>> {
+    /// The instance for a digest, for one call.
+    pub(crate) fn get(&self, digest: &str) -> Option<InCall<P>> {
         let ready = self.ready.read().unwrap_or_else(PoisonError::into_inner);
-        ready.iter().find(|instance| instance.digest == digest).map(|instance| Arc::clone(&instance.plugin))
+        let instance = ready.iter().find(|instance| instance.digest == digest)?;
+        instance.used.store(self.next_use(), Ordering::Relaxed);
+        let permit = Arc::clone(&instance.calls).try_acquire_owned().ok()?;
+        Some(InCall { plugin: Arc::clone(&instance.plugin), _permit: permit })
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, VecDeque<Instance<P>>> {
+        self.ready.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Starts an instance unless there is one, and notes that `gateway` holds it. Gives back the instance that
@@ -63,18 +129,15 @@ impl<P> Instances<P> {
         digest: &str,
         gateway: &str,
         start: impl FnOnce() -> F,
-    ) -> Result<Option<Arc<P>>, E>
+    ) -> Result<Option<Released<P>>, E>
     where
         F: Future<Output = Result<P, E>>,
     {
-        let plugin = match self.get(digest) {
-            Some(plugin) => plugin,
-            None => {
-                let cell = self.cell(digest);
-                let started = cell.get_or_try_init(|| async { start().await.map(Arc::new) }).await?;
-                Arc::clone(started)
-            }
-        };
+        if self.hold(&mut self.write(), digest, gateway) {
+            return Ok(None);
+        }
+        let cell = self.cell(digest);
+        let plugin = cell.get_or_try_init(|| async { start().await.map(Arc::new) }).await?;
         Ok(self.keep(digest, gateway, plugin))
     }
 
@@ -89,28 +152,47 @@ impl<P> Instances<P> {
         cell
     }
 
-    /// Puts the instance behind the others, where the next ones to go are in front.
-    fn keep(&self, digest: &str, gateway: &str, plugin: Arc<P>) -> Option<Arc<P>> {
-        let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);
-        let known = ready.iter().position(|instance| instance.digest == digest);
-        let mut instance = known.and_then(|position| ready.remove(position)).unwrap_or_else(|| Instance {
-            digest: digest.to_owned(),
-            holders: VecDeque::new(),
-            plugin,
-        });
+    /// Notes that `gateway` holds the instance for a digest, if there is one.
+    fn hold(&self, ready: &mut VecDeque<Instance<P>>, digest: &str, gateway: &str) -> bool {
+        let Some(place) = ready.iter().position(|instance| instance.digest == digest) else { return false };
+        let Some(mut instance) = ready.remove(place) else { return false };
         instance.hold(gateway);
+        instance.used.store(self.next_use(), Ordering::Relaxed);
         ready.push_back(instance);
-        if ready.len() > KEPT { ready.pop_front().map(|replaced| replaced.plugin) } else { None }
+        true
     }
 
-    /// Lets go of what `gateway` holds; gives back, last one first, the instances that nobody holds any longer.
-    pub(crate) fn release(&self, gateway: &str) -> Vec<Arc<P>> {
-        let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);
+    /// Puts the instance behind the others. Where there are too many, the one that was used least recently goes.
+    fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<Released<P>> {
+        let mut ready = self.write();
+        // Whoever shared its start may have been faster.
+        if self.hold(&mut ready, digest, gateway) {
+            return None;
+        }
+        ready.push_back(Instance {
+            digest: digest.to_owned(),
+            holders: VecDeque::from([gateway.to_owned()]),
+            plugin: Arc::clone(plugin),
+            calls: Arc::new(Semaphore::new(MAX_CALLS as usize)),
+            used: AtomicU64::new(self.next_use()),
+        });
+        if ready.len() <= MAX_INSTANCES {
+            return None;
+        }
+        let idle = ready.iter().enumerate().filter(|(_, instance)| instance.is_idle());
+        let (oldest, _) = idle.min_by_key(|(_, instance)| instance.used.load(Ordering::Relaxed))?;
+        ready.remove(oldest).map(Instance::released)
+    }
+
+    /// Lets go of what `gateway` holds, or of that one `digest`; gives back, last one first, the instances that nobody holds
+    /// any longer.
+    pub(crate) fn release(&self, gateway: &str, digest: Option<&str>) -> Vec<Released<P>> {
+        let mut ready = self.write();
         let mut released = Vec::new();
         for mut instance in std::mem::take(&mut *ready) {
-            let held = instance.let_go(gateway);
-            if held && instance.holders.is_empty() {
-                released.push(instance.plugin);
+            let is_meant = digest.is_none_or(|digest| instance.digest == digest);
+            if is_meant && instance.let_go(gateway) && instance.holders.is_empty() {
+                released.push(instance.released());
             } else {
                 ready.push_back(instance);
             }
@@ -121,7 +203,7 @@ impl<P> Instances<P> {
 
     /// Every instance, last one first.
     pub(crate) fn take_all(&self) -> Vec<Arc<P>> {
-        let mut ready = self.ready.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.write();
         std::mem::take(&mut *ready).into_iter().rev().map(|instance| instance.plugin).collect()
     }
 }

@@ -10,9 +10,10 @@ use hookgate_proto::plugin::v1::{
     self as wire, DescribeResponse,
     plugin_service_server::{PluginService, PluginServiceServer},
 };
+use tokio::task::JoinHandle;
 use tonic::{Request, Response, Status, async_trait};
 
-use self::instances::Instances;
+use self::instances::{Instances, Released};
 use crate::{
     Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
     config::{self, TenantConfigs},
@@ -88,6 +89,20 @@ impl<P: Plugin> PluginHost<P> {
     }
 }
 
+/// Has these flush one after the other, each when its last call has ended. Nobody who gives up waiting keeps them from it.
+fn flushed<P: Plugin>(released: impl IntoIterator<Item = Released<P>>) -> JoinHandle<()> {
+    let released: Vec<_> = released.into_iter().collect();
+    tokio::spawn(async move {
+        for instance in released {
+            instance.unused().await.shutdown().await;
+        }
+    })
+}
+
+async fn finished<P: Plugin>(flushed: JoinHandle<()>) -> Result<(), Status> {
+    flushed.await.map_err(|_| panicked::<P>("at shutdown"))
+}
+
 /// A panic of the author's code is that call's failure alone; the panic hook has printed the rest.
 fn panicked<P: Plugin>(place: &str) -> Status {
     Status::internal(format!("{} panicked {place}", P::NAME))
@@ -134,9 +149,8 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         if digest.is_empty() {
             return Err(Status::invalid_argument("`config_digest` is missing"));
         }
-        if let Some(replaced) = self.instances.start(digest, gateway, || self.start(&request)).await? {
-            replaced.shutdown().await;
-        }
+        // Whoever hands over a configuration doesn't wait for calls by another one.
+        drop(flushed(self.instances.start(digest, gateway, || self.start(&request)).await?));
         Ok(Response::new(wire::InitializeResponse {}))
     }
 
@@ -168,13 +182,21 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         self.answer::<BeforeResponse>(request).await
     }
 
+    async fn release(
+        &self,
+        request: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseResponse>, Status> {
+        let wire::ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
+        finished::<P>(flushed(self.instances.release(&gateway_instance_id, Some(&config_digest)))).await?;
+        Ok(Response::new(wire::ReleaseResponse {}))
+    }
+
     async fn shutdown(
         &self,
         request: Request<wire::ShutdownRequest>,
     ) -> Result<Response<wire::ShutdownResponse>, Status> {
-        for plugin in self.instances.release(&request.get_ref().gateway_instance_id) {
-            plugin.shutdown().await;
-        }
+        let gateway = request.into_inner().gateway_instance_id;
+        finished::<P>(flushed(self.instances.release(&gateway, None))).await?;
         Ok(Response::new(wire::ShutdownResponse {}))
     }
 }

@@ -14,6 +14,9 @@ use crate::{
 };
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
+static GATE_WAITERS: AtomicUsize = AtomicUsize::new(0);
+/// Lets one call that waits go on.
+static GATE: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +81,11 @@ impl Plugin for Scripted {
         match call.tool_name.as_str() {
             "panic" => panic!("at the call"),
             "unavailable" => Err(PluginError::unavailable("the database is away")),
+            "wait" => {
+                GATE_WAITERS.fetch_add(1, SeqCst);
+                GATE.acquire().await.expect("it is never closed").forget();
+                Ok(Reply::proceed())
+            }
             "parse" => {
                 let number: u32 = json::parse(&call.args)?;
                 Ok(Reply::proceed().args(&(number + 1))?)
@@ -180,21 +188,80 @@ async fn the_same_configuration_is_started_once_even_by_two_gateways_at_once() {
     assert_eq!(STARTED.load(SeqCst), 1);
 }
 
+fn is_stopped(name: &str) -> bool {
+    STOPPED.lock().unwrap().iter().any(|stopped| stopped == name)
+}
+
+async fn release(client: &mut Client, gateway: &str, digest: &str) {
+    let request =
+        wire::ReleaseRequest { gateway_instance_id: gateway.to_owned(), config_digest: digest.to_owned() };
+    client.release(request).await.unwrap();
+}
+
 #[tokio::test]
-async fn the_last_four_configurations_are_kept() {
+async fn configuration_is_released_when_its_last_call_has_ended_and_no_sooner() {
     let mut client = client();
-    for name in ["k1", "k2", "k3", "k4"] {
+    named(&mut client, "g", "r1").await;
+    let mut waiting = client.clone();
+    let under_way = tokio::spawn(async move { call(&mut waiting, "r1", "wait").await });
+    while GATE_WAITERS.load(SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Newer ones alone change nothing.
+    for name in ["r2", "r3", "r4", "r5", "r6"] {
         named(&mut client, "g", name).await;
     }
-    named(&mut client, "g", "k1").await; // known: moves behind the others
-    named(&mut client, "g", "k5").await;
+    assert_eq!(remark(&mut client, "r1").await, "r1 2 0");
+    let mut letting_go = client.clone();
+    let released = tokio::spawn(async move { release(&mut letting_go, "g", "r1").await });
+    while call(&mut client, "r1", "facts").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!is_stopped("r1") && !under_way.is_finished() && !released.is_finished());
+    GATE.add_permits(1);
+    under_way.await.unwrap().unwrap();
+    released.await.unwrap();
+    assert!(is_stopped("r1"));
+    assert_eq!(remark(&mut client, "r6").await, "r6 1 0", "the others stay");
+    named(&mut client, "g", "r1").await;
+    assert_eq!(remark(&mut client, "r1").await, "r1 1 0", "handed over again, it is a new one");
+}
+
+#[tokio::test]
+async fn configuration_that_another_gateway_holds_stays() {
+    let mut client = client();
+    for gateway in ["g1", "g2"] {
+        named(&mut client, gateway, "o1").await;
+    }
+    release(&mut client, "g1", "o1").await;
+    release(&mut client, "g1", "o1").await;
+    release(&mut client, "g3", "o1").await;
+    assert_eq!(remark(&mut client, "o1").await, "o1 1 0");
+    assert!(!is_stopped("o1"));
+    release(&mut client, "g2", "o1").await;
+    assert!(is_stopped("o1"));
+}
+
+#[tokio::test]
+async fn of_configurations_that_nobody_lets_go_of_the_one_used_least_recently_makes_room() {
+    let mut client = client();
+    let names: Vec<_> = (0..16).map(|number| format!("k{number}")).collect();
+    for name in &names {
+        named(&mut client, "g", name).await;
+    }
+    named(&mut client, "g", "k0").await;
+    remark(&mut client, "k1").await;
+    named(&mut client, "g", "k16").await;
     let gone = call(&mut client, "k2", "facts").await.unwrap_err();
     assert_eq!(gone.code(), Code::FailedPrecondition);
     assert_eq!(gone.metadata().get("hookgate-reason").unwrap(), "NOT_INITIALIZED");
-    for name in ["k1", "k3", "k4", "k5"] {
+    for name in ["k0", "k3", "k15", "k16"] {
         assert_eq!(remark(&mut client, name).await, format!("{name} 1 0"));
     }
-    assert!(STOPPED.lock().unwrap().contains(&"k2".to_owned()), "it was not asked to flush");
+    assert_eq!(remark(&mut client, "k1").await, "k1 2 0");
+    while !is_stopped("k2") {
+        tokio::task::yield_now().await; // it is asked to flush in the background
+    }
 }
 
 #[tokio::test]

@@ -14,8 +14,6 @@ use std::{future::ready, sync::Arc};
 use axum::body::Body;
 use http::{Method, Request, Response, request::Parts};
 use prost::Message;
-use tonic::service::Routes;
-use tower::ServiceExt;
 
 use super::{
     Admin, Found,
@@ -30,7 +28,13 @@ use crate::{
     auth::Operator,
     config::Detail,
     error::{Code, Error},
-    ingress::{answer, arrival::Arrival, call::InForce, grpc},
+    ingress::{
+        answer,
+        arrival::Arrival,
+        call::InForce,
+        common::{CommonServices, is_common},
+        grpc,
+    },
 };
 
 /// What the path of every rpc begins with.
@@ -40,8 +44,8 @@ const SERVICE: &str = "/hookgate.admin.v1.AdminService/";
 #[derive(Clone)]
 pub struct AdminGrpc {
     admin: Arc<Admin>,
-    /// Health and reflection, for whoever is let in.
-    services: axum::Router,
+    /// For whoever is let in.
+    services: CommonServices,
 }
 
 /// One request of whoever was let in.
@@ -56,8 +60,8 @@ struct Call<'a> {
 
 impl AdminGrpc {
     /// Puts `admin` beside `services`.
-    pub fn new(admin: Arc<Admin>, services: Routes) -> Self {
-        AdminGrpc { admin, services: services.prepare().into_axum_router() }
+    pub fn new(admin: Arc<Admin>, services: CommonServices) -> Self {
+        AdminGrpc { admin, services }
     }
 
     /// Answers one request. The token comes first, for the services too.
@@ -69,11 +73,8 @@ impl AdminGrpc {
             Ok(let_in) => let_in,
             Err(error) => return answer::grpc_asked(&arrival, Err(error)),
         };
-        if grpc::is_common(head.uri.path()) {
-            return match self.services.clone().oneshot(Request::from_parts(head, body)).await {
-                Ok(answer) => answer,
-                Err(impossible) => match impossible {},
-            };
+        if is_common(head.uri.path()) {
+            return self.services.answer(Request::from_parts(head, body)).await;
         }
         let call = Call { admin: &self.admin, arrival: &arrival, head: &head, operator, reader };
         let rpc = head.uri.path().strip_prefix(SERVICE);
