@@ -15,6 +15,7 @@ mod breaker;
 mod breakers;
 mod bulkhead;
 mod cause;
+mod classify;
 mod client;
 mod codec;
 mod connection;

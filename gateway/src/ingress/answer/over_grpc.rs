@@ -125,7 +125,7 @@ fn status_of(error: &Error, status: tonic::Code, steps: &[StepReport], detail: D
 }
 
 /// What ErrorInfo says of the step. Its own `reason` is our code, so the step's has another name
-/// (docs/decisions/0045).
+/// (docs/decisions/0043).
 fn metadata(failed: &FailedStep) -> HashMap<String, String> {
     let members = [
         ("plugin", &*failed.plugin),

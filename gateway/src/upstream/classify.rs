@@ -1,0 +1,53 @@
+//! What an exchange that failed is for the step, and what it says about the endpoint.
+
+use super::{breakers::CallClass, codec::ExchangeError, live::Live, request::Failure, ticket::Ticket};
+use crate::step::Reason;
+
+/// The step's reason for an exchange that is not tried again; tells the endpoint.
+pub(super) fn failed(error: &ExchangeError, live: &Live, ticket: Ticket, whole: bool) -> Failure {
+    let failure = failure(error, live);
+    ticket.judge(class(error, &failure, live, whole));
+    failure
+}
+
+/// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole`: it had all of its step's
+/// time-out; with less, having run out of time says nothing.
+fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> CallClass {
+    use tonic::Code;
+    match (failure.reason, failure.status) {
+        (Reason::Timeout, _) | (Reason::RpcError, Some(Code::DeadlineExceeded)) if !whole => {
+            CallClass::Unknown
+        }
+        _ if error.is_of_connection() && !live.connection.is_in_process() => CallClass::ConnectionFailure,
+        (Reason::RpcError, Some(code)) => match code {
+            Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded => {
+                CallClass::CallFailure
+            }
+            Code::Cancelled => CallClass::Unknown,
+            // It answered: the call was wrong, not the endpoint.
+            _ => CallClass::Success,
+        },
+        (Reason::Timeout | Reason::BadReply, _) => CallClass::CallFailure,
+        (Reason::TooLarge, _) => CallClass::Success,
+        _ => CallClass::Unknown,
+    }
+}
+
+/// The step's reason for an exchange that is not tried again.
+fn failure(error: &ExchangeError, live: &Live) -> Failure {
+    let reason = match error {
+        ExchangeError::Unsent(_) => Reason::Unreachable,
+        ExchangeError::StreamRefused | ExchangeError::Status(_) | ExchangeError::Lost(_) => Reason::RpcError,
+        ExchangeError::BadReply(_) => Reason::BadReply,
+        ExchangeError::TooLarge(_) => Reason::TooLarge,
+        ExchangeError::TimedOut => Reason::Timeout,
+    };
+    let status = match error {
+        ExchangeError::Status(status) => Some(status.code()),
+        // As gRPC has it: the plugin may or may not have seen the call.
+        ExchangeError::StreamRefused | ExchangeError::Lost(_) => Some(tonic::Code::Unavailable),
+        _ => None,
+    };
+    let ran_out = matches!(error, ExchangeError::TimedOut);
+    Failure { reason, status, ran_out, detail: live.config.shown_error(error) }
+}
