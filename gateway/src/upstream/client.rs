@@ -21,7 +21,6 @@ use super::{
     request::{CallMeta, Encoded, Failure, Replied, Request, Served},
     resolve::{Resolver, System},
     state::{EndpointStatus, NameStatus, Status},
-    ticket::Ticket,
     transport::{self, InProcess},
 };
 use crate::{
