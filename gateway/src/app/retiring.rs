@@ -64,7 +64,7 @@ impl Retiring {
             if let Some(heir) = heir(&gateway, &client) {
                 heir.add_dropped(client.observers_dropped() - dropped);
             }
-            let in_use = in_use.load_full();
+            let in_use = in_use.load().beside(&gateway.leaving(client.name()));
             client.retire(&in_use).await;
         });
     }

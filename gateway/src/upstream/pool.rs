@@ -71,7 +71,7 @@ pub(super) struct Pool {
     members: ArcSwap<Vec<Member>>,
     /// Why a name gives no address.
     trouble: ArcSwapOption<(Why, String)>,
-    closing: CancellationToken,
+    pub(super) closing: CancellationToken,
     /// Cancelled when all are let go of, and those that are told were told.
     released: CancellationToken,
 }

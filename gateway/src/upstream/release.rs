@@ -22,7 +22,7 @@ use super::{
 };
 
 /// What of plugins this gateway goes on using.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct InUse {
     /// As they are written.
     endpoints: BTreeSet<String>,
@@ -38,6 +38,14 @@ impl InUse {
         InUse { endpoints, clients: clients.map(Arc::downgrade).collect() }
     }
 
+    /// The same beside clients that still have calls, though they get no more.
+    #[must_use]
+    pub fn beside(&self, leaving: &[Arc<PluginClient>]) -> Self {
+        let mut all = self.clone();
+        all.clients.extend(leaving.iter().map(Arc::downgrade));
+        all
+    }
+
     pub(super) fn has(&self, endpoint: &str) -> bool {
         self.endpoints.contains(endpoint)
     }
@@ -45,7 +53,9 @@ impl InUse {
     /// Whether a client of this plugin hands the configuration over, or has.
     fn has_configuration(&self, plugin: &str, digest: &str) -> bool {
         let clients = self.clients.iter().filter_map(Weak::upgrade);
-        clients.filter(|client| client.name() == plugin).any(|client| {
+        let is_meant =
+            |client: &Arc<PluginClient>| client.name() == plugin && !client.pool.closing.is_cancelled();
+        clients.filter(is_meant).any(|client| {
             let prepared = client.pool.registration.prepared.load();
             prepared.as_ref().is_some_and(|prepared| *prepared.digest == *digest)
         })
