@@ -150,7 +150,7 @@ async fn call_over_http(
         stream.read_to_end(&mut answer).await?;
         match answer.get(9..12) {
             Some(b"200") => tally.answered.fetch_add(1, Ordering::Relaxed),
-            Some(b"503") => tally.refused.fetch_add(1, Ordering::Relaxed),
+            Some(b"429" | b"503") => tally.refused.fetch_add(1, Ordering::Relaxed),
             status => return Err(format!("status {status:?} over HTTP").into()),
         };
     }

@@ -297,7 +297,7 @@ impl Default for Drain {
     }
 }
 
-/// The queue of each plugin that observes; the oldest entry gives way.
+/// The queue of each plugin that observes; when it is full, the tenant with the most entries loses its oldest.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Observers {

@@ -10,9 +10,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::FilterFn, layer::Context, registry::LookupSpan};
+
+use crate::fair_share;
 
 use super::members::{Members, quoted};
 
@@ -162,16 +164,12 @@ pub struct Batch {
 pub struct Events {
     kept: Mutex<Kept>,
     arrived: watch::Sender<()>,
-    followers: Arc<Semaphore>,
+    followers: Arc<Mutex<Followers>>,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Events {
-            kept: Mutex::default(),
-            arrived: watch::Sender::new(()),
-            followers: Arc::new(Semaphore::new(FOLLOWERS)),
-        }
+        Events { kept: Mutex::default(), arrived: watch::Sender::new(()), followers: Arc::default() }
     }
 }
 
@@ -233,10 +231,59 @@ impl Events {
         batch
     }
 
-    /// One who is told when there are more; none when too many are.
-    pub fn follow(&self) -> Option<Follower> {
-        let place = Arc::clone(&self.followers).try_acquire_owned().ok()?;
-        Some(Follower { arrived: self.arrived.subscribe(), _place: place })
+    /// One who is told when there are more; none when too many are, or when what is left is kept for others than `tenant`.
+    pub fn follow(&self, tenant: Option<&str>) -> Option<Follower> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner).add(tenant)?;
+        let (followers, tenant) = (Arc::clone(&self.followers), tenant.map(str::to_owned));
+        Some(Follower { arrived: self.arrived.subscribe(), _seat: Seat { followers, tenant } })
+    }
+}
+
+/// How many follow, and how many of them by tokens of a tenant.
+#[derive(Debug, Default)]
+struct Followers {
+    all: usize,
+    tenants: HashMap<String, usize>,
+}
+
+impl Followers {
+    fn add(&mut self, tenant: Option<&str>) -> Option<()> {
+        let free = FOLLOWERS.checked_sub(self.all).filter(|free| *free > 0)?;
+        if let Some(tenant) = tenant {
+            let held = self.tenants.get(tenant).copied().unwrap_or_default();
+            if !fair_share::may_take(held, free) {
+                return None;
+            }
+            self.tenants.insert(tenant.to_owned(), held + 1);
+        }
+        self.all += 1;
+        Some(())
+    }
+
+    fn remove(&mut self, tenant: Option<&str>) {
+        self.all -= 1;
+        if let Some(tenant) = tenant
+            && let Some(held) = self.tenants.get_mut(tenant)
+        {
+            *held -= 1;
+            if *held == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
+    }
+}
+
+/// Of one follower; given back on drop.
+#[derive(Debug)]
+struct Seat {
+    followers: Arc<Mutex<Followers>>,
+    tenant: Option<String>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.remove(self.tenant.as_deref());
     }
 }
 
@@ -244,7 +291,7 @@ impl Events {
 #[derive(Debug)]
 pub struct Follower {
     arrived: watch::Receiver<()>,
-    _place: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Follower {

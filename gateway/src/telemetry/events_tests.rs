@@ -127,12 +127,23 @@ fn what_is_kept_is_bounded_in_bytes() {
 #[tokio::test]
 async fn followers_are_told_and_there_are_only_so_many() {
     let events = Events::default();
-    let mut followers: Vec<_> = (0..FOLLOWERS).map(|_| events.follow().expect("there is a place")).collect();
-    assert!(events.follow().is_none());
+    let mut followers: Vec<_> =
+        (0..FOLLOWERS).map(|_| events.follow(None).expect("there is a place")).collect();
+    assert!(events.follow(None).is_none());
     events.add(of_a_plugin(1));
     for follower in &mut followers {
         follower.more().await;
     }
     drop(followers);
-    assert!(events.follow().is_some());
+    assert!(events.follow(None).is_some());
+}
+
+#[test]
+fn followers_of_one_tenant_leave_seats_for_others() {
+    let events = Events::default();
+    let noisy: Vec<_> = std::iter::from_fn(|| events.follow(Some("noisy"))).collect();
+    assert_eq!(noisy.len(), FOLLOWERS * 3 / 4);
+    assert!(events.follow(Some("quiet")).is_some() && events.follow(None).is_some());
+    drop(noisy);
+    assert!(events.followers.lock().expect("nobody panicked").tenants.is_empty());
 }

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 use super::breaker::{self, Breaker, BreakerState, Change, Judgement};
 use crate::config;
 
+/// So many tenants' breakers are kept before those that let calls through are forgotten.
+const MAX_TENANTS: usize = 1_000;
+
 /// What a call says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallClass {
@@ -16,14 +19,16 @@ pub(super) enum CallClass {
     Success,
     /// It can't be reached, or was lost: for every tenant.
     ConnectionFailure,
-    /// It failed with this call: no answer in time, an error, a reply that can't be understood.
+    /// It answered this call with an error, or with a reply that can't be understood.
     CallFailure,
+    /// It did not answer this call: not in time, or it refused the stream.
+    NoAnswer,
     /// Nothing: the call never got so far, or its caller went away.
     Unknown,
 }
 
 /// Leave for one call, which is to be judged.
-pub(super) struct Pass {
+pub(super) struct CallPass {
     all: breaker::Pass,
     /// None: no call of the tenant failed lately.
     tenant: Option<(Arc<Breaker>, breaker::Pass)>,
@@ -31,7 +36,7 @@ pub(super) struct Pass {
 
 /// What a judgement changed, and for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Changed {
+pub(super) enum BreakerChange {
     ForAll(Change),
     ForTenant(Change),
 }
@@ -56,38 +61,40 @@ impl Breakers {
     }
 
     /// Leave for one call of `tenant`; none: it fails at once.
-    pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<Pass> {
+    pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<CallPass> {
         let all = self.all.enter(now)?;
-        let Some(breaker) = self.of(tenant) else { return Some(Pass { all, tenant: None }) };
+        let Some(breaker) = self.of(tenant) else { return Some(CallPass { all, tenant: None }) };
         let Some(pass) = breaker.enter(now) else {
             // The other leave isn't used: where it was to try, the next call may.
             self.all.judge(all, Judgement::Nothing, now);
             return None;
         };
-        Some(Pass { all, tenant: Some((breaker, pass)) })
+        Some(CallPass { all, tenant: Some((breaker, pass)) })
     }
 
     /// Takes what a call of `tenant` says.
     pub(super) fn judge(
         &self,
-        Pass { all, tenant: of_tenant }: Pass,
+        CallPass { all, tenant: of_tenant }: CallPass,
         tenant: &Arc<str>,
         class: CallClass,
         now: Instant,
-    ) -> Option<Changed> {
+    ) -> Option<BreakerChange> {
         let (for_all, for_tenant) = match class {
             CallClass::Success => (Judgement::Good, Judgement::Good),
             CallClass::ConnectionFailure => (Judgement::Bad, Judgement::Nothing),
-            CallClass::CallFailure => (Judgement::Nothing, Judgement::Bad),
+            // An answer is proof of life.
+            CallClass::CallFailure => (Judgement::Good, Judgement::Bad),
+            CallClass::NoAnswer => (Judgement::Nothing, Judgement::Bad),
             CallClass::Unknown => (Judgement::Nothing, Judgement::Nothing),
         };
-        let changed = self.all.judge(all, for_all, now).map(Changed::ForAll);
+        let changed = self.all.judge(all, for_all, now).map(BreakerChange::ForAll);
         let (breaker, pass) = match of_tenant {
             Some(entered) => entered,
             None if for_tenant == Judgement::Bad => (self.of_failing(tenant), breaker::Pass::first()),
             None => return changed,
         };
-        let of_tenant = breaker.judge(pass, for_tenant, now).map(Changed::ForTenant);
+        let of_tenant = breaker.judge(pass, for_tenant, now).map(BreakerChange::ForTenant);
         if for_tenant == Judgement::Good && breaker.state(now) == BreakerState::Closed {
             self.tenants.pin().remove(tenant);
         }
@@ -105,10 +112,14 @@ impl Breakers {
         self.all.state(now)
     }
 
-    /// How many tenants' calls fail at once, or are tried one at a time.
+    /// How many tenants' calls fail at once, or are being tried. One whose time is over counts no more: its tenant may never call again.
     pub(super) fn tenant_breakers_open(&self, now: Instant) -> usize {
-        let tenants = self.tenants.pin();
-        tenants.values().filter(|breaker| breaker.state(now) != BreakerState::Closed).count()
+        self.tenants.pin().values().filter(|breaker| !breaker.lets_through(now)).count()
+    }
+
+    /// Whether there may be tenants whose calls don't pass.
+    pub(super) fn has_of_tenants(&self) -> bool {
+        !self.tenants.is_empty()
     }
 
     fn of(&self, tenant: &str) -> Option<Arc<Breaker>> {
@@ -119,8 +130,13 @@ impl Breakers {
     }
 
     fn of_failing(&self, tenant: &Arc<str>) -> Arc<Breaker> {
-        let fresh = || Arc::new(Breaker::new(self.settings.clone()));
-        Arc::clone(self.tenants.pin().get_or_insert_with(Arc::clone(tenant), fresh))
+        let (tenants, fresh) = (self.tenants.pin(), || Arc::new(Breaker::new(self.settings.clone())));
+        if tenants.len() >= MAX_TENANTS {
+            // Those that let calls through are of tenants that failed now and then, or are gone.
+            let now = Instant::now();
+            tenants.retain(|_, breaker| !breaker.lets_through(now));
+        }
+        Arc::clone(tenants.get_or_insert_with(Arc::clone(tenant), fresh))
     }
 }
 
@@ -190,8 +206,42 @@ mod tests {
         assert!(call(&breakers, "other", CallClass::Success), "the endpoint is tried");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_any_kind_closes_the_endpoints_breaker_and_silence_does_not() {
+        for (class, state) in
+            [(CallClass::CallFailure, BreakerState::Closed), (CallClass::NoAnswer, BreakerState::HalfOpen)]
+        {
+            let breakers = breakers();
+            for _ in 0..5 {
+                call(&breakers, "other", CallClass::ConnectionFailure);
+            }
+            breakers.reached(Instant::now());
+            assert!(call(&breakers, "hostile", class));
+            assert_eq!(breakers.state(Instant::now()), state, "{class:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_that_never_calls_again_is_forgotten() {
+        let breakers = breakers();
+        for _ in 0..5 {
+            call(&breakers, "gone", CallClass::CallFailure);
+        }
+        advance(OPEN * 2).await;
+        assert_eq!(breakers.tenant_breakers_open(Instant::now()), 0);
+        for number in 0..2 * MAX_TENANTS {
+            call(&breakers, &number.to_string(), CallClass::CallFailure);
+        }
+        assert!(breakers.tenants.len() <= MAX_TENANTS, "{}", breakers.tenants.len());
+    }
+
     fn class() -> impl Strategy<Value = CallClass> {
-        prop_oneof![Just(CallClass::Success), Just(CallClass::CallFailure), Just(CallClass::Unknown)]
+        prop_oneof![
+            Just(CallClass::NoAnswer),
+            Just(CallClass::Success),
+            Just(CallClass::CallFailure),
+            Just(CallClass::Unknown)
+        ]
     }
 
     proptest! {

@@ -120,14 +120,6 @@ impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Gives free places to those who wait. A waiter that went away gives its place back by dropping it, outside the lock.
-    fn admit_waiting(self: &Arc<Self>) {
-        loop {
-            let Some((holder, waiter)) = self.state().admit(self.places) else { return };
-            let _ = waiter.admit.send(Place::new(self, holder));
-        }
-    }
 }
 
 impl Place {
@@ -138,13 +130,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let has_waiting = {
+        // At once, so that no newcomer comes between a free place and those who wait for it.
+        let mut next = {
             let mut state = self.bulkhead.state();
             state.leave(&self.holder);
-            state.waiting.len() > 0
+            state.admit(self.bulkhead.places)
         };
-        if has_waiting {
-            self.bulkhead.admit_waiting();
+        // Outside the lock: a waiter that went away gives its place back by dropping it.
+        while let Some((holder, waiter)) = next {
+            let _ = waiter.admit.send(Place::new(&self.bulkhead, holder));
+            next = self.bulkhead.state().admit(self.bulkhead.places);
         }
     }
 }
@@ -163,8 +158,8 @@ impl Bulkhead {
     /// A place for a call of `tenant`, at once or within `wait`.
     pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<Place, Full> {
         match self.queue_up(Holder::Tenant(Arc::clone(tenant)), self.0.queue)? {
-            Turn::Now(place) => Ok(place),
-            Turn::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
+            Placement::Now(place) => Ok(place),
+            Placement::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
         }
     }
 
@@ -172,18 +167,18 @@ impl Bulkhead {
     pub(super) async fn enter_observer(&self) -> Place {
         let turn = self.queue_up(Holder::Observers, usize::MAX);
         let place = match turn.expect("no queue is so long") {
-            Turn::Now(place) => Ok(place),
-            Turn::Later(queued) => queued.place().await,
+            Placement::Now(place) => Ok(place),
+            Placement::Later(queued) => queued.place().await,
         };
         place.expect("only calls are turned away from the queue")
     }
 
     /// A place, or one in a queue of at most `most`.
-    fn queue_up(&self, holder: Holder, most: usize) -> Result<Turn, Full> {
+    fn queue_up(&self, holder: Holder, most: usize) -> Result<Placement, Full> {
         let mut state = self.0.state();
         if state.may_enter(&holder, self.0.places).is_some() {
             state.enter(&holder);
-            return Ok(Turn::Now(Place::new(&self.0, holder)));
+            return Ok(Placement::Now(Place::new(&self.0, holder)));
         }
         let waiting = state.waiting.len() - state.waiting.len_of(&Holder::Observers);
         // Its sender is dropped at the end: that tells it.
@@ -195,18 +190,18 @@ impl Bulkhead {
         let (number, (admit, admitted)) = (state.number, oneshot::channel());
         state.waiting.push(holder.clone(), Waiter { number, admit }, 1);
         let bulkhead = Arc::clone(&self.0);
-        Ok(Turn::Later(Queued { bulkhead, holder, number, admitted, since: Instant::now() }))
+        Ok(Placement::Later(QueueEntry { bulkhead, holder, number, admitted, since: Instant::now() }))
     }
 }
 
 /// What a call gets as it comes.
-enum Turn {
+enum Placement {
     Now(Place),
-    Later(Queued),
+    Later(QueueEntry),
 }
 
 /// A place in the queue; given back on drop, also by a caller that went away.
-struct Queued {
+struct QueueEntry {
     bulkhead: Arc<Inner>,
     holder: Holder,
     number: u64,
@@ -214,7 +209,7 @@ struct Queued {
     since: Instant,
 }
 
-impl Queued {
+impl QueueEntry {
     async fn place(mut self) -> Result<Place, Full> {
         // Without a sender its place in the queue went to another tenant.
         let mut place = (&mut self.admitted).await.map_err(|_| Full::Queue)?;
@@ -223,7 +218,7 @@ impl Queued {
     }
 }
 
-impl Drop for Queued {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         let left = self.bulkhead.state().waiting.remove(&self.holder, |waiter| waiter.number == self.number);
         drop(left);

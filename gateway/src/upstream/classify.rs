@@ -19,6 +19,7 @@ fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> 
             CallClass::Unknown
         }
         _ if error.is_of_connection() && !live.connection.is_in_process() => CallClass::ConnectionFailure,
+        _ if matches!(error, ExchangeError::StreamRefused) => CallClass::NoAnswer,
         (Reason::RpcError, Some(code)) => match code {
             Code::Unavailable | Code::Internal | Code::Unknown | Code::DeadlineExceeded => {
                 CallClass::CallFailure
@@ -27,7 +28,8 @@ fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> 
             // It answered: the call was wrong, not the endpoint.
             _ => CallClass::Success,
         },
-        (Reason::Timeout | Reason::BadReply, _) => CallClass::CallFailure,
+        (Reason::Timeout, _) => CallClass::NoAnswer,
+        (Reason::BadReply, _) => CallClass::CallFailure,
         (Reason::TooLarge, _) => CallClass::Success,
         _ => CallClass::Unknown,
     }

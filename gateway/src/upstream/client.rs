@@ -245,7 +245,7 @@ impl PluginClient {
         Ok(Replied { bytes, queue: place.waited, served })
     }
 
-    /// Queues a call whose reply nobody waits for. Returns at once: a full queue gives up its oldest entry.
+    /// Queues a call whose reply nobody waits for. Returns at once: of a full queue the tenant with the most loses its oldest entry.
     /// `done` is called exactly once with what came of it; an entry given up is `bulkhead_full` and counted.
     ///
     /// The payload is encoded here: its values may be slices of the whole message that was received, and an entry that
@@ -291,9 +291,14 @@ impl PluginClient {
         self.pool.shut_down(self.limits.shutdown.0, in_use).await;
     }
 
-    /// Whether breakers alone are in the way of a call of `tenant`.
-    pub(super) fn is_held_back(&self, tenant: &str) -> bool {
-        self.pool.is_held_back(Some(tenant))
+    /// Whether breakers alone are in the way of a call of `tenant`, or of anybody.
+    pub(super) fn is_held_back(&self, tenant: Option<&str>) -> bool {
+        self.pool.is_held_back(tenant)
+    }
+
+    /// Whether breakers of single tenants may be in the way of calls.
+    pub(super) fn has_tenant_breakers(&self) -> bool {
+        self.pool.has_tenant_breakers()
     }
 
     /// Delivers one observed call; its limit starts when it has a place.

@@ -57,7 +57,7 @@ pub(super) enum ExchangeError {
 impl ExchangeError {
     /// Whether the connection failed, and not the call on it.
     pub(super) const fn is_of_connection(&self) -> bool {
-        matches!(self, ExchangeError::Unsent(_) | ExchangeError::StreamRefused | ExchangeError::Lost(_))
+        matches!(self, ExchangeError::Unsent(_) | ExchangeError::Lost(_))
     }
 }
 

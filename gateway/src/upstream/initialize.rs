@@ -69,7 +69,7 @@ impl Prepared {
 
     /// A plugin's words as shown to people, without what references resolved to.
     pub(super) fn shown(&self, text: &str) -> String {
-        codec::shown(&self.redaction.apply(text))
+        codec::shown(&self.redaction.apply_to_beginning(text))
     }
 
     /// A plugin's status, likewise.

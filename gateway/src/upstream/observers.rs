@@ -125,8 +125,12 @@ impl Observers {
             let is_empty = {
                 let mut queue = self.queue();
                 let ended = queue.ended;
-                let rank = |tenant: &Arc<str>| (ended || !client.is_held_back(tenant)).then_some(());
-                if let Some((_, entry)) = queue.entries.pop(rank) {
+                // Each tenant is looked at only where there is something to find.
+                let (waits, of_tenants) = (client.is_held_back(None), client.has_tenant_breakers());
+                let is_held = |tenant: &Arc<str>| waits || of_tenants && client.is_held_back(Some(tenant));
+                if let Some((_, entry)) =
+                    queue.entries.pop(|tenant| (ended || !is_held(tenant)).then_some(()))
+                {
                     return Some(entry);
                 }
                 if ended {

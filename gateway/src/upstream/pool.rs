@@ -36,6 +36,8 @@ use super::{
 };
 use crate::{point::Point, step::Reason, telemetry::Server};
 
+mod no_route;
+
 /// How long calls under way to an endpoint that left its name may go on: the longest time-out of a step.
 const LAST_CALLS: Duration = Duration::from_secs(60);
 /// How often it is looked whether they have ended.
@@ -269,45 +271,8 @@ impl Pool {
                 return Ok(Ticket::new(Arc::clone(&member.endpoint), Arc::clone(tenant), pass));
             }
         }
-        Err(self.nowhere(members.iter().any(|member| near(member).is_some())))
-    }
-
-    /// Why no endpoint takes a call. `held_back`: the breakers alone are in the way.
-    fn nowhere(&self, held_back: bool) -> Failure {
-        if held_back {
-            let detail = match self.members.load().len() {
-                1 => "calls to its endpoint failed, and it is not tried again yet".to_owned(),
-                many => format!("calls to all of its {many} endpoints failed, and none is tried again yet"),
-            };
-            return Failure::new(Reason::BreakerOpen, detail);
-        }
-        let Status { state, why, detail, manifest } = self.status();
-        let reason = match why {
-            Why::Unreachable(_) | Why::HealthUnanswered if manifest.is_some() => Reason::Unreachable,
-            _ => Reason::NotReady,
-        };
-        let detail = match why {
-            // Between the draw and this look.
-            Why::Serving => "no endpoint could take the call just now".to_owned(),
-            _ if detail.is_empty() => format!("the plugin is {state}: {}", why.as_str()),
-            _ => format!("the plugin is {state}: {} {detail}", why.as_str()),
-        };
-        Failure::new(reason, detail)
-    }
-
-    /// Why a call would fail now; none: an endpoint takes it.
-    pub(super) fn trouble(&self) -> Option<Failure> {
-        let held_back = self.is_held_back(None);
-        (held_back || self.status().state != State::Ready).then(|| self.nowhere(held_back))
-    }
-
-    /// Whether there are endpoints that could take a call, of `tenant` or of anybody, and the breakers of all of them are open.
-    pub(super) fn is_held_back(&self, tenant: Option<&str>) -> bool {
-        let (members, now) = (self.members.load(), Instant::now());
-        let has_manifest = self.registration.manifests.has_accepted();
-        let mut near = members.iter().filter(|member| distance(&member.endpoint, has_manifest).is_some());
-        let is_open = |member: &Member| !member.endpoint.breakers.lets_through(tenant, now);
-        near.next().is_some_and(is_open) && near.all(is_open)
+        let held_back = members.iter().any(|member| near(member).is_some());
+        Err(self.nowhere(held_back, Some(tenant)))
     }
 
     /// Whether an endpoint other than this one takes calls of `tenant` at once, and is known to have its configuration.

@@ -8,6 +8,9 @@ use super::codec;
 /// would blot out unrelated words, and nothing so short is hard to guess.
 const SHORTEST: usize = 4;
 
+/// So much of a plugin's words is looked at, in bytes: of which 1 KiB is shown.
+const MAX_LOOKED_AT: usize = 64 << 10;
+
 /// The texts that nobody may see.
 pub(super) struct Redaction(Vec<String>);
 
@@ -23,6 +26,17 @@ impl Redaction {
         forms.sort_unstable();
         forms.dedup();
         Redaction(forms)
+    }
+
+    /// The same of the beginning of a text that may be long; what could be half a secret at the cut goes, too.
+    pub(super) fn apply_to_beginning(&self, text: &str) -> String {
+        if text.len() <= MAX_LOOKED_AT {
+            return self.apply(text);
+        }
+        let mut redacted = self.apply(&text[..text.floor_char_boundary(MAX_LOOKED_AT)]);
+        let longest = self.0.iter().map(String::len).max().unwrap_or_default();
+        redacted.truncate(redacted.floor_char_boundary(redacted.len().saturating_sub(longest)));
+        redacted
     }
 
     /// `text` with `***` for each of them. Those that overlap go as one, or the second would be left in part.
@@ -48,6 +62,16 @@ impl Redaction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_part_of_a_secret_shows_wherever_a_long_text_is_cut() {
+        let redaction = Redaction::new(vec!["s3cr3t-and-long".into()]);
+        for before in 0..40 {
+            let text = format!("{}{}", "x".repeat(before), "s3cr3t-and-long".repeat(10_000));
+            let shown = redaction.apply_to_beginning(&text);
+            assert!(!shown.contains("s3c") && !shown.contains("long"), "{before}: {shown:.60}");
+        }
+    }
 
     #[test]
     fn every_form_of_a_secret_goes_and_short_values_stay() {

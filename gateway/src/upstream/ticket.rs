@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     breaker::Change,
-    breakers::{CallClass, Changed, Pass},
+    breakers::{BreakerChange, CallClass, CallPass},
     endpoint::Endpoint,
 };
 
@@ -14,11 +14,11 @@ use super::{
 pub(super) struct Ticket {
     endpoint: Arc<Endpoint>,
     tenant: Arc<str>,
-    pass: Option<Pass>,
+    pass: Option<CallPass>,
 }
 
 impl Ticket {
-    pub(super) fn new(endpoint: Arc<Endpoint>, tenant: Arc<str>, pass: Pass) -> Self {
+    pub(super) fn new(endpoint: Arc<Endpoint>, tenant: Arc<str>, pass: CallPass) -> Self {
         endpoint.load.began();
         Ticket { endpoint, tenant, pass: Some(pass) }
     }
@@ -36,15 +36,21 @@ impl Ticket {
         let (endpoint, tenant, now) = (&self.endpoint, &self.tenant, Instant::now());
         match class {
             CallClass::Success => endpoint.load.note(false, now),
-            CallClass::CallFailure | CallClass::ConnectionFailure => endpoint.load.note(true, now),
+            CallClass::CallFailure | CallClass::NoAnswer | CallClass::ConnectionFailure => {
+                endpoint.load.note(true, now)
+            }
             CallClass::Unknown => {}
         }
-        let changed = endpoint.breakers.judge(pass, tenant, class, now);
+        let change = endpoint.breakers.judge(pass, tenant, class, now);
+        // What concerns one tenant is no change of the plugin's status.
+        if matches!(change, Some(BreakerChange::ForAll(_))) {
+            endpoint.registration.changed();
+        }
         let (plugin, address) = (&*endpoint.registration.plugin.name, endpoint.address());
         let (event, reason) = ("plugin.health_fail", "breaker_open");
-        match changed {
-            None => return,
-            Some(Changed::ForAll(Change::Opened(length))) => {
+        match change {
+            None => {}
+            Some(BreakerChange::ForAll(Change::Opened(length))) => {
                 tracing::warn!(
                     event,
                     plugin,
@@ -53,26 +59,25 @@ impl Ticket {
                     "calls to it failed: the next one tries in {length:?}"
                 );
             }
-            Some(Changed::ForTenant(Change::Opened(length))) => tracing::warn!(
-                event,
+            Some(BreakerChange::ForTenant(Change::Opened(length))) => tracing::warn!(
+                event = "plugin.breaker_opened",
                 plugin,
                 address,
                 reason,
                 tenant = &**tenant,
                 "calls of the tenant to it failed: the tenant's next one tries in {length:?}"
             ),
-            Some(Changed::ForAll(Change::Closed)) => {
+            Some(BreakerChange::ForAll(Change::Closed)) => {
                 tracing::info!(event = "plugin.connected", plugin, address, "calls to it succeed again");
             }
-            Some(Changed::ForTenant(Change::Closed)) => tracing::info!(
-                event = "plugin.connected",
+            Some(BreakerChange::ForTenant(Change::Closed)) => tracing::info!(
+                event = "plugin.breaker_closed",
                 plugin,
                 address,
                 tenant = &**tenant,
                 "calls of the tenant to it succeed again"
             ),
         }
-        endpoint.registration.changed();
     }
 }
 

@@ -29,10 +29,11 @@ use tonic::Code;
 
 use super::edge_support::{POINT, assert_no_panic};
 
-const HOSTILE: &str = "hostile";
+/// Attacks that are tried, each by a tenant of its own: by the end of one, the tenant's breaker may be open.
+const ATTACKS: usize = 10;
 const QUIET: &str = "quiet";
 /// How long the plugin takes for a call of the quiet tenant.
-const LATENCY: Duration = Duration::from_millis(400);
+const LATENCY: Duration = Duration::from_millis(500);
 /// Pause of a hostile caller between two calls: this is about what tenants share, not about the two cores of the tests.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Calls of the quiet tenant at a time, and how often.
@@ -131,10 +132,14 @@ fn tool(harm: Harm) -> String {
     }
 }
 
+/// The tenant of an attack.
+fn hostile(attack: usize) -> String {
+    format!("hostile-{attack}")
+}
+
 struct World {
     gateway: Gateway,
     plugin: FakePlugin,
-    hostile: HttpAgent,
     quiet: HttpAgent,
 }
 
@@ -142,19 +147,20 @@ struct World {
 async fn world() -> World {
     let plugin = FakePlugin::named("shared").at_with(POINT, script).start().await;
     let skip = |tenant: &str, timeout: &str| json!({ "name": tenant, "tenant": tenant, "mode": "enforce", "on_error": "skip", "timeout": timeout });
-    let gateway = Gateway::with()
-        .tenant(HOSTILE)
-        .tenant(QUIET)
-        .plugin_with(&plugin, &json!({ "limits": { "in_flight": PLACES, "queue": PLACES } }))
-        .binding_with("shared", 10, &skip(HOSTILE, "1s"))
-        .binding_with("shared", 10, &skip(QUIET, "5s"))
+    let limits = json!({ "limits": { "in_flight": PLACES, "queue": PLACES } });
+    let mut setup = Gateway::with().tenant(QUIET).plugin_with(&plugin, &limits);
+    setup = setup.binding_with("shared", 10, &skip(QUIET, "5s"));
+    for attack in 0..ATTACKS {
+        setup = setup.tenant(&hostile(attack)).binding_with("shared", 10, &skip(&hostile(attack), "1s"));
+    }
+    let gateway = setup
         // Fewer than the hostile tenant's calls of the largest size.
         .set("/limits/request", "64KiB")
         .set("/limits/bytes_in_flight", "2MiB")
         .start()
         .await;
-    let (hostile, quiet) = (gateway.http(&token(HOSTILE)), gateway.http(&token(QUIET)));
-    World { gateway, plugin, hostile, quiet }
+    let quiet = gateway.http(&token(QUIET));
+    World { gateway, plugin, quiet }
 }
 
 /// What the quiet tenant got.
@@ -197,15 +203,16 @@ impl World {
         (decisions, took[took.len() / 2])
     }
 
-    /// What the quiet tenant gets while `attack` is under way.
-    async fn under(&self, attack: &Attack) -> (Vec<Decision>, Duration) {
+    /// What the quiet tenant gets while the `number`th attack is under way.
+    async fn under(&self, number: usize, attack: &Attack) -> (Vec<Decision>, Duration) {
+        let agent = self.gateway.http(&token(&hostile(number)));
         let (ends, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let callers: Vec<_> = (0..attack.at_once)
-            .map(|number| {
-                let (agent, attack) = (self.hostile.clone(), attack.clone());
+            .map(|caller| {
+                let (agent, attack) = (agent.clone(), attack.clone());
                 let (ends, ended) = (Arc::clone(&ends), Arc::clone(&ended));
                 tokio::spawn(async move {
-                    for turn in number.. {
+                    for turn in caller.. {
                         if ends.load(Ordering::Relaxed) {
                             return;
                         }
@@ -229,6 +236,13 @@ impl World {
         let seen = self.quiet_calls().await;
         ends.store(true, Ordering::Relaxed);
         join_all(callers).await.into_iter().for_each(|caller| caller.unwrap());
+        for harm in &attack.harms {
+            let is_it = |seen: &Seen| matches!(&seen.payload, Payload::BeforeToolCall(call) if call.tool_name == tool(*harm));
+            let tenant = |seen: &Seen| seen.call.context.as_ref().map(|context| context.tenant.clone());
+            let reached =
+                self.plugin.seen().iter().any(|seen| tenant(seen) == Some(hostile(number)) && is_it(seen));
+            assert!(reached, "{harm:?} of {attack:?} reached the plugin");
+        }
         seen
     }
 }
@@ -245,16 +259,18 @@ fn what_one_tenant_does_changes_no_decision_of_another_and_at_most_doubles_its_t
         steps: vec![(json!("cancelled"), Value::Null)],
     };
     assert!(alone.iter().all(|decision| *decision == blocked), "{alone:?}");
-    let config = Config { cases: 10, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    let next = AtomicUsize::new(0);
+    let config =
+        Config { cases: ATTACKS as u32, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
     TestRunner::new(config)
         .run(&attacks(), |attack| {
-            let (decisions, took) = runtime.block_on(world.under(&attack));
+            let (decisions, took) =
+                runtime.block_on(world.under(next.fetch_add(1, Ordering::Relaxed), &attack));
             prop_assert_eq!(&decisions, &alone);
             prop_assert!(took <= usual * 2, "{took:?} in place of {usual:?}");
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
     assert_no_panic(&world.gateway);
-    assert!(world.plugin.counts().calls > 0);
     runtime.block_on(async { drop(world) });
 }

@@ -173,14 +173,14 @@ fn plugin(name: &str, act: impl Fn(ExtensionPoint) -> Act) -> Builder {
 fn behaving(name: &str) -> Builder {
     let folded_limit = REQUEST_LIMIT + (64 << 10);
     match name {
-        "continues" | "gone" => FakePlugin::named(name),
+        "continues" | "gone" | "tripped" => FakePlugin::named(name),
         "continues-patching" => plugin(name, |point| Act::patch(extra(point, EXTRA))),
         "cancels" => plugin(name, |_| cancel()),
         "cancels-patching" => plugin(name, |point| cancel().with_patch(extra(point, EXTRA))),
         "hangs" | "hangs-long" | "busy" => plugin(name, |_| Act::hang()),
         "silent" => FakePlugin::named(name).on_describe(Handshake::Hangs),
         "internal" => plugin(name, |_| Act::status(Grpc::Internal, "no")),
-        "unavailable" | "tripped" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
+        "unavailable" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
         "late" => plugin(name, |_| Act::status(Grpc::DeadlineExceeded, "no")),
         "undecided" => plugin(name, |_| Act::no_verdict()),
         "garbled" => plugin(name, |_| Act::pass().sent(Wire::Garbage)),
@@ -286,11 +286,15 @@ impl Rig {
         let tripper = json!({ "tenant": "tripper", "blocking": false });
         let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
         let mut rig = Rig { gateway: setup.start().await, plugins };
-        let gone = rig.plugins.iter_mut().find(|started| started.plugin.name() == "gone");
-        let gone = gone.expect("it is one of them");
-        gone.stop().await;
-        let (wanted, mut endpoints) = (1 + usize::from(gone.twin.is_some()), BTreeSet::new());
-        rig.gateway.log().wait_for(|line| is_gone(line, &mut endpoints) && endpoints.len() == wanted).await;
+        // A breaker that is open for every tenant is one of an endpoint that can't be reached.
+        for name in ["gone", "tripped"] {
+            let gone = rig.plugins.iter_mut().find(|started| started.plugin.name() == name);
+            let gone = gone.expect("it is one of them");
+            gone.stop().await;
+            let (wanted, mut endpoints) = (1 + usize::from(gone.twin.is_some()), BTreeSet::new());
+            let is_last = |line: &_| is_gone(line, name, &mut endpoints) && endpoints.len() == wanted;
+            rig.gateway.log().wait_for(is_last).await;
+        }
         rig
     }
 
@@ -302,9 +306,9 @@ impl Rig {
 }
 
 /// Whether a line says that the gateway noticed that an endpoint of the plugin went away; collects which.
-fn is_gone(line: &hookgate_tests::gateway::Line, endpoints: &mut BTreeSet<String>) -> bool {
+fn is_gone(line: &hookgate_tests::gateway::Line, plugin: &str, endpoints: &mut BTreeSet<String>) -> bool {
     let text = |name| line.field(name).and_then(Value::as_str);
-    if text("event") != Some("plugin.disconnected") || text("plugin") != Some("gone") {
+    if text("event") != Some("plugin.disconnected") || text("plugin") != Some(plugin) {
         return false;
     }
     endpoints.insert(text("address").unwrap_or_default().to_owned())

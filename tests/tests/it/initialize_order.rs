@@ -105,7 +105,7 @@ async fn plugins_that_hang_hold_the_next_one_up_for_a_share_of_the_start_alone()
     let skipped = json!({ "on_error": "skip" });
     // Were it not ready in that time, the start would end.
     let gateway = Gateway::with()
-        .set("/startup/wait", "4s")
+        .set("/startup/wait", "20s")
         .tenant("acme")
         .plugin_with(&silent, &optional)
         .binding_with("silent", 1, &skipped)

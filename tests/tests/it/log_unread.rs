@@ -45,6 +45,8 @@ fn lost(line: &Line) -> f64 {
 async fn calls_go_on_while_nobody_reads_the_log_and_what_is_lost_is_told() {
     let guard = FakePlugin::named("guard").at(POINT, wordy()).start().await;
     let setup = Gateway::with().tenant("acme").tenant("globex").admin().plugin(&guard);
+    // A good call has no line, however long it takes.
+    let setup = setup.set("/telemetry/slow_invocation", "60s");
     let gateway = setup.binding_with("guard", 10, &json!({ "tenant": "acme" })).start().await;
     let (refused, good, ops) = (gateway.http(&token("acme")), gateway.http(&token("globex")), gateway.ops());
     gateway.log().pause();

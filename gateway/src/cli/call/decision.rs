@@ -42,9 +42,9 @@ impl Decision {
                 };
                 let there = |is_there| if is_there { "is there" } else { "is missing" };
                 Err(format!(
-                    "the answer is none that a gateway gives: its status is {status}, the header `hookgate-decision` {}, \
-                     and of the members `decision` {}, `payload` {} and `block` {}; look for what changes answers on \
-                     their way, such as a proxy",
+                    "this is not a valid gateway answer: its status is {status}, the header `hookgate-decision` {}, \
+                     and of the members `decision` {}, `payload` {} and `block` {}; check for a proxy that \
+                     modifies responses",
                     quoted(header),
                     quoted(decision),
                     there(has_payload),
@@ -106,7 +106,7 @@ mod tests {
             (200, Some("continue"), "[]"),
         ] {
             let why = of(status, header, body).expect_err(body);
-            assert!(why.starts_with("the answer is none that a gateway gives: its status is"), "{why}");
+            assert!(why.starts_with("this is not a valid gateway answer: its status is"), "{why}");
         }
     }
 

@@ -114,8 +114,10 @@ pub(super) fn follow(asking: Asking<'_>, asked: &Asked) -> Result<Following, Err
     let seen = seen(asking, asked);
     let events = Arc::clone(gateway.telemetry.events());
     // Before the rings are looked at: what comes in between is told then.
-    let follower = events.follow().ok_or_else(|| {
-        let detail = format!("The events of this process are followed by {FOLLOWERS} already");
+    let follower = events.follow(seen.reader()).ok_or_else(|| {
+        let detail = format!(
+            "As many clients follow the events of this process as may: {FOLLOWERS} in all, and of one tenant its share"
+        );
         Error::new(Code::Overloaded, detail).retry_after(COME_BACK)
     })?;
     let (place, gap) = begin(&events, asked, &seen);

@@ -52,8 +52,8 @@ impl<P> Instance<P> {
         self.calls.available_permits() == MAX_CALLS as usize
     }
 
-    fn released(self) -> Released<P> {
-        Released { plugin: self.plugin, calls: self.calls }
+    fn released(self) -> RetiredInstance<P> {
+        RetiredInstance { plugin: self.plugin, calls: self.calls }
     }
 }
 
@@ -72,12 +72,12 @@ impl<P> Deref for InCall<P> {
 }
 
 /// An instance that gets no more calls.
-pub(crate) struct Released<P> {
+pub(crate) struct RetiredInstance<P> {
     plugin: Arc<P>,
     calls: Arc<Semaphore>,
 }
 
-impl<P> Released<P> {
+impl<P> RetiredInstance<P> {
     /// The plugin, when its last call has ended.
     pub(crate) async fn unused(self) -> Arc<P> {
         // It is never closed.
@@ -129,7 +129,7 @@ impl<P> Instances<P> {
         digest: &str,
         gateway: &str,
         start: impl FnOnce() -> F,
-    ) -> Result<Option<Released<P>>, E>
+    ) -> Result<Option<RetiredInstance<P>>, E>
     where
         F: Future<Output = Result<P, E>>,
     {
@@ -163,7 +163,7 @@ impl<P> Instances<P> {
     }
 
     /// Puts the instance behind the others. Where there are too many, the one that was used least recently goes.
-    fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<Released<P>> {
+    fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<RetiredInstance<P>> {
         let mut ready = self.write();
         // Whoever shared its start may have been faster.
         if self.hold(&mut ready, digest, gateway) {
@@ -186,7 +186,7 @@ impl<P> Instances<P> {
 
     /// Lets go of what `gateway` holds, or of that one `digest`; gives back, last one first, the instances that nobody holds
     /// any longer.
-    pub(crate) fn release(&self, gateway: &str, digest: Option<&str>) -> Vec<Released<P>> {
+    pub(crate) fn release(&self, gateway: &str, digest: Option<&str>) -> Vec<RetiredInstance<P>> {
         let mut ready = self.write();
         let mut released = Vec::new();
         for mut instance in std::mem::take(&mut *ready) {

@@ -3,17 +3,18 @@
 
 mod instances;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::join_all};
 use hookgate_proto::plugin::v1::{
     self as wire, DescribeResponse,
     plugin_service_server::{PluginService, PluginServiceServer},
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, async_trait};
 
-use self::instances::{Instances, Released};
+use self::instances::{Instances, RetiredInstance};
 use crate::{
     Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
     config::{self, TenantConfigs},
@@ -21,6 +22,8 @@ use crate::{
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
+/// How long the end waits for instances that flush: as long as a gateway waits for Shutdown.
+const MAX_FLUSH: Duration = Duration::from_secs(5);
 /// Trailing metadata that says why a plugin could not answer.
 const REASON: &str = "hookgate-reason";
 /// The reason of a call that names a configuration which this process was not given.
@@ -40,11 +43,18 @@ pub struct PluginHost<P: Plugin> {
     instances: Instances<P>,
     tenant_configs: TenantConfigs<P::TenantConfig>,
     points: Vec<crate::Offer>,
+    /// Instances that flush.
+    flushes: TaskTracker,
 }
 
 impl<P: Plugin> PluginHost<P> {
     pub(crate) fn new() -> Self {
-        PluginHost { instances: Instances::new(), tenant_configs: TenantConfigs::new(), points: P::points() }
+        PluginHost {
+            instances: Instances::new(),
+            tenant_configs: TenantConfigs::new(),
+            points: P::points(),
+            flushes: TaskTracker::new(),
+        }
     }
 
     /// Lets go of every instance, last one first.
@@ -52,6 +62,17 @@ impl<P: Plugin> PluginHost<P> {
         for plugin in self.instances.take_all() {
             plugin.shutdown().await;
         }
+        // Those that were let go of before, and whose last call may have ended just now.
+        self.flushes.close();
+        if timeout(MAX_FLUSH, self.flushes.wait()).await.is_err() {
+            tracing::warn!(plugin = P::NAME, "an instance still flushes; stopping without it");
+        }
+    }
+
+    /// Has each of these flush when its last call has ended. Nobody who gives up waiting keeps them from it.
+    fn flush(&self, retired: impl IntoIterator<Item = RetiredInstance<P>>) -> Vec<JoinHandle<()>> {
+        let flush = |instance: RetiredInstance<P>| async move { instance.unused().await.shutdown().await };
+        retired.into_iter().map(|instance| self.flushes.spawn(flush(instance))).collect()
     }
 
     async fn answer<W: PointWire>(
@@ -89,18 +110,9 @@ impl<P: Plugin> PluginHost<P> {
     }
 }
 
-/// Has these flush one after the other, each when its last call has ended. Nobody who gives up waiting keeps them from it.
-fn flushed<P: Plugin>(released: impl IntoIterator<Item = Released<P>>) -> JoinHandle<()> {
-    let released: Vec<_> = released.into_iter().collect();
-    tokio::spawn(async move {
-        for instance in released {
-            instance.unused().await.shutdown().await;
-        }
-    })
-}
-
-async fn finished<P: Plugin>(flushed: JoinHandle<()>) -> Result<(), Status> {
-    flushed.await.map_err(|_| panicked::<P>("at shutdown"))
+async fn finished<P: Plugin>(flushes: Vec<JoinHandle<()>>) -> Result<(), Status> {
+    let all = join_all(flushes).await;
+    all.into_iter().collect::<Result<_, _>>().map_err(|_| panicked::<P>("at shutdown"))
 }
 
 /// A panic of the author's code is that call's failure alone; the panic hook has printed the rest.
@@ -150,7 +162,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
             return Err(Status::invalid_argument("`config_digest` is missing"));
         }
         // Whoever hands over a configuration doesn't wait for calls by another one.
-        drop(flushed(self.instances.start(digest, gateway, || self.start(&request)).await?));
+        drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
         Ok(Response::new(wire::InitializeResponse {}))
     }
 
@@ -187,7 +199,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseResponse>, Status> {
         let wire::ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
-        finished::<P>(flushed(self.instances.release(&gateway_instance_id, Some(&config_digest)))).await?;
+        finished::<P>(self.flush(self.instances.release(&gateway_instance_id, Some(&config_digest)))).await?;
         Ok(Response::new(wire::ReleaseResponse {}))
     }
 
@@ -196,7 +208,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         request: Request<wire::ShutdownRequest>,
     ) -> Result<Response<wire::ShutdownResponse>, Status> {
         let gateway = request.into_inner().gateway_instance_id;
-        finished::<P>(flushed(self.instances.release(&gateway, None))).await?;
+        finished::<P>(self.flush(self.instances.release(&gateway, None))).await?;
         Ok(Response::new(wire::ShutdownResponse {}))
     }
 }

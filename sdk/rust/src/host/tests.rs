@@ -402,7 +402,7 @@ async fn the_context_holds_caller_time_trace_and_depth() {
     let mut request = Request::new(request("a", "context"));
     request.get_mut().call.get_or_insert_default().context =
         Some(wire::CallContext { tenant: "acme".to_owned(), ..Default::default() });
-    request.set_timeout(std::time::Duration::from_millis(7900));
+    request.set_timeout(Duration::from_millis(7900));
     request.metadata_mut().insert("hookgate-depth", "2".parse().unwrap());
     request.metadata_mut().insert("traceparent", "00-a-b-01".parse().unwrap());
     let answer = client.before_tool_call(request).await.unwrap().into_inner();
