@@ -44,8 +44,9 @@ impl Service {
             return Err(not_initialized());
         }
         let seen = Seen { point: R::POINT, call, payload, metadata, number: 0 };
-        let (seen, under_way) = self.state.record.begin(seen);
+        // Looked up first: a test that saw the call counted may set another one at once.
         let script = self.state.behaviour().scripts.get(&R::POINT.into()).cloned();
+        let (seen, under_way) = self.state.record.begin(seen);
         let act = script.map_or_else(Act::pass, |script| script(&seen));
         tokio::time::sleep(act.delay).await;
         if let Some(gate) = &act.gate {

@@ -179,10 +179,7 @@ async fn single_endpoint_is_probed_when_its_time_is_over() {
     // Half a minute is the longest that it is open.
     while replicas.executions()[0] < 8 {
         match client.tool_call(SECOND).await.map(drop).expect_err("it fails").reason {
-            Reason::BreakerOpen => {
-                assert_eq!(client.endpoints()[0].tenant_breakers_open, 1);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            Reason::BreakerOpen => tokio::time::sleep(Duration::from_millis(5)).await,
             reason => {
                 assert_eq!(reason, Reason::RpcError);
                 seen += 1;
