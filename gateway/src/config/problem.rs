@@ -16,7 +16,7 @@ use crate::{error::Violation, store};
 /// Most of a sentence that is shown; it may quote a value of any length.
 const MAX_SENTENCE: usize = 500;
 
-/// Most mistakes that are printed; what comes of one mistake may be one in each of ten thousand entries.
+/// Most mistakes that are printed: one wrong key may stand in ten thousand entries.
 const MAX_PRINTED: usize = 100;
 
 /// One mistake.

@@ -84,7 +84,7 @@ impl Endpoint {
         let limit = limit.min(plugin.limits.shutdown.0);
         let deadline = Instant::now() + limit;
         if !lives.iter().any(|live| hears(live)) {
-            // Whoever is being initialised would keep a configuration that nobody takes back: that ends first.
+            // A plugin that is being initialised would keep a configuration that nobody takes back: wait for the end of that.
             let _ = timeout_at(deadline, self.handing_over.lock()).await;
         }
         let Some(live) = lives.iter().find(|live| hears(live)) else { return };

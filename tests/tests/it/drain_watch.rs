@@ -1,4 +1,4 @@
-//! Whoever follows health or asks for reflection does not keep the process: they hear the last of it, and are told to go.
+//! A client that follows health or asks for reflection does not hold up the drain: its stream ends with the last status.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What plugins are told of configurations that no call goes by any more.
+//! Which configurations plugins are told to release, and when.
 
 use hookgate_tests::{
     fake::{Act, FakePlugin, Gate},

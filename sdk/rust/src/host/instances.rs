@@ -165,7 +165,7 @@ impl<P> Instances<P> {
     /// Puts the instance behind the others. Where there are too many, the one that was used least recently goes.
     fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<RetiredInstance<P>> {
         let mut ready = self.write();
-        // Whoever shared its start may have been faster.
+        // Another request that shared the start may have been faster.
         if self.hold(&mut ready, digest, gateway) {
             return None;
         }

@@ -161,7 +161,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         if digest.is_empty() {
             return Err(Status::invalid_argument("`config_digest` is missing"));
         }
-        // Whoever hands over a configuration doesn't wait for calls by another one.
+        // Initialize doesn't wait for calls by the configuration that made room.
         drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
         Ok(Response::new(wire::InitializeResponse {}))
     }
