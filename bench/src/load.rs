@@ -13,12 +13,12 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::{Failed, Pace, published::histogram};
+use crate::{BenchError, RunDurations, published::histogram};
 
 /// The deadline of a call; none comes near it.
-const DEADLINE: Duration = Duration::from_secs(5);
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Arguments as a tool has them, 256 bytes.
-const ARGS: &str = r#"{"path": "/srv/reports/2026/november/sales.csv", "offset": 9007199254740993, "limit": 500, "columns": ["date", "region", "product", "amount", "currency"], "filter": {"region": "EMEA", "amount": {"gte": 1000}, "note": null}, "sort": "date", "format": "csv"}"#;
+const TOOL_ARGS: &str = r#"{"path": "/srv/reports/2026/november/sales.csv", "offset": 9007199254740993, "limit": 500, "columns": ["date", "region", "product", "amount", "currency"], "filter": {"region": "EMEA", "amount": {"gte": 1000}, "note": null}, "sort": "date", "format": "csv"}"#;
 
 /// What workers measured.
 pub(crate) struct Measured {
@@ -39,9 +39,9 @@ impl Target<'_> {
     /// Warms up, then measures; `started` is called in between.
     pub(crate) async fn measure(
         &self,
-        pace: Pace,
-        started: impl FnOnce() -> Result<(), Failed>,
-    ) -> Result<Measured, Failed> {
+        pace: RunDurations,
+        started: impl FnOnce() -> Result<(), BenchError>,
+    ) -> Result<Measured, BenchError> {
         let mut workers = Vec::with_capacity(self.workers);
         for _ in 0..self.workers {
             workers.push(Worker::connect(self.address, self.token).await?);
@@ -55,7 +55,7 @@ impl Target<'_> {
 }
 
 /// Runs all workers for so long.
-async fn run(workers: Vec<Worker>, time: Duration) -> Result<(Vec<Worker>, Histogram<u64>), Failed> {
+async fn run(workers: Vec<Worker>, time: Duration) -> Result<(Vec<Worker>, Histogram<u64>), BenchError> {
     let until = Instant::now() + time;
     let running: Vec<_> = workers.into_iter().map(|worker| tokio::spawn(worker.work(until))).collect();
     let (mut workers, mut all) = (Vec::with_capacity(running.len()), histogram()?);
@@ -74,11 +74,11 @@ struct Worker {
 }
 
 impl Worker {
-    async fn connect(address: &str, token: &str) -> Result<Self, Failed> {
+    async fn connect(address: &str, token: &str) -> Result<Self, BenchError> {
         let channel = Endpoint::from_shared(address.to_owned())?.tcp_nodelay(true).connect().await?;
         let payload = BeforeToolCallPayload {
             tool_name: "fs.read".into(),
-            args: ARGS.into(),
+            args: TOOL_ARGS.into(),
             ..BeforeToolCallPayload::default()
         };
         let request = BeforeToolCallRequest { payload: Some(payload), ..BeforeToolCallRequest::default() };
@@ -86,12 +86,12 @@ impl Worker {
         Ok(Worker { client, token: format!("Bearer {token}").parse()?, request })
     }
 
-    async fn work(mut self, until: Instant) -> Result<(Self, Histogram<u64>), Failed> {
+    async fn work(mut self, until: Instant) -> Result<(Self, Histogram<u64>), BenchError> {
         let mut micros = histogram()?;
         loop {
             let mut request = Request::new(self.request.clone());
             request.metadata_mut().insert("authorization", self.token.clone());
-            request.set_timeout(DEADLINE);
+            request.set_timeout(CALL_DEADLINE);
             let begun = Instant::now();
             let answer = self.client.before_tool_call(request).await?.into_inner();
             let ended = Instant::now();

@@ -52,13 +52,15 @@ enum Role {
 
 /// How long each measurement runs.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct RunDurations {
     warm_up: Duration,
     measured: Duration,
 }
 
-const FULL: Pace = Pace { warm_up: Duration::from_millis(500), measured: Duration::from_millis(3500) };
-const QUICK: Pace = Pace { warm_up: Duration::from_millis(20), measured: Duration::from_millis(100) };
+const FULL_DURATIONS: RunDurations =
+    RunDurations { warm_up: Duration::from_millis(500), measured: Duration::from_millis(3500) };
+const QUICK_DURATIONS: RunDurations =
+    RunDurations { warm_up: Duration::from_millis(20), measured: Duration::from_millis(100) };
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -80,9 +82,9 @@ async fn main() -> ExitCode {
 }
 
 /// What can go wrong here is for a person to read and for nobody to handle.
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn bench(arguments: &Arguments) -> Result<(), Failed> {
+async fn bench(arguments: &Arguments) -> Result<(), BenchError> {
     let json = match arguments {
         Arguments { memory: true, .. } => memory(arguments).await?,
         Arguments { scale: true, .. } => scale(arguments)?,
@@ -95,13 +97,13 @@ async fn bench(arguments: &Arguments) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn memory(arguments: &Arguments) -> Result<String, Failed> {
+async fn memory(arguments: &Arguments) -> Result<String, BenchError> {
     let soaks = memory::run_all(arguments.quick).await?;
     memory::print(&soaks);
     Ok(serde_json::to_string_pretty(&soaks)? + "\n")
 }
 
-fn scale(arguments: &Arguments) -> Result<String, Failed> {
+fn scale(arguments: &Arguments) -> Result<String, BenchError> {
     let tables = scale::run_all(arguments.quick)?;
     scale::print(&tables);
     let whole = whole::run_all(arguments.quick)?;
@@ -109,8 +111,8 @@ fn scale(arguments: &Arguments) -> Result<String, Failed> {
     Ok(serde_json::to_string_pretty(&json!({ "tables": tables, "whole": whole }))? + "\n")
 }
 
-async fn cost(arguments: &Arguments) -> Result<String, Failed> {
-    let pace = if arguments.quick { QUICK } else { FULL };
+async fn cost(arguments: &Arguments) -> Result<String, BenchError> {
+    let pace = if arguments.quick { QUICK_DURATIONS } else { FULL_DURATIONS };
     let rows = scenario::run_all(pace, &arguments.only).await?;
     let report = report::Report::new(rows, arguments.quick);
     report.print();

@@ -23,17 +23,17 @@ use tonic::{
     transport::Endpoint,
 };
 
-use crate::{Failed, process::Process, scenario};
+use crate::{BenchError, process::RoleProcess, scenario};
 
 const MIB: u64 = 1 << 20;
 /// The largest payload there can be, less what stands around it.
-const PAYLOAD: usize = (16 << 20) - 1024;
+const MAX_PAYLOAD_BYTES: usize = (16 << 20) - 1024;
 /// Calls beyond those that fit, so that the limit is always reached.
-const SURPLUS: u64 = 2;
+const EXCESS_CALLS: u64 = 2;
 
 /// What one soak found.
 #[derive(Debug, Serialize)]
-pub(crate) struct Soak {
+pub(crate) struct SoakResult {
     /// `limits.bytes_in_flight`, in MiB.
     cap_mib: u64,
     answered: u64,
@@ -48,13 +48,13 @@ pub(crate) struct Soak {
 }
 
 #[derive(Default)]
-struct Tally {
+struct CallTally {
     answered: AtomicU64,
     refused: AtomicU64,
 }
 
 /// One soak for each cap, each with a gateway of its own.
-pub(crate) async fn run_all(quick: bool) -> Result<Vec<Soak>, Failed> {
+pub(crate) async fn run_all(quick: bool) -> Result<Vec<SoakResult>, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let (caps, time): (&[u64], _) =
         if quick { (&[64], Duration::from_secs(2)) } else { (&[64, 128, 256], Duration::from_secs(20)) };
@@ -65,8 +65,8 @@ pub(crate) async fn run_all(quick: bool) -> Result<Vec<Soak>, Failed> {
     Ok(soaks)
 }
 
-async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<Soak, Failed> {
-    let plugin = Process::start(&["plugin", "0", "http://127.0.0.1:0"]).await?;
+async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<SoakResult, BenchError> {
+    let plugin = RoleProcess::start(&["plugin", "0", "http://127.0.0.1:0"]).await?;
     let mut config = scenario::config(std::slice::from_ref(&plugin));
     config["limits"] =
         json!({ "request": "16MiB", "bytes_in_flight": format!("{cap_mib}MiB"), "budget": "60s" });
@@ -74,14 +74,14 @@ async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<Soak, Fa
     config["bindings"][0]["timeout"] = json!("60s");
     let file = directory.join("memory.yaml");
     std::fs::write(&file, config.to_string())?;
-    let gateway = Process::start(&["gateway", &file.display().to_string()]).await?;
+    let gateway = RoleProcess::start(&["gateway", &file.display().to_string()]).await?;
     let bearer: MetadataValue<Ascii> = format!("Bearer {}", scenario::token()?).parse()?;
 
-    call(&gateway.address, &bearer, "{}".into(), Instant::now(), &Tally::default()).await?;
+    call(&gateway.address, &bearer, "{}".into(), Instant::now(), &CallTally::default()).await?;
     let base = gateway.memory("VmRSS:")?;
-    let (until, tally) = (Instant::now() + time, Tally::default());
-    let workers = cap_mib * MIB / (16 * MIB) + SURPLUS;
-    let args = bytes::Bytes::from(format!("\"{}\"", "a".repeat(PAYLOAD - 2)));
+    let (until, tally) = (Instant::now() + time, CallTally::default());
+    let workers = cap_mib * MIB / (16 * MIB) + EXCESS_CALLS;
+    let args = bytes::Bytes::from(format!("\"{}\"", "a".repeat(MAX_PAYLOAD_BYTES - 2)));
     let (address, args, bearer, tally_of_all) = (&*gateway.address, &args, &bearer, &tally);
     let calls = (0..workers).map(|worker| async move {
         if worker % 2 == 0 {
@@ -96,7 +96,7 @@ async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<Soak, Fa
     let mib = |bytes: u64| bytes as f64 / MIB as f64;
     let factor = (mib(peak) - mib(base)) / cap_mib as f64;
     let (answered, refused) = (tally.answered.into_inner(), tally.refused.into_inner());
-    Ok(Soak { cap_mib, answered, refused, base_mib: mib(base), peak_mib: mib(peak), factor })
+    Ok(SoakResult { cap_mib, answered, refused, base_mib: mib(base), peak_mib: mib(peak), factor })
 }
 
 /// Calls one after another, once at least, over a connection of its own.
@@ -105,8 +105,8 @@ async fn call(
     bearer: &MetadataValue<Ascii>,
     args: bytes::Bytes,
     until: Instant,
-    tally: &Tally,
-) -> Result<(), Failed> {
+    tally: &CallTally,
+) -> Result<(), BenchError> {
     let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
     let mut client = ExtensionPointServiceClient::new(channel).max_decoding_message_size(17 << 20);
     loop {
@@ -134,8 +134,8 @@ async fn call_over_http(
     bearer: &MetadataValue<Ascii>,
     args: &[u8],
     until: Instant,
-    tally: &Tally,
-) -> Result<(), Failed> {
+    tally: &CallTally,
+) -> Result<(), BenchError> {
     let body = [br#"{"payload":{"tool_name":"t","args":"#, args, b"}}"].concat();
     let (host, bearer, length) = (address.trim_start_matches("http://"), bearer.to_str()?, body.len());
     let head = format!(
@@ -146,7 +146,7 @@ async fn call_over_http(
         let mut stream = TcpStream::connect(host).await?;
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await?;
-        let mut answer = Vec::with_capacity(PAYLOAD);
+        let mut answer = Vec::with_capacity(MAX_PAYLOAD_BYTES);
         stream.read_to_end(&mut answer).await?;
         match answer.get(9..12) {
             Some(b"200") => tally.answered.fetch_add(1, Ordering::Relaxed),
@@ -158,12 +158,12 @@ async fn call_over_http(
 }
 
 #[allow(clippy::print_stdout)] // standard output is where a command shows what it found
-pub(crate) fn print(soaks: &[Soak]) {
+pub(crate) fn print(soaks: &[SoakResult]) {
     println!(
         "{:>16}{:>10}{:>10}{:>10}{:>10}{:>9}",
         "bytes_in_flight", "answered", "refused", "base MiB", "peak MiB", "factor"
     );
-    for Soak { cap_mib, answered, refused, base_mib, peak_mib, factor } in soaks {
+    for SoakResult { cap_mib, answered, refused, base_mib, peak_mib, factor } in soaks {
         println!("{cap_mib:>12} MiB{answered:>10}{refused:>10}{base_mib:>10.0}{peak_mib:>10.0}{factor:>9.1}");
     }
 }

@@ -14,13 +14,11 @@ use hdrhistogram::Histogram;
 use hookgate::{
     auth::Authenticator,
     config::Config,
-    ingress::{
-        answer::BlockStatuses,
-        call::{Gateway, InForce, Limits},
-        http::router,
-    },
+    core::block_status::BlockStatuses,
+    dataplane::{call::Gateway, http::router},
     invoke::{Invoker, ReplyLimits, Routes},
     routing::RouteTable,
+    snapshot::{InForce, Limits, SnapshotCell},
     telemetry::Telemetry,
 };
 use http::Request;
@@ -28,18 +26,18 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::{Failed, scale::Registry, scenario};
+use crate::{BenchError, scale::Registry, scenario};
 
 /// Time between two tables: 20 a second.
-const EVERY: Duration = Duration::from_millis(50);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one side of the comparison goes on before the other has its turn.
-const TURN: Duration = Duration::from_secs(1);
-const BODY: &str =
+const PHASE_DURATION: Duration = Duration::from_secs(1);
+const REQUEST_BODY: &str =
     r#"{"payload":{"tool_name":"fs.read","args":{"path":"/srv/reports/2026/november/sales.csv"}}}"#;
 
 /// Latencies in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Ratio {
+pub(crate) struct LatencyComparison {
     tables: usize,
     calls: u64,
     p50_us: u64,
@@ -52,11 +50,11 @@ pub(crate) struct Ratio {
     p99_ratio: f64,
 }
 
-impl Ratio {
+impl LatencyComparison {
     /// Of calls while so many tables were published, and of calls while none was, in microseconds.
     pub(crate) fn new(tables: usize, beside: &Histogram<u64>, alone: &Histogram<u64>) -> Self {
         let (p99_us, alone_p99_us) = (beside.value_at_quantile(0.99), alone.value_at_quantile(0.99));
-        Ratio {
+        LatencyComparison {
             tables,
             calls: beside.len(),
             p50_us: beside.value_at_quantile(0.5),
@@ -71,10 +69,10 @@ impl Ratio {
     }
 }
 
-impl fmt::Display for Ratio {
+impl fmt::Display for LatencyComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ratio { tables, calls, p50_us, p99_us, max_us, p99_ratio, .. } = self;
-        let Ratio { alone_calls, alone_p50_us, alone_p99_us, alone_max_us, .. } = self;
+        let LatencyComparison { tables, calls, p50_us, p99_us, max_us, p99_ratio, .. } = self;
+        let LatencyComparison { alone_calls, alone_p50_us, alone_p99_us, alone_max_us, .. } = self;
         write!(f, "{tables} tables published, p50/p99/max {p50_us}/{p99_us}/{max_us} us of {calls} calls; ")?;
         write!(
             f,
@@ -84,16 +82,17 @@ impl fmt::Display for Ratio {
 }
 
 /// Measures for so long.
-pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Ratio, Failed> {
+pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<LatencyComparison, BenchError> {
     let telemetry = Telemetry::start(&registry.config)?;
     let auth = Authenticator::new(&registry.config.auth).map_err(|wrong| format!("{wrong:?}"))?;
-    let parts = Parts { auth: Arc::new(auth), telemetry: telemetry.clone() };
+    let parts = SnapshotParts { auth: Arc::new(auth), telemetry: telemetry.clone() };
     let in_force = parts.in_force(&registry.config, registry.table.clone());
-    let gateway = Arc::new(Gateway::new(in_force, telemetry, CancellationToken::new()));
+    let snapshots = Arc::new(SnapshotCell::new(in_force));
+    let gateway = Arc::new(Gateway::new(snapshots, telemetry, CancellationToken::new()));
     let token = scenario::token()?;
     let (mut alone, mut beside) = (histogram()?, histogram()?);
     let (mut tables, mut number) = (0, 0);
-    let (begun, turn) = (Instant::now(), TURN.min(time / 2));
+    let (begun, turn) = (Instant::now(), PHASE_DURATION.min(time / 2));
     calls(&gateway, &token, Instant::now() + turn).await?;
     while begun.elapsed() < time {
         alone.add(calls(&gateway, &token, Instant::now() + turn).await?)?;
@@ -113,37 +112,37 @@ pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Ratio,
         tables += published;
         beside.add(called?)?;
     }
-    Ok(Ratio::new(tables, &beside, &alone))
+    Ok(LatencyComparison::new(tables, &beside, &alone))
 }
 
 /// A table every 50 ms until `stop`; what was in force before is let go of here once no call has it, as the gateway does.
 fn publish(
     gateway: &Gateway,
-    parts: &Parts,
+    parts: &SnapshotParts,
     registry: &mut Registry,
     number: &mut usize,
     stop: &AtomicBool,
-) -> Result<(), Failed> {
+) -> Result<(), BenchError> {
     let mut past = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
         drop(registry.next(*number)?);
         *number += 1;
-        past.push(gateway.publish(parts.in_force(&registry.config, registry.table.clone())));
+        past.push(gateway.snapshots.publish(parts.in_force(&registry.config, registry.table.clone())));
         past.retain(|old| Arc::strong_count(old) > 1);
-        std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+        std::thread::sleep(PUBLISH_INTERVAL.saturating_sub(begun.elapsed()));
     }
     Ok(())
 }
 
 /// What every table is published with.
 #[derive(Clone)]
-struct Parts {
+struct SnapshotParts {
     auth: Arc<Authenticator>,
     telemetry: Telemetry,
 }
 
-impl Parts {
+impl SnapshotParts {
     fn in_force(&self, config: &Arc<Config>, table: RouteTable) -> InForce {
         let limits = &config.limits;
         let routes = Routes {
@@ -166,13 +165,13 @@ impl Parts {
             },
             statuses: Arc::new(BlockStatuses::default()),
             is_absent: false,
-            held_back: Vec::new(),
+            rejected: Vec::new(),
         }
     }
 }
 
 /// One call after another.
-async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Histogram<u64>, Failed> {
+async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Histogram<u64>, BenchError> {
     let (router, mut micros) = (router(Arc::clone(gateway)), histogram()?);
     let bearer = format!("Bearer {token}");
     let calling = tokio::spawn(async move {
@@ -180,11 +179,11 @@ async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Hi
             let request = Request::post("/v1/before-tool-call")
                 .header("authorization", &bearer)
                 .header("content-type", "application/json")
-                .body(BODY.to_owned())?;
+                .body(REQUEST_BODY.to_owned())?;
             let begun = Instant::now();
             let answer = router.clone().oneshot(request).await?;
             if !answer.status().is_success() {
-                return Err(Failed::from(format!("answered {}", answer.status())));
+                return Err(BenchError::from(format!("answered {}", answer.status())));
             }
             drop(answer);
             micros.saturating_record(u64::try_from(begun.elapsed().as_micros())?);
@@ -195,6 +194,6 @@ async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Hi
 }
 
 /// One microsecond to one minute, three digits.
-pub(crate) fn histogram() -> Result<Histogram<u64>, Failed> {
+pub(crate) fn histogram() -> Result<Histogram<u64>, BenchError> {
     Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Failed, load::Measured};
+use crate::{BenchError, load::Measured};
 
 /// What the others are compared with.
-const BASE: &str = "raw tonic call, tcp";
+const BASELINE_NAME: &str = "raw tonic call, tcp";
 
 /// One measurement.
 #[derive(Debug, Serialize)]
@@ -61,7 +61,7 @@ impl Report {
     pub(crate) fn new(mut rows: Vec<Row>, quick: bool) -> Self {
         let bases: Vec<_> = rows
             .iter()
-            .filter(|row| row.name == BASE)
+            .filter(|row| row.name == BASELINE_NAME)
             .map(|row| (row.workers, row.p50_us, row.cpu_us_per_call))
             .collect();
         for row in &mut rows {
@@ -94,7 +94,7 @@ impl Report {
         }
     }
 
-    pub(crate) fn to_json(&self) -> Result<String, Failed> {
+    pub(crate) fn to_json(&self) -> Result<String, BenchError> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 }

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use crate::{
-    Failed,
+    BenchError,
     scale::{self, Kind},
     whole,
 };
@@ -44,7 +44,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    pub(crate) async fn run(&self) -> Result<(), Failed> {
+    pub(crate) async fn run(&self) -> Result<(), BenchError> {
         match self {
             Role::Gateway { config } => gateway(config).await,
             Role::Plugin { number, address } => plugin(*number, address, |address| say(address)).await,
@@ -66,7 +66,7 @@ fn say(address: impl std::fmt::Display) {
     println!("{address}");
 }
 
-async fn gateway(config: &Path) -> Result<(), Failed> {
+async fn gateway(config: &Path) -> Result<(), BenchError> {
     let loaded = config::load(config, []).map_err(|problems| problems.to_string())?;
     // Counted and traced as in production.
     let telemetry = Telemetry::start(&loaded.config)?;
@@ -78,7 +78,7 @@ async fn gateway(config: &Path) -> Result<(), Failed> {
 }
 
 /// The names of the plugins.
-pub(crate) const NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-3", "noop-4"];
+pub(crate) const PLUGIN_NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-3", "noop-4"];
 
 /// What a tenant may say to it, which makes no difference.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -89,10 +89,10 @@ struct Said {
 }
 
 /// Answers "continue" to every tool call.
-struct Noop<const N: usize>;
+struct NoopPlugin<const N: usize>;
 
-impl<const N: usize> Plugin for Noop<N> {
-    const NAME: &'static str = NAMES[N];
+impl<const N: usize> Plugin for NoopPlugin<N> {
+    const NAME: &'static str = PLUGIN_NAMES[N];
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     type Config = NoConfig;
     type TenantConfig = Said;
@@ -102,12 +102,12 @@ impl<const N: usize> Plugin for Noop<N> {
     }
 
     async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
-        Ok(Noop)
+        Ok(NoopPlugin)
     }
 }
 
-/// The one of [`NAMES`] at this place; `ready` is told where it listens.
-pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str)) -> Result<(), Failed> {
+/// The one of [`PLUGIN_NAMES`] at this place; `ready` is told where it listens.
+pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
     match number {
         0 => serve::<0>(address, ready).await,
         1 => serve::<1>(address, ready).await,
@@ -117,8 +117,8 @@ pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str
     }
 }
 
-async fn serve<const N: usize>(address: &str, ready: impl FnOnce(&str)) -> Result<(), Failed> {
-    let server = Server::<Noop<N>>::bind(address).await?;
+async fn serve<const N: usize>(address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
+    let server = Server::<NoopPlugin<N>>::bind(address).await?;
     ready(&server.address().to_string());
     Ok(server.run(std::future::pending()).await?)
 }
@@ -159,7 +159,7 @@ impl ExtensionPointService for Raw {
     }
 }
 
-async fn raw(address: &str) -> Result<(), Failed> {
+async fn raw(address: &str) -> Result<(), BenchError> {
     let router = tonic::transport::Server::builder().add_service(ExtensionPointServiceServer::new(Raw));
     if let Some(path) = address.strip_prefix("unix://") {
         let listener = UnixListener::bind(path)?;

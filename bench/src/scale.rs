@@ -11,20 +11,23 @@ use std::{
 
 use hookgate::{
     config::{Binding, Config, Tenant},
-    point::Point,
-    routing::{Access, Manifest, Offer, RouteTable, SideEffects, TenantRoute},
+    core::{
+        manifest::{Access, Manifest, Offer, SideEffects},
+        point::Point,
+    },
+    routing::{RouteTable, TenantRoute},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Failed, process, published, published::Ratio, scenario};
+use crate::{BenchError, process, published, published::LatencyComparison, scenario};
 
-pub(crate) const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+pub(crate) const TENANT_COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Bindings in each tenant's chain.
-const STEPS: usize = 5;
+const STEPS_PER_TENANT: usize = 5;
 /// Tables made one from another.
-const CHANGES: usize = 60;
-const LOOK_UPS: usize = 1_000_000;
+const TABLE_CHANGES: usize = 60;
+const LOOKUPS: usize = 1_000_000;
 
 /// Whose the bindings are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -62,12 +65,12 @@ pub(crate) struct Scale {
     same_look_up_ns: f64,
     /// Calls while tables are published, beside none; of the largest size.
     #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<Ratio>,
+    calls: Option<LatencyComparison>,
 }
 
 /// One process for each size and kind; `quick`: the small ones.
-pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, Failed> {
-    let sizes = if quick { &SIZES[..2] } else { &SIZES[..] };
+pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, BenchError> {
+    let sizes = if quick { &TENANT_COUNTS[..2] } else { &TENANT_COUNTS[..] };
     let mut found = Vec::new();
     for kind in [Kind::Floor, Kind::Own] {
         for tenants in sizes {
@@ -83,7 +86,7 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, Failed> {
 }
 
 /// Measures one size in this process, and says what it found as JSON.
-pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> Result<String, Failed> {
+pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> Result<String, BenchError> {
     let before = process::own_memory()?;
     let config = config(kind, tenants)?;
     let of_config = process::own_memory()?;
@@ -96,7 +99,7 @@ pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> R
     let same_look_up_ns = look_up(&table, tenants, 1)?;
     let bindings = config.bindings.len();
     let mut registry = Registry { config: Arc::new(config), manifests, table };
-    let mut changes = registry.change(CHANGES)?;
+    let mut changes = registry.change(TABLE_CHANGES)?;
     changes.sort();
     let (took, dropped): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
     let calls = match calls {
@@ -138,7 +141,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// Makes tables one from another: how long each took, and letting go of the one before.
-    fn change(&mut self, changes: usize) -> Result<Vec<(Duration, Duration)>, Failed> {
+    fn change(&mut self, changes: usize) -> Result<Vec<(Duration, Duration)>, BenchError> {
         let mut took = Vec::with_capacity(changes);
         for number in 0..changes {
             let begun = Instant::now();
@@ -152,7 +155,7 @@ impl Registry {
     }
 
     /// Takes the next change in: a tenant's entry, a binding added, changed, removed. Gives back what was before.
-    pub(crate) fn next(&mut self, number: usize) -> Result<(Arc<Config>, RouteTable), Failed> {
+    pub(crate) fn next(&mut self, number: usize) -> Result<(Arc<Config>, RouteTable), BenchError> {
         let mut config = Config::clone(&self.config);
         let tenant = (number / 4 * 7919) % config.tenants.list.len();
         let id = config.tenants.list[tenant].id.clone();
@@ -177,11 +180,11 @@ impl Registry {
     }
 }
 
-fn entry(value: &Value) -> Result<Arc<Tenant>, Failed> {
+fn entry(value: &Value) -> Result<Arc<Tenant>, BenchError> {
     Ok(Arc::new(Tenant::deserialize(value)?))
 }
 
-fn binding(name: &str, plugin: &str, tenant: &str, priority: usize) -> Result<Arc<Binding>, Failed> {
+fn binding(name: &str, plugin: &str, tenant: &str, priority: usize) -> Result<Arc<Binding>, BenchError> {
     let value = json!({ "name": name, "plugin": plugin, "tenant": tenant, "priority": priority,
                         "config": { "limit": priority, "owner": tenant } });
     Ok(Arc::new(Binding::deserialize(value)?))
@@ -192,9 +195,10 @@ fn id(tenant: usize) -> String {
 }
 
 /// In the order of names, as a database gives them.
-fn config(kind: Kind, tenants: usize) -> Result<Config, Failed> {
+fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
     let mut file = scenario::config(&[]);
-    let plugins = (0..STEPS).map(|n| json!({ "name": format!("p{n}"), "builtin": "content-policy" }));
+    let plugins =
+        (0..STEPS_PER_TENANT).map(|n| json!({ "name": format!("p{n}"), "builtin": "content-policy" }));
     file["plugins"] = plugins.collect();
     file["limits"] = json!({ "tenant_in_flight": 1024 });
     let mut config: Config = serde_json::from_value(file)?;
@@ -204,14 +208,14 @@ fn config(kind: Kind, tenants: usize) -> Result<Config, Failed> {
         let own = json!({ "id": id(n), "labels": { "plan": "pro" }, "config": { "p0": { "limit": n } } });
         config.tenants.list.push(entry(&own)?);
         if kind == Kind::Own {
-            for step in 0..STEPS {
+            for step in 0..STEPS_PER_TENANT {
                 let (id, plugin) = (id(n), format!("p{step}"));
                 config.bindings.push(binding(&format!("{id}-{step}"), &plugin, &id, 10 + step)?);
             }
         }
     }
     if kind == Kind::Floor {
-        for step in 0..STEPS {
+        for step in 0..STEPS_PER_TENANT {
             let labels = json!({ "plan": "pro" });
             let value = json!({ "name": format!("floor-{step}"), "plugin": format!("p{step}"), "selector": labels,
                                 "priority": step, "config": { "limit": step } });
@@ -233,20 +237,20 @@ fn manifests() -> Vec<Option<Arc<Manifest>>> {
         config_schema: None,
         tenant_config_schema: None,
     };
-    (0..STEPS).map(|n| Some(Arc::new(manifest(n)))).collect()
+    (0..STEPS_PER_TENANT).map(|n| Some(Arc::new(manifest(n)))).collect()
 }
 
 /// Nanoseconds for one of `of` tenants in turn, far from each other.
-fn look_up(table: &RouteTable, tenants: usize, of: usize) -> Result<f64, Failed> {
+fn look_up(table: &RouteTable, tenants: usize, of: usize) -> Result<f64, BenchError> {
     let ids: Vec<_> = (0..of).map(|n| id(n * 7919 % tenants)).collect();
     let begun = Instant::now();
-    for id in ids.iter().cycle().take(LOOK_UPS) {
+    for id in ids.iter().cycle().take(LOOKUPS) {
         match table.tenant(black_box(id)) {
             TenantRoute::Known(plans) => _ = black_box(plans.plan(Point::BeforeToolCall).steps.len()),
             TenantRoute::Disabled | TenantRoute::Unknown => return Err(format!("{id} is not served").into()),
         }
     }
-    Ok(begun.elapsed().as_nanos() as f64 / LOOK_UPS as f64)
+    Ok(begun.elapsed().as_nanos() as f64 / LOOKUPS as f64)
 }
 
 #[allow(clippy::print_stdout)] // standard output is where a command shows what it found

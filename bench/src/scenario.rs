@@ -5,51 +5,55 @@ use std::{cell::Cell, path::Path, time::Duration};
 use hookgate_sdk::agent::{Claims, Signer};
 use serde_json::{Value, json};
 
-use crate::{Failed, Pace, load::Target, process::Process, report::Row, role::NAMES};
+use crate::{BenchError, RunDurations, load::Target, process::RoleProcess, report::Row, role::PLUGIN_NAMES};
 
-const SECRET: &str = "a secret of the benchmark, 32 bytes or more";
+const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
 /// One for the time a call takes, several for how many fit.
-const WORKERS: [usize; 2] = [1, 16];
+const WORKER_COUNTS: [usize; 2] = [1, 16];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Socket {
+enum SocketKind {
     Unix,
     Tcp,
 }
 
-impl Socket {
+impl SocketKind {
     const fn name(self) -> &'static str {
         match self {
-            Socket::Unix => "unix",
-            Socket::Tcp => "tcp",
+            SocketKind::Unix => "unix",
+            SocketKind::Tcp => "tcp",
         }
     }
 
     /// An address for `name` that is free.
     fn address(self, name: &str, directory: &Path) -> String {
         match self {
-            Socket::Unix => format!("unix://{}/{name}.sock", directory.display()),
-            Socket::Tcp => "http://127.0.0.1:0".to_owned(),
+            SocketKind::Unix => format!("unix://{}/{name}.sock", directory.display()),
+            SocketKind::Tcp => "http://127.0.0.1:0".to_owned(),
         }
     }
 }
 
 /// Measures everything that has `only` in its name, one after another.
-pub(crate) async fn run_all(pace: Pace, only: &str) -> Result<Vec<Row>, Failed> {
+pub(crate) async fn run_all(pace: RunDurations, only: &str) -> Result<Vec<Row>, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let token = token()?;
     let mut rows = Vec::new();
-    for socket in [Socket::Tcp, Socket::Unix] {
+    for socket in [SocketKind::Tcp, SocketKind::Unix] {
         let name = format!("raw tonic call, {}", socket.name());
         if name.contains(only) {
             let address = socket.address("raw", directory.path());
-            let raw = Process::start(&["raw", &address]).await?;
+            let raw = RoleProcess::start(&["raw", &address]).await?;
             rows.extend(measure(&name, &raw, &token, pace).await?);
         }
     }
-    for (plugins, socket) in
-        [(0, Socket::Unix), (1, Socket::Unix), (3, Socket::Unix), (1, Socket::Tcp), (3, Socket::Tcp)]
-    {
+    for (plugins, socket) in [
+        (0, SocketKind::Unix),
+        (1, SocketKind::Unix),
+        (3, SocketKind::Unix),
+        (1, SocketKind::Tcp),
+        (3, SocketKind::Tcp),
+    ] {
         let name = match plugins {
             0 => "gateway, no plugin".to_owned(),
             1 => format!("gateway, 1 plugin, {}", socket.name()),
@@ -65,35 +69,35 @@ pub(crate) async fn run_all(pace: Pace, only: &str) -> Result<Vec<Row>, Failed> 
 async fn through_gateway(
     name: &str,
     plugins: usize,
-    socket: Socket,
+    socket: SocketKind,
     directory: &Path,
     token: &str,
-    pace: Pace,
-) -> Result<Vec<Row>, Failed> {
+    pace: RunDurations,
+) -> Result<Vec<Row>, BenchError> {
     let mut running = Vec::with_capacity(plugins);
-    for (number, plugin) in NAMES.iter().enumerate().take(plugins) {
+    for (number, plugin) in PLUGIN_NAMES.iter().enumerate().take(plugins) {
         let address = socket.address(plugin, directory);
-        running.push(Process::start(&["plugin", &number.to_string(), &address]).await?);
+        running.push(RoleProcess::start(&["plugin", &number.to_string(), &address]).await?);
     }
     let file = directory.join("hookgate.yaml");
     std::fs::write(&file, config(&running).to_string())?; // JSON is YAML
-    let gateway = Process::start(&["gateway", &file.display().to_string()]).await?;
+    let gateway = RoleProcess::start(&["gateway", &file.display().to_string()]).await?;
     measure(name, &gateway, token, pace).await
 }
 
 /// A gateway before these plugins.
-pub(crate) fn config(plugins: &[Process]) -> Value {
-    let entries = plugins.iter().zip(NAMES);
+pub(crate) fn config(plugins: &[RoleProcess]) -> Value {
+    let entries = plugins.iter().zip(PLUGIN_NAMES);
     let listed: Vec<_> =
         entries.map(|(plugin, name)| json!({ "name": name, "endpoint": plugin.address })).collect();
-    let bindings = NAMES.iter().take(plugins.len()).enumerate();
+    let bindings = PLUGIN_NAMES.iter().take(plugins.len()).enumerate();
     let bindings: Vec<_> = bindings
         .map(|(number, name)| json!({ "plugin": name, "tenant": "*", "priority": 10 * (number + 1) }))
         .collect();
     let issuer = json!({
         "issuer": "https://id.example.com",
         "audience": "hookgate",
-        "keys": [{ "alg": "HS256", "secret": SECRET }],
+        "keys": [{ "alg": "HS256", "secret": SIGNING_SECRET }],
         "tenants": ["acme"],
     });
     json!({
@@ -105,20 +109,25 @@ pub(crate) fn config(plugins: &[Process]) -> Value {
     })
 }
 
-pub(crate) fn token() -> Result<String, Failed> {
+pub(crate) fn token() -> Result<String, BenchError> {
     let claims = Claims {
         issuer: "https://id.example.com".into(),
         audience: "hookgate".into(),
         tenant: "acme".into(),
         operator: "bench".into(),
     };
-    Ok(Signer::hs256(SECRET.as_bytes(), claims)?.with_ttl(Duration::from_secs(3600)).token())
+    Ok(Signer::hs256(SIGNING_SECRET.as_bytes(), claims)?.with_ttl(Duration::from_secs(3600)).token())
 }
 
 /// A row for each number of workers.
-async fn measure(name: &str, called: &Process, token: &str, pace: Pace) -> Result<Vec<Row>, Failed> {
-    let mut rows = Vec::with_capacity(WORKERS.len());
-    for workers in WORKERS {
+async fn measure(
+    name: &str,
+    called: &RoleProcess,
+    token: &str,
+    pace: RunDurations,
+) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::with_capacity(WORKER_COUNTS.len());
+    for workers in WORKER_COUNTS {
         let target = Target { address: &called.address, token, workers };
         let before = Cell::new(Duration::ZERO);
         let started = || called.cpu().map(|cpu| before.set(cpu));

@@ -13,9 +13,11 @@ use std::{
 };
 
 use hookgate::{
-    app::{App, Source},
+    app::App,
     config,
-    store::{self, Change, Content, Draft, Kind as Of, Owner},
+    control::file_source::Source,
+    core::object::{Kind as Of, Owner},
+    store::{self, Change, Content, RevisionDraft},
     telemetry::{
         Telemetry,
         events::{Events, Place, micros},
@@ -32,25 +34,25 @@ use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
 
 use crate::{
-    Failed, Pace,
+    BenchError, RunDurations,
     load::Target,
     process,
-    published::{Ratio, histogram},
+    published::{LatencyComparison, histogram},
     role,
-    scale::{SIZES, mib, ms},
+    scale::{TENANT_COUNTS, mib, ms},
     scenario,
 };
 
 /// Of each tenant, each with a config and a condition.
-const STEPS: usize = role::NAMES.len();
+const STEPS_PER_TENANT: usize = role::PLUGIN_NAMES.len();
 /// Writes one after another, without calls.
-const CHANGES: usize = 40;
+const SEQUENTIAL_WRITES: usize = 40;
 /// Between two writes while there are calls: 20 a second at most.
-const EVERY: Duration = Duration::from_millis(50);
+const WRITE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one side of the comparison goes on before the other has its turn.
-const TURN: Duration = Duration::from_secs(2);
+const PHASE_DURATION: Duration = Duration::from_secs(2);
 /// Longest until a revision is in force.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What one process found.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,12 +76,12 @@ pub(crate) struct Whole {
     resident_mib: f64,
     peak_mib: f64,
     /// Calls while tables are published, beside none.
-    pub(crate) calls: Ratio,
+    pub(crate) calls: LatencyComparison,
 }
 
 /// One process for each size; `quick`: the small ones.
-pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, Failed> {
-    let (sizes, seconds) = if quick { (&SIZES[..2], "0.4") } else { (&SIZES[..], "20") };
+pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, BenchError> {
+    let (sizes, seconds) = if quick { (&TENANT_COUNTS[..2], "0.4") } else { (&TENANT_COUNTS[..], "20") };
     let measure = |tenants: &usize| {
         Ok(serde_json::from_str(&process::said_by(&["whole", &tenants.to_string(), seconds])?)?)
     };
@@ -87,10 +89,10 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, Failed> {
 }
 
 /// Measures one size in this process, with calls for so long, and says what it found as JSON.
-pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, Failed> {
+pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let mut plugins = Vec::new();
-    for (number, name) in role::NAMES.iter().enumerate() {
+    for (number, name) in role::PLUGIN_NAMES.iter().enumerate() {
         let address = format!("unix://{}/{name}.sock", directory.path().display());
         plugins.push(json!({ "name": name, "endpoint": address }));
         tokio::spawn(async move { role::plugin(number, &address, |_| ()).await });
@@ -109,8 +111,14 @@ pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, Failed
         let started_ms = ms(begun.elapsed());
         let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))?.connect().await?;
         let (client, events) = (AdminServiceClient::new(channel), Arc::clone(telemetry.events()));
-        let mut operator =
-            Operator { client, place: events.end(), events, tenants, number: 0, versions: HashMap::new() };
+        let mut operator = BenchOperator {
+            client,
+            place: events.end(),
+            events,
+            tenants,
+            number: 0,
+            versions: HashMap::new(),
+        };
         operator.measure(started_ms, address, calls).await
     });
     // Where the gateway's own task is in production: on the thread that began.
@@ -140,7 +148,7 @@ fn own(directory: &Path) -> Value {
 }
 
 /// Everything in one revision.
-async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(), Failed> {
+async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(), BenchError> {
     let store = store::open(&format!("sqlite:{}", directory.join("registry.db").display()))?;
     store.prepare().await?;
     // The file's plugins may be anywhere, and nobody has to consent to them.
@@ -153,17 +161,20 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
             spec: spec.into(),
         }),
     };
-    let mut changes: Vec<_> =
-        plugins.into_iter().zip(role::NAMES).map(|(spec, name)| named(Of::Plugin, name, spec)).collect();
+    let mut changes: Vec<_> = plugins
+        .into_iter()
+        .zip(role::PLUGIN_NAMES)
+        .map(|(spec, name)| named(Of::Plugin, name, spec))
+        .collect();
     // Its calls meet no plugin.
     changes.push(named(Of::Tenant, "acme", json!({ "id": "acme" })));
     for n in 0..tenants {
         let id = id(n);
         changes.push(named(Of::Tenant, &id, tenant(&id, n)));
-        for step in 0..STEPS {
+        for step in 0..STEPS_PER_TENANT {
             let name = format!("{id}-{step}");
             let spec = json!({
-                "name": name, "plugin": role::NAMES[step], "tenant": id, "priority": 10 + step,
+                "name": name, "plugin": role::PLUGIN_NAMES[step], "tenant": id, "priority": 10 + step,
                 "match": { "tools": ["fs.*"] }, "config": { "limit": step, "owner": id },
             });
             changes.push(named(Of::Binding, &name, spec));
@@ -171,7 +182,7 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
     }
     changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     let (id, at) = (Uuid::now_v7(), OffsetDateTime::now_utc());
-    let draft = Draft { id, base: 0, at, author: "bench".into(), reason: String::new(), changes };
+    let draft = RevisionDraft { id, base: 0, at, author: "bench".into(), reason: String::new(), changes };
     store.commit(&draft).await?;
     store.close().await;
     Ok(())
@@ -182,11 +193,11 @@ fn id(tenant: usize) -> String {
 }
 
 fn tenant(id: &str, limit: usize) -> Value {
-    json!({ "id": id, "labels": { "plan": "pro" }, "config": { role::NAMES[0]: { "limit": limit } } })
+    json!({ "id": id, "labels": { "plan": "pro" }, "config": { role::PLUGIN_NAMES[0]: { "limit": limit } } })
 }
 
 /// Who writes.
-struct Operator {
+struct BenchOperator {
     client: AdminServiceClient<Channel>,
     events: Arc<Events>,
     place: Place,
@@ -197,20 +208,20 @@ struct Operator {
 }
 
 /// One write.
-struct Put {
+struct WriteTiming {
     written: Duration,
     in_force: Duration,
 }
 
-impl Operator {
-    async fn measure(&mut self, started_ms: f64, address: String, calls: f64) -> Result<Whole, Failed> {
+impl BenchOperator {
+    async fn measure(&mut self, started_ms: f64, address: String, calls: f64) -> Result<Whole, BenchError> {
         // Until the plugins have said what they are, and the last good table is written.
         sleep(Duration::from_secs(3)).await;
         let started_mib = mib(process::own_memory()?);
         let first = self.put().await?;
         let (mut written, mut in_force) = (Vec::new(), Vec::new());
         let before = process::own_cpu()?;
-        for _ in 0..CHANGES {
+        for _ in 0..SEQUENTIAL_WRITES {
             let put = self.put().await?;
             written.push(put.written);
             in_force.push(put.in_force);
@@ -221,17 +232,17 @@ impl Operator {
         written.sort();
         in_force.sort();
         let calls = self.calls(&address, Duration::from_secs_f64(calls)).await?;
-        let last = CHANGES - 1;
+        let last = SEQUENTIAL_WRITES - 1;
         Ok(Whole {
             tenants: self.tenants,
-            bindings: self.tenants * STEPS,
+            bindings: self.tenants * STEPS_PER_TENANT,
             started_ms,
             first_ms: ms(first.in_force),
-            written_p50_ms: ms(written[CHANGES / 2]),
+            written_p50_ms: ms(written[SEQUENTIAL_WRITES / 2]),
             written_max_ms: ms(written[last]),
-            in_force_p50_ms: ms(in_force[CHANGES / 2]),
+            in_force_p50_ms: ms(in_force[SEQUENTIAL_WRITES / 2]),
             in_force_max_ms: ms(in_force[last]),
-            cpu_ms: ms(cpu) / CHANGES as f64,
+            cpu_ms: ms(cpu) / SEQUENTIAL_WRITES as f64,
             started_mib,
             resident_mib: mib(process::own_memory()?),
             peak_mib: mib(process::own_peak()?),
@@ -240,7 +251,7 @@ impl Operator {
     }
 
     /// Writes one tenant's entry, and waits until it is in force.
-    async fn put(&mut self) -> Result<Put, Failed> {
+    async fn put(&mut self) -> Result<WriteTiming, BenchError> {
         let number = self.number;
         self.number += 1;
         let id = id(number * 7919 % self.tenants);
@@ -258,12 +269,12 @@ impl Operator {
         let revision = answer.written.and_then(|written| written.revision).ok_or("nothing was written")?;
         self.versions.insert(id, revision);
         let [committed, published] = self.in_force(revision).await?;
-        Ok(Put { written, in_force: Duration::from_micros(published.saturating_sub(committed)) })
+        Ok(WriteTiming { written, in_force: Duration::from_micros(published.saturating_sub(committed)) })
     }
 
     /// When `revision` was committed, and when it came into force, in microseconds since 1970.
-    async fn in_force(&mut self, revision: u64) -> Result<[u64; 2], Failed> {
-        let (mut committed, until) = (None, micros(SystemTime::now() + PATIENCE));
+    async fn in_force(&mut self, revision: u64) -> Result<[u64; 2], BenchError> {
+        let (mut committed, until) = (None, micros(SystemTime::now() + ACTIVATION_TIMEOUT));
         let is_of = format!("\"revision\":{revision}");
         loop {
             for event in self.events.read(&mut self.place, usize::MAX).events {
@@ -281,11 +292,11 @@ impl Operator {
         }
     }
 
-    async fn calls(&mut self, address: &str, time: Duration) -> Result<Ratio, Failed> {
+    async fn calls(&mut self, address: &str, time: Duration) -> Result<LatencyComparison, BenchError> {
         let token = scenario::token()?;
         let target = Target { address, token: &token, workers: 1 };
-        let turn = TURN.min(time / 2);
-        let pace = Pace { warm_up: turn / 10, measured: turn };
+        let turn = PHASE_DURATION.min(time / 2);
+        let pace = RunDurations { warm_up: turn / 10, measured: turn };
         let (mut alone, mut beside) = (histogram()?, histogram()?);
         let (first, begun) = (self.number, Instant::now());
         while begun.elapsed() < time {
@@ -300,14 +311,14 @@ impl Operator {
             written?;
             beside.add(called?.micros)?;
         }
-        Ok(Ratio::new(self.number - first, &beside, &alone))
+        Ok(LatencyComparison::new(self.number - first, &beside, &alone))
     }
 
-    async fn write(&mut self, stop: &AtomicBool) -> Result<(), Failed> {
+    async fn write(&mut self, stop: &AtomicBool) -> Result<(), BenchError> {
         while !stop.load(Ordering::Relaxed) {
             let begun = Instant::now();
             self.put().await?;
-            sleep(EVERY.saturating_sub(begun.elapsed())).await;
+            sleep(WRITE_INTERVAL.saturating_sub(begun.elapsed())).await;
         }
         Ok(())
     }

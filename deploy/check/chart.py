@@ -1,7 +1,7 @@
 """Checks the chart: every variant of deploy/helm/variants rendered for three versions of Kubernetes, by schema, by policy
 and by what its parts say of each other; and every file of deploy/helm/refused refused with the sentence it names.
 
-Run by ./test, in the virtual environment that it makes. What the gateway itself has to say is tests/tests/it/deploy_chart.rs.
+Run by ./test, in the virtual environment that it makes. What the gateway itself has to say is tests/tests/it/deploy/chart.rs.
 """
 
 import copy

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks docker-compose.yml by the compose schema, and what its containers read by their own programs where Debian has them (promtool),
-# else for what refers to what. What the file says of the gateway is compared with the gateway in tests/tests/it/deploy_compose.rs.
+# else for what refers to what. What the file says of the gateway is compared with the gateway in tests/tests/it/deploy/compose.rs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -9,19 +9,19 @@ use std::{
 
 /// The network of AWS's services on a machine over IPv6, metadata and credentials of pods among them; over IPv4 they are
 /// link-local, as those of most clouds.
-const AWS_SERVICES: [u16; 2] = [0xfd00, 0xec2];
+const AWS_SERVICE_PREFIX: [u16; 2] = [0xfd00, 0xec2];
 /// Metadata of Google Cloud and of Oracle's over IPv6.
-const METADATA: [Ipv6Addr; 2] = [
+const IPV6_METADATA: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
 /// Metadata of Alibaba Cloud.
 const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
 /// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for networks of one's own).
-const NAT64: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
+const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
 /// What is said of an address that is not dialled.
-pub(crate) const DENIED: &str = "is link-local or serves a cloud's metadata, and is never dialled";
+pub(crate) const DENIED_MESSAGE: &str = "is link-local or serves a cloud's metadata, and is never dialled";
 
 /// Whether `address` may be dialled.
 pub(crate) fn allows(address: IpAddr) -> bool {
@@ -30,8 +30,8 @@ pub(crate) fn allows(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let [prefix @ .., high, low] = address.segments();
             let embedded = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
-            let denied_behind_nat64 = NAT64.contains(&prefix) && !allows_v4(embedded);
-            let is_metadata = METADATA.contains(&address) || prefix.starts_with(&AWS_SERVICES);
+            let denied_behind_nat64 = NAT64_PREFIXES.contains(&prefix) && !allows_v4(embedded);
+            let is_metadata = IPV6_METADATA.contains(&address) || prefix.starts_with(&AWS_SERVICE_PREFIX);
             !address.is_unicast_link_local() && !is_metadata && !denied_behind_nat64
         }
     }
@@ -51,14 +51,14 @@ pub(crate) fn denies_literal(host: &str) -> bool {
 ///
 /// # Errors
 /// The system's, when the name can't be resolved.
-pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Resolved> {
+pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<ResolvedAddresses> {
     let found = tokio::net::lookup_host((host, port)).await?;
     let (allowed, denied) = found.partition(|address| allows(address.ip()));
-    Ok(Resolved { allowed, denied })
+    Ok(ResolvedAddresses { allowed, denied })
 }
 
 /// What a name stands for.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedAddresses {
     pub(crate) allowed: Vec<SocketAddr>,
     pub(crate) denied: Vec<SocketAddr>,
 }
@@ -70,10 +70,10 @@ pub(crate) struct Resolver;
 impl reqwest::dns::Resolve for Resolver {
     fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
         Box::pin(async move {
-            let Resolved { allowed, denied } = resolve(name.as_str(), 0).await?;
+            let ResolvedAddresses { allowed, denied } = resolve(name.as_str(), 0).await?;
             match denied.first() {
                 Some(denied) if allowed.is_empty() => {
-                    Err(format!("{} ({}) {DENIED}", name.as_str(), denied.ip()).into())
+                    Err(format!("{} ({}) {DENIED_MESSAGE}", name.as_str(), denied.ip()).into())
                 }
                 _ => Ok(Box::new(allowed.into_iter()) as reqwest::dns::Addrs),
             }

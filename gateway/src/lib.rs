@@ -5,42 +5,42 @@
 //! decision.
 //!
 //! ```text
-//!            token             Identity                   Plan              reply
-//!   agent ─────────► ingress ──────────► ingress::call ─────────► invoke ◄────────► upstream ──► plugin
-//!                    http|grpc   auth         │                    chain            a client per plugin
-//!                       ▲                     │ admission, body, json, payload
-//!                       └── ingress::answer ◄─┘ Result<Ended, Error>
+//!            token              Identity                       Plan               reply
+//!   agent ─────────► dataplane ───────────► dataplane::call ─────────► invoke ◄────────► upstream ──► plugin
+//!                    http|grpc    auth           │                      chain             a client per plugin
+//!                        ▲                       │ edge::admission, edge::body, transcode, payload
+//!                        └── edge::response ◄────┘ the chain's outcome, or an error
 //!
-//!   config ──► routing::RouteTable ──► ingress::call::InForce (published as a whole, taken once per call)
+//!   config, registry ──► control ──► snapshot (published as a whole, taken once per call)
 //! ```
 //!
-//! Arrows point one way: `ingress` -> `invoke` -> {`routing`, `upstream`} -> the contract. [`app`] wires it all.
-//! The vocabularies that everybody shares stand at the root: [`point`], [`step`], [`error`], [`context`].
+//! Two planes: [`dataplane`] serves calls; [`control`], [`admin`] and [`registry`] change configuration. Both share
+//! [`core`] (the vocabulary) and [`snapshot`] (the configuration that calls use). [`app`] wires everything. No circle
+//! of imports joins two top-level modules; a test keeps that.
 
+pub mod admin;
 pub mod app;
 pub mod auth;
-mod bounded;
 pub mod builtin;
-pub mod cli;
 pub mod config;
-mod confined;
-pub mod context;
-pub mod digest;
-mod egress;
-pub mod error;
-mod fair_share;
-mod flight;
-pub mod ingress;
+pub mod control;
+pub mod core;
+pub mod dataplane;
+pub mod edge;
+pub mod egress;
+pub mod fs;
 pub mod invoke;
-mod joined;
 pub mod json;
+pub mod net;
+pub mod ops;
 pub mod payload;
-pub mod point;
+pub mod records;
 pub mod registry;
 pub mod routing;
-pub mod step;
+pub mod snapshot;
 pub mod store;
+pub mod task;
 pub mod telemetry;
-mod terminal;
 pub mod tls;
+pub mod transcode;
 pub mod upstream;

@@ -2,7 +2,7 @@
 //! come back at the same address.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -43,7 +43,7 @@ use tokio::{
 use tonic::{Status, body::Body, service::Routes};
 use tower::ServiceExt as _;
 
-use crate::port::Reserved;
+use crate::port::ReservedPort;
 
 /// Bound of everything a test waits for here.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,6 +57,8 @@ pub struct Received {
     pub logs: Vec<LogRecord>,
     /// Exports of metrics, whole.
     pub metrics: Vec<ExportMetricsServiceRequest>,
+    /// `service.name` of the processes that exported spans.
+    pub services: BTreeSet<String>,
 }
 
 impl Received {
@@ -65,6 +67,14 @@ impl Received {
         let scopes = self.metrics.iter().flat_map(|export| &export.resource_metrics);
         let scopes = scopes.flat_map(|resource| &resource.scope_metrics);
         scopes.flat_map(|scope| &scope.metrics).map(|metric| metric.name.as_str()).collect()
+    }
+
+    /// The first log record whose text contains this.
+    pub fn log_of(&self, text: &str) -> Option<&LogRecord> {
+        self.logs.iter().find(|log| match log.body.as_ref().and_then(|body| body.value.as_ref()) {
+            Some(any_value::Value::StringValue(body)) => body.contains(text),
+            _ => false,
+        })
     }
 
     /// The span by this name whose attribute has this value.
@@ -112,14 +122,14 @@ impl Shared {
 pub struct Collector {
     shared: Arc<Shared>,
     /// Where it listens, or not.
-    reserved: Reserved,
+    reserved: ReservedPort,
     accepting: Option<JoinHandle<()>>,
 }
 
 impl Collector {
     /// Listens on a free port.
     pub async fn start() -> Self {
-        let reserved = Reserved::new().expect("a port is free");
+        let reserved = ReservedPort::new().expect("a port is free");
         let mut collector = Collector { shared: Arc::default(), reserved, accepting: None };
         collector.come_back().await;
         collector
@@ -224,9 +234,16 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 }
 
 async fn take_spans(shared: &Shared, export: ExportTraceServiceRequest) {
+    let resources = export.resource_spans.iter().filter_map(|spans| spans.resource.as_ref());
+    let services = resources.filter_map(|resource| attributes(&resource.attributes).remove("service.name"));
+    let services: Vec<_> = services.collect();
     let scopes = export.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     let spans: Vec<_> = scopes.flat_map(|scope| scope.spans).collect();
-    shared.take(|received| received.spans.extend(spans)).await;
+    let record = |received: &mut Received| {
+        received.spans.extend(spans);
+        received.services.extend(services);
+    };
+    shared.take(record).await;
 }
 
 async fn take_logs(shared: &Shared, export: ExportLogsServiceRequest) {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex},
 };
 
-use hookgate::ingress::http::OPENAPI;
+use hookgate::dataplane::http::OPENAPI;
 use http::{HeaderMap, Method};
 use jsonschema::{Draft, Registry, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};

@@ -11,12 +11,12 @@ use tokio::net::TcpSocket;
 /// A socket that is bound and never listens. Others are given another port; who names this one, and lets addresses be
 /// used again as every listener of tokio's and PostgreSQL's does, may listen on it. Whoever connects meanwhile is refused.
 #[derive(Debug)]
-pub struct Reserved(TcpSocket);
+pub struct ReservedPort(TcpSocket);
 
-impl Reserved {
+impl ReservedPort {
     /// A free port of 127.0.0.1.
     pub fn new() -> io::Result<Self> {
-        Reserved::at((Ipv4Addr::LOCALHOST, 0).into())
+        ReservedPort::at((Ipv4Addr::LOCALHOST, 0).into())
     }
 
     /// This address; port 0 is any that is free.
@@ -24,7 +24,7 @@ impl Reserved {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Ok(Reserved(socket))
+        Ok(ReservedPort(socket))
     }
 
     /// Where it is.
@@ -41,7 +41,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reserved_port_refuses_until_it_is_listened_on_and_may_be_so_again_and_again() {
-        let reserved = Reserved::new().expect("a port is free");
+        let reserved = ReservedPort::new().expect("a port is free");
         for _ in 0..2 {
             let refused = TcpStream::connect(reserved.address()).await.expect_err("nobody listens");
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

@@ -18,7 +18,7 @@ use std::{
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, postgres::PgConnectOptions};
 
-use crate::port::Reserved;
+use crate::port::ReservedPort;
 
 const INSTALL: &str = "these tests need PostgreSQL 14 or newer: `apt-get install postgresql`, or put its initdb and \
                        pg_ctl on the PATH";
@@ -48,7 +48,7 @@ pub struct Cluster {
     folder: PathBuf,
     programs: Programs,
     /// Where the server listens, or not.
-    reserved: Reserved,
+    reserved: ReservedPort,
     databases: AtomicU64,
     stand_by: Child,
 }
@@ -69,7 +69,7 @@ impl Cluster {
         let folder = tempfile::Builder::new().prefix("hookgate-pg-").tempdir().expect("there is room").keep();
         programs.own(&folder);
         let stand_by = stand_by(&programs, &folder);
-        let reserved = Reserved::new().expect("there are free ports");
+        let reserved = ReservedPort::new().expect("there are free ports");
         let cluster = Self { folder, programs, reserved, databases: AtomicU64::new(0), stand_by };
         let data = cluster.data();
         let initdb = ["-U", "hookgate", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D", &data];

@@ -5,15 +5,12 @@ use std::{future::pending, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    App, drain,
-    start::{self, of_registry},
-};
 use crate::{
+    app::{App, drain},
     config::{self, Config, Problem},
-    point::Point,
-    routing::{Manifest, RouteTable},
-    store::Owner,
+    control::readiness_gate::{self, of_registry},
+    core::{manifest::Manifest, object::Owner, point::Point},
+    routing::RouteTable,
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
 };
 
@@ -54,7 +51,7 @@ pub struct Place {
 }
 
 /// What the plugins are, and what is wrong with the configuration now that this is known.
-pub struct Connected {
+pub struct ConnectReport {
     /// Every plugin, in the order of the configuration.
     pub plugins: Vec<Found>,
     /// Bindings and config that plugins which were reached don't take.
@@ -64,12 +61,12 @@ pub struct Connected {
 impl App {
     /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, until `enough` at
     /// most, and lets go of them. It ends there: nothing is served.
-    pub async fn connect(self, enough: impl Future<Output = ()>) -> Connected {
+    pub async fn connect(self, enough: impl Future<Output = ()>) -> ConnectReport {
         self.ask(|_| true, enough).await
     }
 
     /// The same of the built-in plugins alone: they are in this process, so nothing is dialled.
-    pub async fn ask_builtins(self) -> Connected {
+    pub async fn ask_builtins(self) -> ConnectReport {
         self.ask(|plugin| plugin.builtin.is_some(), pending()).await
     }
 
@@ -77,7 +74,7 @@ impl App {
         self,
         whom: impl Fn(&config::Plugin) -> bool,
         enough: impl Future<Output = ()>,
-    ) -> Connected {
+    ) -> ConnectReport {
         let ended = CancellationToken::new();
         let of_plugins = self.config().plugins.iter().zip(self.first.clients());
         let asked: Vec<_> =
@@ -102,7 +99,7 @@ impl App {
             plugin: plugin.name.clone(),
             owner: plugin.owner,
             required: self.first.requires(&plugin.name) && !of_registry(config, plugin),
-            holds_readiness: start::holds_readiness(&self.first, plugin, client),
+            holds_readiness: readiness_gate::holds_readiness(&self.first, plugin, client),
             manifest: client.status().manifest,
             places: places(client),
         });
@@ -110,7 +107,7 @@ impl App {
         let problems = problems(config, &plugins);
         drain::let_go(&self.first).await;
         ended.cancel();
-        Connected { plugins, problems }
+        ConnectReport { plugins, problems }
     }
 }
 

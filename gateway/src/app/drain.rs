@@ -13,38 +13,42 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use super::{Generation, Lifecycle, Publisher};
-use crate::{config, ingress::call::Gateway, telemetry, upstream::PluginClient};
+use super::ShutdownPhases;
+use crate::{
+    config,
+    control::{client_drain::OBSERVER_DRAIN_BUDGET, generation::Generation, publisher::Publisher},
+    dataplane::call::Gateway,
+    telemetry,
+    upstream::PluginClient,
+};
 
 /// After the calls are given up: for observers, Shutdown and the last answers.
-const LAST: Duration = Duration::from_secs(4);
+const SHUTDOWN_BUDGET: Duration = Duration::from_secs(4);
 /// The part of it for telemetry, after everything else.
 pub const TELEMETRY: Duration = Duration::from_secs(1);
 /// The part of it for the answers to calls that were given up.
-const ANSWERS: Duration = Duration::from_millis(500);
-/// The part of it for what observers have not seen yet.
-pub(super) const OBSERVERS: Duration = Duration::from_millis(1500);
+const ANSWER_BUDGET: Duration = Duration::from_millis(500);
 
 /// For the last events to operators who follow; where less is left, the process is ended over their heads.
-const LEAVE: Duration = Duration::from_secs(1);
+const EVENT_STREAM_BUDGET: Duration = Duration::from_secs(1);
 
 /// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
-const MARGIN: Duration = Duration::from_millis(250);
+const FORCED_EXIT_MARGIN: Duration = Duration::from_millis(250);
 /// For what was logged to be written, after everything else. More than a reader needs; there may be none.
 pub const MAX_LOG_FLUSH: Duration = Duration::from_millis(500);
 /// Exit code of a process that was ended over its head.
-const HELD_UP: i32 = 1;
+const FORCED_EXIT_CODE: i32 = 1;
 
 /// How long it may take from the first signal to the end of the process.
 pub(super) fn longest(config: &config::Drain) -> Duration {
-    config.grace.0.saturating_add(config.finish.0).saturating_add(LAST)
+    config.grace.0.saturating_add(config.finish.0).saturating_add(SHUTDOWN_BUDGET)
 }
 
 /// The requests to end the process, SIGTERM or Ctrl-C, that nobody has taken yet. It listens from when it is made, so
 /// that none is lost between two who wait.
-pub(super) struct Signals(Arc<Semaphore>);
+pub(super) struct StopSignals(Arc<Semaphore>);
 
-impl Signals {
+impl StopSignals {
     /// The process ends `longest` after the first signal, whoever still works or hangs.
     ///
     /// Signals have a thread and a runtime of their own, which wait for nothing else: every thread of the gateway's own
@@ -54,7 +58,7 @@ impl Signals {
         if let Err(error) = watch(Arc::clone(&asked), longest) {
             tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
         }
-        Signals(asked)
+        StopSignals(asked)
     }
 
     /// Takes the next one.
@@ -79,11 +83,11 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
                 () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
                     // If it is this that is waited for, the process ends meanwhile, by itself.
                     telemetry::flush_log(MAX_LOG_FLUSH);
-                    process::exit(HELD_UP);
+                    process::exit(FORCED_EXIT_CODE);
                 }
             }
             asked.add_permits(1);
-            let by = Instant::now() + left + MARGIN;
+            let by = Instant::now() + left + FORCED_EXIT_MARGIN;
             end = Some(end.map_or(by, |end: Instant| end.min(by)));
             // A second one ends a drain; telemetry alone still gets its time.
             left = TELEMETRY;
@@ -97,7 +101,7 @@ pub(super) async fn run(
     times: &config::Drain,
     gateway: &Gateway,
     publisher: &mut Publisher,
-    lifecycle: &Lifecycle,
+    lifecycle: &ShutdownPhases,
     health: &HealthReporter,
 ) {
     lifecycle.draining.cancel();
@@ -113,7 +117,7 @@ pub(super) async fn run(
     let current = publisher.current();
     let retired = publisher.retiring().finish(end);
     let observed = async {
-        let drained = join_all(current.clients().map(|client| client.drain(OBSERVERS))).await;
+        let drained = join_all(current.clients().map(|client| client.drain(OBSERVER_DRAIN_BUDGET))).await;
         let given_up: u64 = drained.into_iter().sum();
         if given_up > 0 {
             tracing::warn!(given_up, "observers did not see every call");
@@ -130,16 +134,16 @@ pub(super) async fn run(
 }
 
 /// Takes calls for a while, and waits for those under way; returns by when everything must be over.
-async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Lifecycle) -> Instant {
+async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &ShutdownPhases) -> Instant {
     sleep(times.grace.0).await;
     tracing::info!("no more calls are taken");
     lifecycle.goaway.cancel();
     lifecycle.writes.close();
     lifecycle.connections.close();
-    let end = Instant::now() + times.finish.0 + LAST - TELEMETRY;
+    let end = Instant::now() + times.finish.0 + SHUTDOWN_BUDGET - TELEMETRY;
     if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
         gateway.abort.cancel();
-        let unfinished = timeout(ANSWERS, lifecycle.connections.wait()).await.is_err();
+        let unfinished = timeout(ANSWER_BUDGET, lifecycle.connections.wait()).await.is_err();
         tracing::warn!(unfinished, "calls under way were given up");
     }
     end
@@ -148,14 +152,14 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Lifecy
 /// Lets operators who follow what happens have the last of it.
 pub(super) async fn take_leave(operators: &TaskTracker) {
     operators.close();
-    if timeout(LEAVE, operators.wait()).await.is_err() {
+    if timeout(EVENT_STREAM_BUDGET, operators.wait()).await.is_err() {
         tracing::debug!("an operator does not take the last events");
     }
 }
 
 /// Lets go of the plugins that a start that came to nothing had initialised.
 pub(super) async fn let_go(first: &Generation) {
-    shut_down(first, Instant::now() + LAST).await;
+    shut_down(first, Instant::now() + SHUTDOWN_BUDGET).await;
 }
 
 /// Tells the plugins by `end`, in the reverse order of their initialisation. One that doesn't answer holds the next one

@@ -8,23 +8,21 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::ServiceExt;
 
-use crate::ingress::{
+use crate::{
     admin::{Admin, grpc::AdminGrpc},
-    call::Gateway,
-    common::CommonServices,
-    grpc::GrpcEdge,
-    http as http_edge, ops,
-    overview::Overview,
-    server::{Drain, Edge},
+    dataplane::{call::Gateway, grpc::GrpcService, http as http_edge},
+    edge::common_services::CommonServices,
+    net::server::{Drain, RequestHandler},
+    ops::{routes, status::StatusSource},
+    telemetry::Telemetry,
 };
-use crate::telemetry::Telemetry;
 
 /// The data port: extension points over HTTP and gRPC, health and reflection.
 #[derive(Clone)]
 pub(super) struct DataEdge {
     telemetry: Telemetry,
     http: Router,
-    grpc: GrpcEdge,
+    grpc: GrpcService,
 }
 
 impl DataEdge {
@@ -35,7 +33,7 @@ impl DataEdge {
         DataEdge {
             telemetry: gateway.telemetry.clone(),
             http: http_edge::router(Arc::clone(&gateway)),
-            grpc: GrpcEdge::new(gateway, CommonServices::new(services.routes(), drain)),
+            grpc: GrpcService::new(gateway, CommonServices::new(services.routes(), drain)),
         }
     }
 }
@@ -62,7 +60,7 @@ fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
     services.add_service(builder().build_v1alpha().expect("the descriptors in git are valid"));
 }
 
-impl Edge for DataEdge {
+impl RequestHandler for DataEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         if !is_grpc(request.headers()) {
             let call = self.telemetry.http_call(&request);
@@ -87,12 +85,12 @@ pub(super) struct OpsEdge {
 }
 
 impl OpsEdge {
-    pub(super) fn new(overview: Arc<Overview>, health: HealthServer<impl Health>, drain: Drain) -> Self {
-        OpsEdge { http: ops::router(overview), grpc: CommonServices::new(Routes::new(health), drain) }
+    pub(super) fn new(overview: Arc<StatusSource>, health: HealthServer<impl Health>, drain: Drain) -> Self {
+        OpsEdge { http: routes::router(overview), grpc: CommonServices::new(Routes::new(health), drain) }
     }
 }
 
-impl Edge for OpsEdge {
+impl RequestHandler for OpsEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         if is_grpc(request.headers()) {
             return self.grpc.answer(request).await;
@@ -119,7 +117,7 @@ impl AdminEdge {
     }
 }
 
-impl Edge for AdminEdge {
+impl RequestHandler for AdminEdge {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         if is_grpc(request.headers()) {
             return self.grpc.answer(request).await;

@@ -6,37 +6,42 @@ use opentelemetry::KeyValue;
 
 use crate::{
     config::Config,
-    ingress::{call::Gateway, ops::Readiness},
+    core::step::OnError,
+    dataplane::call::Gateway,
     registry::{Registry, Standing},
-    step::OnError,
+    snapshot::readiness::Readiness,
     telemetry::{Observed, Telemetry, log_dropped, names},
-    tls::{Expiry, Watch},
+    tls::{CertificateExpiry, CertificateWatch},
     upstream::{BreakerState, PluginClient, State},
 };
 
 /// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
-pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: Option<&Arc<Registry>>) {
+pub(super) fn register(
+    gateway: &Arc<Gateway>,
+    certificates: &CertificateWatch,
+    registry: Option<&Arc<Registry>>,
+) {
     let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
     };
     let telemetry = &gateway.telemetry;
     telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
-    let revision = |gateway: &Gateway| one(gateway.in_force().invoker.routes().table.revision());
-    let bypasses = |gateway: &Gateway| one(gateway.in_force().config.bypasses.len() as u64);
+    let revision = |gateway: &Gateway| one(gateway.snapshots.in_force().invoker.routes().table.revision());
+    let bypasses = |gateway: &Gateway| one(gateway.snapshots.in_force().config.bypasses.len() as u64);
     telemetry.observe(&names::BYPASSES, of_gateway(bypasses));
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
-    let refused = |gateway: &Gateway| one(u64::from(gateway.applied().refused.is_some()));
-    telemetry.observe(&names::TABLE_REFUSED, of_gateway(refused));
+    let rejected = |gateway: &Gateway| one(u64::from(gateway.snapshots.applied().rejected.is_some()));
+    telemetry.observe(&names::CONFIG_REJECTED, of_gateway(rejected));
     telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| of_keys(gateway, |age, _| age)));
     telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| of_keys(gateway, |_, left| Some(left))));
-    let fails_closed = |gateway: &Gateway| of_bindings(&gateway.in_force().config);
+    let fails_closed = |gateway: &Gateway| of_bindings(&gateway.snapshots.in_force().config);
     telemetry.observe(&names::PLUGIN_FAILS_CLOSED, of_gateway(fails_closed));
 
     let of_plugins = |read: fn(&PluginClient) -> Vec<Observed>| {
         let gateway = Arc::downgrade(gateway);
         move || {
-            let in_force = gateway.upgrade().map(|gateway| gateway.in_force());
+            let in_force = gateway.upgrade().map(|gateway| gateway.snapshots.in_force());
             let clients = in_force.iter().flat_map(|in_force| &in_force.invoker.routes().clients);
             clients.flat_map(|client| read(client)).collect()
         }
@@ -64,7 +69,7 @@ pub(super) fn register(gateway: &Arc<Gateway>, certificates: &Watch, registry: O
 pub(super) fn of_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
     let readiness = Arc::downgrade(readiness);
     telemetry.observe(&names::READY, move || {
-        let waits = readiness.upgrade().map(|readiness| readiness.waits_for().is_some());
+        let waits = readiness.upgrade().map(|readiness| readiness.waiting_for().is_some());
         waits.map_or_else(Vec::new, |waits| one(u64::from(!waits)))
     });
 }
@@ -91,7 +96,7 @@ fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Dur
         let attributes = vec![KeyValue::new(names::ISSUER, issuer.to_owned())];
         Some((what(age, left)?.as_secs_f64(), attributes))
     };
-    gateway.in_force().auth.key_ages().filter_map(of_issuer).collect()
+    gateway.snapshots.in_force().auth.key_ages().filter_map(of_issuer).collect()
 }
 
 /// Which plugins calls fail without.
@@ -137,7 +142,7 @@ fn tenant_breakers(client: &PluginClient) -> Vec<Observed> {
     vec![(open as f64, vec![plugin(client)])]
 }
 
-fn expiry(Expiry { plugin, of_ca, seconds_left }: Expiry) -> Observed {
+fn expiry(CertificateExpiry { plugin, of_ca, seconds_left }: CertificateExpiry) -> Observed {
     let certificate = match (&plugin, of_ca) {
         (None, false) => "server",
         (None, true) => "client_ca",

@@ -1,6 +1,7 @@
 //! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
 //! knows every part.
 
+use crate::control::publisher;
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
@@ -12,57 +13,45 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+mod connect;
+mod drain;
+mod dry_run;
+mod edges;
+mod gauges;
+
+pub use crate::app::connect::{ConnectReport, Found, Place};
+pub use crate::app::dry_run::{DryRun, Stored};
+
+pub use crate::control::file_source::Source;
+pub use crate::control::readiness_gate::Missing;
 use crate::{
-    config::{Config, Loaded, Problems, is_setting},
-    ingress::{
-        admin::{Admin, Writes},
-        call::Gateway,
-        local::{self, SocketFile},
-        ops::Readiness,
-        overview::Overview,
-        server,
-        upkeep::Ask,
+    admin::{Admin, WriteTracker, process_ops::Ask},
+    config::{Config, LoadedConfig, Problems},
+    control::{
+        desired_config::{ConfigPreview, DesiredConfig},
+        generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
+        pending_reloads::Asked,
+        publisher::Publisher,
+        readiness_gate::ReadinessGate,
+        reconciler::Reload,
     },
+    dataplane::call::Gateway,
+    net::{
+        server,
+        unix_listener::{self, SocketFile},
+    },
+    ops::status::StatusSource,
     registry::operations::Operations,
+    snapshot::readiness::Readiness,
     telemetry::Telemetry,
     tls,
 };
-
-mod asked;
-mod burial;
-mod bypassed;
-mod candidate;
-mod connect;
-mod drain;
-mod edges;
-mod gauges;
-mod generation;
-mod held_back;
-mod origin;
-mod publisher;
-mod rehearsal;
-mod reload;
-mod retiring;
-mod source;
-mod start;
-
-use asked::Asked;
-pub use connect::{Connected, Found, Place};
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
 use edges::{AdminEdge, DataEdge, OpsEdge};
-use generation::{Basis, Built, Generation, Workshop};
-use origin::{Foresight, Origin};
-use publisher::Publisher;
-pub use rehearsal::{Rehearsed, Stored};
-use reload::Reload;
-use retiring::Retiring;
-pub use source::Source;
-use start::Ending;
-pub use start::Missing;
 
 /// A gateway, put together and not started.
 pub struct App {
-    workshop: Arc<Workshop>,
+    workshop: Arc<RuntimeBuilder>,
     /// What it starts with.
     first: Arc<Generation>,
     /// What is in force.
@@ -71,13 +60,13 @@ pub struct App {
     /// Of the data and the admin port.
     tls: Option<tls::Server>,
     /// Where the configuration is read again; none: it isn't.
-    origin: Option<Arc<Origin>>,
+    origin: Option<Arc<DesiredConfig>>,
     /// What operators ask for, once it runs.
     asks: (mpsc::Sender<Ask>, mpsc::Receiver<Ask>),
 }
 
 /// Most operators that wait until it is looked at what they ask for.
-const ASKS: usize = 16;
+const MAX_PENDING_RELOADS: usize = 16;
 
 /// Why a gateway ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -116,8 +105,8 @@ impl App {
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
     ) -> Result<(Self, Telemetry), Problems> {
         let (loaded, telemetry) = source.load(telemetry)?;
-        let workshop = Arc::new(Workshop::new(&loaded.config, telemetry.clone()));
-        let origin = Arc::new(Origin::new(source, loaded)?);
+        let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry.clone()));
+        let origin = Arc::new(DesiredConfig::new(source, loaded)?);
         let (loaded, basis) = origin.first(&workshop).await?;
         Ok((App::put_together(workshop, loaded, basis, Some(origin))?, telemetry))
     }
@@ -127,8 +116,8 @@ impl App {
     ///
     /// # Errors
     /// See [`App::build`].
-    pub fn rehearse(loaded: Loaded) -> Result<Self, Problems> {
-        let telemetry = source::observed(&loaded, Telemetry::rehearse)?;
+    pub fn rehearse(loaded: LoadedConfig) -> Result<Self, Problems> {
+        let telemetry = crate::control::file_source::observed(&loaded, Telemetry::rehearse)?;
         App::build(loaded, telemetry)
     }
 
@@ -141,25 +130,26 @@ impl App {
     ///
     /// # Errors
     /// Every mistake of the configuration that its parts find, with the lines.
-    pub fn build(loaded: Loaded, telemetry: Telemetry) -> Result<Self, Problems> {
-        let workshop = Arc::new(Workshop::new(&loaded.config, telemetry));
-        let basis = Basis::of_file(&loaded);
+    pub fn build(loaded: LoadedConfig, telemetry: Telemetry) -> Result<Self, Problems> {
+        let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry));
+        let basis = ConfigBasis::of_file(&loaded);
         App::put_together(workshop, loaded, basis, None)
     }
 
     fn put_together(
-        workshop: Arc<Workshop>,
-        loaded: Loaded,
-        basis: Basis,
-        origin: Option<Arc<Origin>>,
+        workshop: Arc<RuntimeBuilder>,
+        loaded: LoadedConfig,
+        basis: ConfigBasis,
+        origin: Option<Arc<DesiredConfig>>,
     ) -> Result<Self, Problems> {
         let Built { generation: first, tls } = workshop.build(loaded, basis, &[])?;
-        let gateway = Arc::new(publisher::gateway(&workshop, &first));
+        let snapshots = Arc::new(publisher::snapshots(&workshop, &first));
+        let gateway = Arc::new(Gateway::new(snapshots, workshop.telemetry.clone(), workshop.abort.clone()));
         let registry = origin.as_ref().and_then(|origin| origin.registry());
         gauges::register(&gateway, &workshop.certificates, registry);
         let first = Arc::new(first);
         let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
-        Ok(App { workshop, first, seen, gateway, tls, origin, asks: mpsc::channel(ASKS) })
+        Ok(App { workshop, first, seen, gateway, tls, origin, asks: mpsc::channel(MAX_PENDING_RELOADS) })
     }
 
     /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
@@ -169,8 +159,8 @@ impl App {
     /// When an address is taken, or a required plugin is missing.
     pub async fn run(self, ready: impl FnOnce(&Running)) -> Result<(), RunError> {
         let (first, longest) = (Arc::clone(&self.first), drain::longest(&self.config().drain));
-        let signals = drain::Signals::listen(longest);
-        let hangups = source::hangups();
+        let signals = drain::StopSignals::listen(longest);
+        let hangups = crate::control::file_source::hangups();
         let bound = self.bind().await?;
         let started = tokio::select! {
             started = bound.start() => started.map(Some),
@@ -198,7 +188,7 @@ impl App {
     ///
     /// # Errors
     /// When an address is taken.
-    pub async fn bind(self) -> Result<Bound, RunError> {
+    pub async fn bind(self) -> Result<BoundGateway, RunError> {
         let server = &self.config().server;
         let data = listen(server.data_addr, "server.data_addr").await?;
         let ops = listen(server.ops_addr, "server.ops_addr").await?;
@@ -208,8 +198,8 @@ impl App {
         };
         let local = self.listen_locally().await?;
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
-        let lifecycle = Lifecycle::default();
-        let readiness = Readiness::new(Arc::clone(&self.gateway), lifecycle.draining.clone());
+        let lifecycle = ShutdownPhases::default();
+        let readiness = Readiness::new(Arc::clone(&self.gateway.snapshots), lifecycle.draining.clone());
         gauges::of_readiness(&self.gateway.telemetry, &readiness);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
@@ -220,7 +210,7 @@ impl App {
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
         connections.spawn(serving);
         let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
-        let overview = Overview::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
+        let overview = StatusSource::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
         let overview = Arc::new(overview);
         let edge = OpsEdge::new(Arc::clone(&overview), health_service.clone(), lifecycle.to_the_end());
         tokio::spawn(server::serve(ops, None, edge, lifecycle.to_the_end(), TaskTracker::new()));
@@ -244,7 +234,7 @@ impl App {
         self.first.start(&[], &lifecycle.ended);
         let (certificates, ended) = (self.workshop.certificates.clone(), lifecycle.ended.clone());
         tokio::spawn(async move { certificates.follow(ended).await });
-        Ok(Bound { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
+        Ok(BoundGateway { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
     }
 
     /// What operators do with the registry, or with the file where there is none.
@@ -254,10 +244,10 @@ impl App {
             let seen = Arc::clone(&self.seen);
             return Operations::of_file(move || seen.load().basis.contents());
         };
-        let foresight = Foresight {
+        let foresight = ConfigPreview {
             origin: Arc::clone(origin),
             workshop: Arc::clone(&self.workshop),
-            gateway: Arc::clone(&self.gateway),
+            snapshots: Arc::clone(&self.gateway.snapshots),
             current: Arc::clone(&self.seen),
         };
         Operations::new(Arc::clone(registry), Arc::new(foresight))
@@ -266,48 +256,50 @@ impl App {
     /// Listens on the admin socket, if there is to be one.
     async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
         let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
-        let listening = local::listen(path).await;
+        let listening = unix_listener::listen(path).await;
         listening.map(Some).map_err(|why| RunError::Socket { path: path.clone(), why })
     }
 
-    fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &Lifecycle) {
+    fn serve_admin(&self, listener: TcpListener, edge: AdminEdge, lifecycle: &ShutdownPhases) {
         let (drain, operators) = (lifecycle.to_the_end(), lifecycle.operators.clone());
         tokio::spawn(server::serve(listener, self.tls.clone(), edge, drain, operators));
     }
 }
 
 /// A gateway that listens and isn't ready yet.
-pub struct Bound {
+pub struct BoundGateway {
     app: App,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     admin_socket: Option<SocketFile>,
-    lifecycle: Lifecycle,
+    lifecycle: ShutdownPhases,
     readiness: Arc<Readiness>,
     health: HealthReporter,
 }
 
-impl Bound {
+impl BoundGateway {
     /// Waits for the required plugins of the file; from then on it serves, and is ready as soon as those that the registry
     /// requires are there, too.
     ///
     /// # Errors
     /// When a required plugin of the file is missing.
     pub async fn start(self) -> Result<Running, RunError> {
-        start::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
-        let Bound { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
+        crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
+        let BoundGateway { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
         // Before it is looked at what there is: a plugin may come while the table is built.
         let changes = workshop.shared.changes();
         let registry = origin.as_ref().and_then(|origin| origin.registry());
-        let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway), seen, registry);
+        let mut publisher =
+            Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway.snapshots), seen, registry);
         publisher.catch_up().await;
-        let mut ending = Ending::new(readiness, health.clone());
+        let mut ending = ReadinessGate::new(readiness, health.clone());
         ending.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();
-        let (asked, shared, of_all) = (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway));
+        let (asked, shared, of_all) =
+            (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
         let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
         Ok(Running {
             changes,
@@ -333,7 +325,7 @@ pub struct Running {
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
     admin_socket: Option<SocketFile>,
-    lifecycle: Lifecycle,
+    lifecycle: ShutdownPhases,
     health: HealthReporter,
     reload: Reload,
 }
@@ -379,23 +371,9 @@ impl Running {
     }
 }
 
-/// The process's environment. Variables that are not UTF-8 can't be named in a configuration and are left out.
-pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        // A setting that is no text is refused for what it becomes here, where it would pass unseen.
-        let value = if is_setting(&name) {
-            value.to_string_lossy().into_owned()
-        } else {
-            value.into_string().ok()?
-        };
-        Some((name, value))
-    })
-}
-
 /// Where a gateway is on its way down, in this order.
 #[derive(Default)]
-struct Lifecycle {
+struct ShutdownPhases {
     /// Readiness is off, calls are still taken.
     draining: CancellationToken,
     /// No more connections, those there are told to go.
@@ -407,10 +385,10 @@ struct Lifecycle {
     /// The admin port's.
     operators: TaskTracker,
     /// What operators write: taken as long as calls are.
-    writes: Writes,
+    writes: WriteTracker,
 }
 
-impl Lifecycle {
+impl ShutdownPhases {
     fn of_data(&self) -> server::Drain {
         server::Drain { soon: self.draining.clone(), goaway: self.goaway.clone() }
     }

@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use super::{
     refusal::{Reason, Refusal},
-    verified::{Scopes, Validity, Verified, scope_named},
+    verified::{Scopes, Validity, VerifiedToken, scope_named},
 };
 use crate::{
     config::{self, IssuerTenants, Scope},
-    context::Identity,
+    core::context::Identity,
 };
 
 /// Longest tenant, operator, user id or label value, in bytes (docs/protocol.md, sections 1 and 5).
-const MAX_TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 /// Latest `exp` or `nbf`: the last second of the year 9999.
-const MAX_TIME: u64 = 253_402_300_799;
+const MAX_TIMESTAMP: u64 = 253_402_300_799;
 /// What `claim` asks of a name.
 const ID_SHAPE: &str = "a string of 1 to 256 bytes without control characters";
 
@@ -57,7 +57,7 @@ impl ClaimRules {
     }
 
     /// Reads the claims of a token that `issuer` signed and that is shown at `port`; says nothing about the time.
-    pub(super) fn read(&self, claims: &Value, port: Port) -> Result<Verified, Refusal> {
+    pub(super) fn read(&self, claims: &Value, port: Port) -> Result<VerifiedToken, Refusal> {
         self.check_audience(claims, port)?;
         let validity = self.validity(claims)?;
         let scopes = self.scopes(claims)?.and(self.scopes);
@@ -79,7 +79,7 @@ impl ClaimRules {
         let identity = tenant.map(|tenant| {
             Arc::new(Identity { tenant, operator: Arc::clone(&operator), user_id, claims: labels })
         });
-        Ok(Verified { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
+        Ok(VerifiedToken { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
     }
 
     /// `aud` is a string or an array of strings, and the port's is among them (RFC 7519, section 4.1.3).
@@ -109,7 +109,7 @@ impl ClaimRules {
         let shape = "whole seconds since 1970";
         let time = |name| match claims.get(name).map(Value::as_u64) {
             None => Ok(None),
-            Some(Some(seconds)) if seconds <= MAX_TIME => Ok(Some(seconds)),
+            Some(Some(seconds)) if seconds <= MAX_TIMESTAMP => Ok(Some(seconds)),
             Some(_) => Err(Refusal::claim(name, shape)),
         };
         let expires = time("exp")?.ok_or_else(|| Refusal::claim("exp", shape))?;
@@ -179,7 +179,7 @@ fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 fn is_text(text: &str) -> bool {
-    text.len() <= MAX_TEXT && !text.chars().any(char::is_control)
+    text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control)
 }
 
 /// Whether `text` can be a tenant's id: 1 to 256 bytes, no control characters, not `*`.

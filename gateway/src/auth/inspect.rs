@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use serde_json::Value;
 
 use super::{
-    Authenticator, Port, Verified, json,
+    Authenticator, Port, VerifiedToken, json,
     refusal::{Reason, Refusal},
-    token::Unverified,
+    token::UnverifiedToken,
 };
 
 /// What is known of a token, believed or not. Its signature is no part of it.
 #[derive(Debug)]
-pub struct Inspected {
+pub struct TokenInspection {
     /// What its header says; none where that is no JSON object in base64url.
     pub header: Option<Value>,
     /// What its claims say; likewise.
@@ -23,16 +23,16 @@ pub struct Inspected {
     /// The issuer that it claims to be from, by its place in `auth.issuers`.
     pub issuer: Option<usize>,
     /// The key that would verify it.
-    pub key: Option<KeyFound>,
+    pub key: Option<KeyDescription>,
     /// What it is at the data port, before scope and tenant are looked at.
-    pub data: Result<Arc<Verified>, Refusal>,
+    pub data: Result<Arc<VerifiedToken>, Refusal>,
     /// The same at the admin port.
-    pub admin: Result<Arc<Verified>, Refusal>,
+    pub admin: Result<Arc<VerifiedToken>, Refusal>,
 }
 
 /// A key as people name it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct KeyFound {
+pub struct KeyDescription {
     /// Its `kid`, if it has one.
     pub kid: Option<String>,
     /// Such as `HS256`.
@@ -41,9 +41,9 @@ pub struct KeyFound {
 
 impl Authenticator {
     /// Looks at `token`. Where its issuer publishes keys and they were not fetched yet, they are, once and within 5 s.
-    pub async fn inspect(&self, token: &str) -> Inspected {
+    pub async fn inspect(&self, token: &str) -> TokenInspection {
         let (header, claims) = says(token);
-        let read = Unverified::parse(token).ok();
+        let read = UnverifiedToken::parse(token).ok();
         let issuer = claims.as_ref().and_then(|claims| {
             let name = claims.get("iss")?.as_str()?;
             self.issuers.iter().position(|issuer| issuer.name == name)
@@ -57,11 +57,11 @@ impl Authenticator {
         let data = self.shown_at(Port::Data, token).await;
         let admin = self.shown_at(Port::Admin, token).await;
         let key = issuer.zip(read).and_then(|(index, read)| self.issuers[index].key_for(&read));
-        let key = key.map(|(kid, algorithm)| KeyFound { kid, algorithm: format!("{algorithm:?}") });
-        Inspected { header, claims, issuer, key, data, admin }
+        let key = key.map(|(kid, algorithm)| KeyDescription { kid, algorithm: format!("{algorithm:?}") });
+        TokenInspection { header, claims, issuer, key, data, admin }
     }
 
-    async fn shown_at(&self, port: Port, token: &str) -> Result<Arc<Verified>, Refusal> {
+    async fn shown_at(&self, port: Port, token: &str) -> Result<Arc<VerifiedToken>, Refusal> {
         let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
             Refusal::new(Reason::Malformed, "A header can't hold this token: it must be ASCII text")
         })?;

@@ -9,15 +9,15 @@ use super::{
     claims::{ClaimRules, is_tenant_id},
     json,
     jwks::Published,
-    key::{self, KeySet, Misfit, VerificationKey},
+    key::{self, KeySelectionError, KeySet, VerificationKey},
     public_key,
     refusal::{Reason, Refusal},
-    token::Unverified,
+    token::UnverifiedToken,
 };
 use crate::{
-    bounded,
     config::{self, IssuerTenants},
-    error::Violation,
+    core::error::Violation,
+    fs::read_limited,
 };
 
 /// Largest file with a key, in bytes.
@@ -31,12 +31,12 @@ pub(super) struct Issuer {
     /// Its `iss`.
     pub(super) name: String,
     pub(super) rules: ClaimRules,
-    keys: Keys,
+    keys: KeySource,
 }
 
 /// Where an issuer's keys come from.
 #[derive(Debug)]
-enum Keys {
+enum KeySource {
     Configured(Arc<KeySet>),
     Published(Arc<Published>),
 }
@@ -45,16 +45,16 @@ impl Issuer {
     /// The keys that verify now.
     fn keys(&self) -> Option<Arc<KeySet>> {
         match &self.keys {
-            Keys::Configured(keys) => Some(Arc::clone(keys)),
-            Keys::Published(published) => published.keys(),
+            KeySource::Configured(keys) => Some(Arc::clone(keys)),
+            KeySource::Published(published) => published.keys(),
         }
     }
 
     /// The keys, where they are fetched and not configured.
     pub(super) fn published(&self) -> Option<&Arc<Published>> {
         match &self.keys {
-            Keys::Configured(_) => None,
-            Keys::Published(published) => Some(published),
+            KeySource::Configured(_) => None,
+            KeySource::Published(published) => Some(published),
         }
     }
 
@@ -69,9 +69,10 @@ impl Issuer {
     }
 
     /// Checks the token's signature; the generation of the key set that verified it.
-    pub(super) async fn verify(&self, token: &Unverified<'_>) -> Result<u64, Refusal> {
+    pub(super) async fn verify(&self, token: &UnverifiedToken<'_>) -> Result<u64, Refusal> {
         let mut keys = self.keys().ok_or_else(unavailable)?;
-        if let (Some(published), Err(Misfit::UnknownKid)) = (self.published(), keys.choose(token)) {
+        if let (Some(published), Err(KeySelectionError::UnknownKid)) = (self.published(), keys.choose(token))
+        {
             published.refetch().await;
             keys = self.keys().ok_or_else(unavailable)?;
         }
@@ -83,7 +84,7 @@ impl Issuer {
     }
 
     /// The key that the token would be verified by, now.
-    pub(super) fn key_for(&self, token: &Unverified<'_>) -> Option<(Option<String>, Algorithm)> {
+    pub(super) fn key_for(&self, token: &UnverifiedToken<'_>) -> Option<(Option<String>, Algorithm)> {
         let keys = self.keys()?;
         let key = keys.choose(token).ok()?;
         Some((key.kid.clone(), key.algorithm))
@@ -99,13 +100,15 @@ fn unavailable() -> Refusal {
     Refusal::new(Reason::KeysUnavailable, "The keys of the token's issuer are not available: try again later")
 }
 
-fn refuse(misfit: Misfit) -> Refusal {
+fn refuse(misfit: KeySelectionError) -> Refusal {
     match misfit {
-        Misfit::UnknownKid => Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer"),
-        Misfit::Algorithm => {
+        KeySelectionError::UnknownKid => {
+            Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer")
+        }
+        KeySelectionError::Algorithm => {
             Refusal::new(Reason::Algorithm, "The token's `alg` is not that of its issuer's key")
         }
-        Misfit::Ambiguous => {
+        KeySelectionError::Ambiguous => {
             Refusal::new(Reason::Kid, "Several keys of the token's issuer fit: the token needs a `kid`")
         }
     }
@@ -166,12 +169,12 @@ fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> 
 }
 
 /// None: what was wrong is in `found`.
-fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'_>) -> Option<Keys> {
+fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'_>) -> Option<KeySource> {
     let Some(url) = &issuer.jwks_url else {
         if issuer.keys.is_empty() {
             found.add("/keys", "an issuer needs `keys` or a `jwks_url`");
         }
-        return Some(Keys::Configured(Arc::new(KeySet { generation: 0, keys: keys(issuer, found) })));
+        return Some(KeySource::Configured(Arc::new(KeySet { generation: 0, keys: keys(issuer, found) })));
     };
     if !issuer.keys.is_empty() {
         found.add("/keys", "an issuer has `keys` or a `jwks_url`, not both");
@@ -182,10 +185,10 @@ fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'
     }
     let mut published = known.iter().filter_map(|known| known.published());
     if let Some(same) = published.find(|published| published.is_of(&issuer.issuer, url, ttl)) {
-        return Some(Keys::Published(Arc::clone(same)));
+        return Some(KeySource::Published(Arc::clone(same)));
     }
     match Published::new(&issuer.issuer, url, ttl) {
-        Ok(published) => Some(Keys::Published(published)),
+        Ok(published) => Some(KeySource::Published(published)),
         Err(message) => {
             found.add("/jwks_url", message);
             None
@@ -236,7 +239,7 @@ fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    match bounded::file(path, MAX_KEY_FILE) {
+    match read_limited::file(path, MAX_KEY_FILE) {
         Err(error) => Err(config::unreadable(format_args!("`{}`", path.display()), &error)),
         Ok(None) => {
             Err(format!("`{}` is larger than 64 KiB: name the file that holds the one key", path.display()))

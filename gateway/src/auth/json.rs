@@ -9,16 +9,16 @@ use serde_json::{Map, Number, Value};
 /// Reads one JSON object; nothing may follow it.
 pub(super) fn object(text: &[u8]) -> Option<Value> {
     match serde_json::from_slice(text) {
-        Ok(Strict(value @ Value::Object(_))) => Some(value),
+        Ok(StrictJson(value @ Value::Object(_))) => Some(value),
         _ => None,
     }
 }
 
-struct Strict(Value);
+struct StrictJson(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Strict)
+        deserializer.deserialize_any(StrictVisitor).map(StrictJson)
     }
 }
 
@@ -57,7 +57,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Strict(value)) = items.next_element()? {
+        while let Some(StrictJson(value)) = items.next_element()? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some((name, Strict(value))) = members.next_entry::<String, Strict>()? {
+        while let Some((name, StrictJson(value))) = members.next_entry::<String, StrictJson>()? {
             if map.insert(name, value).is_some() {
                 return Err(A::Error::custom("a name is given twice"));
             }

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, crypto};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::token::Unverified;
+use super::token::UnverifiedToken;
 
 /// Shortest shared secret, in bytes: the size of the smallest hash (RFC 7518, section 3.2).
-const MIN_SECRET: usize = 32;
+const MIN_SECRET_BYTES: usize = 32;
 
 /// A key with the one algorithm it verifies. Its `Debug` shows no key material.
 #[derive(Debug)]
@@ -30,14 +30,17 @@ impl VerificationKey {
         if algorithm.family() != AlgorithmFamily::Hmac {
             return Err(format!("a secret is for HS256, HS384 or HS512, not {algorithm:?}"));
         }
-        if secret.len() < MIN_SECRET {
-            return Err(format!("a secret has at least {MIN_SECRET} bytes, this one has {}", secret.len()));
+        if secret.len() < MIN_SECRET_BYTES {
+            return Err(format!(
+                "a secret has at least {MIN_SECRET_BYTES} bytes, this one has {}",
+                secret.len()
+            ));
         }
         Ok(VerificationKey { kid, algorithm, key: DecodingKey::from_secret(secret) })
     }
 
     /// Whether the token's signature is this key's, by the key's own algorithm.
-    pub(super) fn verifies(&self, token: &Unverified<'_>) -> bool {
+    pub(super) fn verifies(&self, token: &UnverifiedToken<'_>) -> bool {
         crypto::verify(token.signature, token.signed, &self.key, self.algorithm).unwrap_or(false)
     }
 }
@@ -54,7 +57,7 @@ pub(super) fn algorithm(name: &str) -> Result<Algorithm, String> {
 
 /// Why no key was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum KeySelectionError {
     /// The token names a key that is not there; a newer set may have it.
     UnknownKid,
     /// Keys of that name are there, all for other algorithms.
@@ -74,7 +77,7 @@ pub(super) struct KeySet {
 impl KeySet {
     /// The one key that fits: by `kid` where the token has one, else the only one of its algorithm. A key
     /// without a name fits any name that no other key has.
-    pub(super) fn choose(&self, token: &Unverified<'_>) -> Result<&VerificationKey, Misfit> {
+    pub(super) fn choose(&self, token: &UnverifiedToken<'_>) -> Result<&VerificationKey, KeySelectionError> {
         let unnamed = |key: &&VerificationKey| key.kid.is_none();
         let candidates: Vec<_> = match &token.kid {
             None => self.keys.iter().collect(),
@@ -84,13 +87,13 @@ impl KeySet {
             }
         };
         if candidates.is_empty() && token.kid.is_some() {
-            return Err(Misfit::UnknownKid);
+            return Err(KeySelectionError::UnknownKid);
         }
         let mut fitting = candidates.into_iter().filter(|key| key.algorithm == token.algorithm);
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Ok(key),
-            (None, _) => Err(Misfit::Algorithm),
-            (Some(_), Some(_)) => Err(Misfit::Ambiguous),
+            (None, _) => Err(KeySelectionError::Algorithm),
+            (Some(_), Some(_)) => Err(KeySelectionError::Ambiguous),
         }
     }
 }

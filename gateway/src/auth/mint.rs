@@ -12,7 +12,7 @@ use crate::config::{self, IssuerTenants, Scope};
 
 /// What a token is to say.
 #[derive(Debug)]
-pub struct Order {
+pub struct TokenRequest {
     /// Its issuer; none: the only one with a secret that may speak for the tenant.
     pub issuer: Option<String>,
     /// None: everybody's, for the admin port.
@@ -28,7 +28,7 @@ pub struct Order {
 }
 
 /// A token, and what stands in it. No `Debug`: it opens doors.
-pub struct Minted {
+pub struct MintedToken {
     /// The compact form.
     pub token: String,
     /// Its `iss`.
@@ -41,7 +41,7 @@ pub struct Minted {
 ///
 /// # Errors
 /// One sentence that says what the configuration lacks.
-pub fn mint(auth: &config::Auth, order: &Order, now: SystemTime) -> Result<Minted, String> {
+pub fn mint(auth: &config::Auth, order: &TokenRequest, now: SystemTime) -> Result<MintedToken, String> {
     let (issuer, key, secret) = choose(auth, order)?;
     let name = &issuer.issuer;
     let missing = order.scopes.iter().find(|scope| !issuer.scopes.contains(scope));
@@ -77,13 +77,13 @@ pub fn mint(auth: &config::Auth, order: &Order, now: SystemTime) -> Result<Minte
     let header = Header { kid: key.kid.clone(), ..Header::new(key::algorithm(algorithm)?) };
     let signs = EncodingKey::from_secret(secret.expose_secret().as_bytes());
     let token = encode(&header, &claims, &signs).map_err(|error| format!("it can't be signed: {error}"))?;
-    Ok(Minted { token, issuer: name.clone(), expires })
+    Ok(MintedToken { token, issuer: name.clone(), expires })
 }
 
 type Signer<'a> = (&'a config::Issuer, &'a config::Key, &'a SecretString);
 
 /// The issuer and its first secret.
-fn choose<'a>(auth: &'a config::Auth, order: &Order) -> Result<Signer<'a>, String> {
+fn choose<'a>(auth: &'a config::Auth, order: &TokenRequest) -> Result<Signer<'a>, String> {
     let named = |issuer: &&config::Issuer| order.issuer.as_ref().is_none_or(|name| *name == issuer.issuer);
     let mut candidates: Vec<_> = auth.issuers.iter().filter(named).collect();
     if candidates.is_empty() {

@@ -1,4 +1,4 @@
-//! Who calls: bearer tokens (JWT, docs/protocol.md section 5) -> [`Verified`]. Tenant and operator come from here
+//! Who calls: bearer tokens (JWT, docs/protocol.md section 5) -> [`VerifiedToken`]. Tenant and operator come from here
 //! and from nowhere else. Knows the issuers, their keys and claims; knows nothing of HTTP answers, of the tenants'
 //! own settings (unknown, disabled) and of what a token is used for.
 //!
@@ -34,19 +34,19 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::issuer::MAX_KEY_FILE;
 pub use self::{
     claims::{Port, is_tenant_id},
-    inspect::{Inspected, KeyFound},
-    mint::{Minted, Order, mint},
+    inspect::{KeyDescription, TokenInspection},
+    mint::{MintedToken, TokenRequest, mint},
     operator::Operator,
     refusal::{Reason, Refusal},
-    verified::{Scopes, Verified, scope_name, scope_named},
+    verified::{Scopes, VerifiedToken, scope_name, scope_named},
 };
-use self::{issuer::Issuer, token::Unverified};
-use crate::{config, error::Violation};
+use self::{issuer::Issuer, token::UnverifiedToken};
+use crate::{config, core::error::Violation};
 
 /// Most verified tokens that are remembered.
-const REMEMBERED: u64 = 10_000;
+const MAX_CACHED_TOKENS: u64 = 10_000;
 /// Longest time a verification is remembered.
-const REMEMBERED_FOR: Duration = Duration::from_secs(300);
+const TOKEN_CACHE_TTL: Duration = Duration::from_secs(300);
 
 /// The time of day, by which tokens are judged.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -55,17 +55,17 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 pub struct Authenticator {
     issuers: Vec<Issuer>,
     /// By where it is good and the token's SHA-256.
-    remembered: Cache<(Port, [u8; 32]), Remembered>,
+    remembered: Cache<(Port, [u8; 32]), CachedVerification>,
     clock: Clock,
 }
 
 /// A token that verified.
 #[derive(Clone)]
-struct Remembered {
+struct CachedVerification {
     issuer: usize,
     /// Of the key set that verified it.
     generation: u64,
-    verified: Arc<Verified>,
+    verified: Arc<VerifiedToken>,
 }
 
 impl Authenticator {
@@ -93,19 +93,24 @@ impl Authenticator {
     }
 
     fn of(issuers: Vec<Issuer>, clock: Clock) -> Self {
-        let remembered = Cache::builder().max_capacity(REMEMBERED).time_to_live(REMEMBERED_FOR).build();
+        let remembered =
+            Cache::builder().max_capacity(MAX_CACHED_TOKENS).time_to_live(TOKEN_CACHE_TTL).build();
         Authenticator { issuers, remembered, clock }
     }
 
     /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC), for the data port.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, Refusal> {
         self.authenticate_at(Port::Data, headers).await
     }
 
     /// The same at `port`: a token is good where the audience that it names belongs.
-    pub async fn authenticate_at(&self, port: Port, headers: &HeaderMap) -> Result<Arc<Verified>, Refusal> {
+    pub async fn authenticate_at(
+        &self,
+        port: Port,
+        headers: &HeaderMap,
+    ) -> Result<Arc<VerifiedToken>, Refusal> {
         let token = bearer(headers)?;
-        if token.len() > token::MAX_BYTES {
+        if token.len() > token::MAX_TOKEN_BYTES {
             return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB"));
         }
         let place = (port, Sha256::digest(token.as_bytes()).into());
@@ -148,25 +153,25 @@ impl Authenticator {
         })
     }
 
-    fn recall(&self, place: &(Port, [u8; 32])) -> Option<Arc<Verified>> {
+    fn recall(&self, place: &(Port, [u8; 32])) -> Option<Arc<VerifiedToken>> {
         let known = self.remembered.get(place)?;
         self.issuers[known.issuer].stands(known.generation).then_some(known.verified)
     }
 
-    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<Verified>, Refusal> {
-        let token = Unverified::parse(token)?;
+    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<VerifiedToken>, Refusal> {
+        let token = UnverifiedToken::parse(token)?;
         let index = self.issuer_of(&token)?;
         let issuer = &self.issuers[index];
         let generation = issuer.verify(&token).await?;
         let verified = Arc::new(issuer.rules.read(&token.claims, place.0)?);
         verified.validity.check((self.clock)())?;
-        let known = Remembered { issuer: index, generation, verified: Arc::clone(&verified) };
+        let known = CachedVerification { issuer: index, generation, verified: Arc::clone(&verified) };
         self.remembered.insert(place, known);
         Ok(verified)
     }
 
     /// The issuer that the token claims to be from; only its keys may verify the token.
-    fn issuer_of(&self, token: &Unverified<'_>) -> Result<usize, Refusal> {
+    fn issuer_of(&self, token: &UnverifiedToken<'_>) -> Result<usize, Refusal> {
         let name = token.claims.get("iss").and_then(serde_json::Value::as_str);
         let name = name.ok_or_else(|| Refusal::claim("iss", "a string"))?;
         self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {

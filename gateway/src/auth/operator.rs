@@ -3,14 +3,14 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{Refusal, Verified};
+use super::{Refusal, VerifiedToken};
 use crate::config::Scope;
 
 /// Who asks at the admin API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operator {
     /// By the token of an issuer, within its tenant and its scopes.
-    Token(Arc<Verified>),
+    Token(Arc<VerifiedToken>),
     /// By the admin socket, which its owner and root alone may open: everything.
     Local {
         /// The user id of the process at the other end, as the system says.

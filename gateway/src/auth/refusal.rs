@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Code, Error};
+use crate::core::error::{Code, Error};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $code:ident;)+) => {

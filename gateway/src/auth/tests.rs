@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{config::Scope, error::Code};
+use crate::{config::Scope, core::error::Code};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
@@ -58,7 +58,7 @@ fn ours() -> Authenticator {
     authenticator(json!([issuer("https://id", SECRET)])).0
 }
 
-async fn ask(authenticator: &Authenticator, token: &str) -> Result<Arc<Verified>, Refusal> {
+async fn ask(authenticator: &Authenticator, token: &str) -> Result<Arc<VerifiedToken>, Refusal> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
     authenticator.authenticate(&headers).await
@@ -117,8 +117,8 @@ async fn a_token_has_at_most_8_kib() {
     };
     let authenticator = ours();
     let longest =
-        (5_000..7_000).map(sized).take_while(|token| token.len() <= token::MAX_BYTES).last().unwrap();
-    assert!(longest.len() > token::MAX_BYTES - 4);
+        (5_000..7_000).map(sized).take_while(|token| token.len() <= token::MAX_TOKEN_BYTES).last().unwrap();
+    assert!(longest.len() > token::MAX_TOKEN_BYTES - 4);
     assert!(ask(&authenticator, &longest).await.is_ok());
     assert_eq!(reason(&authenticator, &format!("{longest}AAAA")).await, Reason::TooLarge);
     assert_eq!(reason(&authenticator, &sized(20_000)).await, Reason::TooLarge);
@@ -332,7 +332,7 @@ async fn no_answer_or_debug_output_shows_a_secret_or_a_part_of_the_token() {
         for secret in [SECRET, OTHER] {
             let token = mint(header, &claims.to_string(), secret, Algorithm::HS256);
             let refusal = ask(&authenticator, &token).await.unwrap_err();
-            let error = crate::error::Error::from(refusal.clone());
+            let error = crate::core::error::Error::from(refusal.clone());
             assert!(!format!("{refusal} {refusal:?} {error:?}").contains("canary"));
         }
     }

@@ -13,14 +13,14 @@ use super::{
 };
 
 /// Longest token, in bytes (docs/protocol.md, section 5).
-pub(super) const MAX_BYTES: usize = 8 << 10;
+pub(super) const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// Header members by which a token would bring its own key.
-const BRINGS_A_KEY: [&str; 4] = ["jwk", "jku", "x5u", "x5c"];
+const EMBEDDED_KEY_HEADERS: [&str; 4] = ["jwk", "jku", "x5u", "x5c"];
 
 /// A token whose signature nobody has checked.
 #[derive(Debug)]
-pub(super) struct Unverified<'a> {
+pub(super) struct UnverifiedToken<'a> {
     /// What is signed: the first two parts.
     pub(super) signed: &'a [u8],
     /// The third part, in base64url.
@@ -33,7 +33,7 @@ pub(super) struct Unverified<'a> {
     pub(super) claims: Value,
 }
 
-impl<'a> Unverified<'a> {
+impl<'a> UnverifiedToken<'a> {
     /// Takes `token` apart.
     pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
         let malformed =
@@ -49,12 +49,12 @@ impl<'a> Unverified<'a> {
         let header = object(header).ok_or_else(malformed)?;
         let (algorithm, kid) = read_header(&header)?;
         let claims = object(claims).ok_or_else(malformed)?;
-        Ok(Unverified { signed, signature, algorithm, kid, claims })
+        Ok(UnverifiedToken { signed, signature, algorithm, kid, claims })
     }
 }
 
 fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), Refusal> {
-    if let Some(name) = BRINGS_A_KEY.iter().find(|name| header.get(**name).is_some()) {
+    if let Some(name) = EMBEDDED_KEY_HEADERS.iter().find(|name| header.get(**name).is_some()) {
         let detail = format!("The token's header must not bring a key of its own in `{name}`");
         return Err(Refusal::new(Reason::Header, detail));
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::refusal::{Reason, Refusal};
-use crate::{config::Scope, context::Identity};
+use crate::{config::Scope, core::context::Identity};
 
 /// A set of scopes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Validity {
 
 /// What a verified token says.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedToken {
     /// Its `iss`, as configured.
     pub issuer: Arc<str>,
     /// Who acts.
@@ -109,7 +109,7 @@ pub struct Verified {
     pub(super) validity: Validity,
 }
 
-impl Verified {
+impl VerifiedToken {
     /// Refuses with SCOPE_MISSING unless the token has `scope`.
     pub fn require(&self, scope: Scope) -> Result<(), Refusal> {
         if self.scopes.contains(scope) {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plugin::Capability;
-use crate::point::{Offer, Point};
+use crate::core::point::{Offer, Point};
 
 /// A manifest as it is consented to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,11 +77,11 @@ impl From<[Option<Offer>; 4]> for OfferedPoints {
 
 /// What becomes another when one manifest takes the place of another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct ManifestDiff {
     /// Points and what is done there.
-    pub points: PointsDiffer,
+    pub points: PointsDiff,
     /// Capabilities.
-    pub capabilities: CapabilitiesDiffer,
+    pub capabilities: CapabilitiesDiff,
     /// The schemas that are another, new or gone.
     pub schemas: Vec<&'static str>,
     /// Which of that they are, in words.
@@ -91,18 +91,18 @@ pub struct Difference {
 
 /// In what the points differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct PointsDiffer {
+pub struct PointsDiff {
     /// Offered only afterwards.
     pub added: BTreeMap<Point, Offer>,
     /// Offered only before.
     pub removed: BTreeMap<Point, Offer>,
     /// Otherwise than before.
-    pub changed: BTreeMap<Point, Changed>,
+    pub changed: BTreeMap<Point, OfferChange>,
 }
 
 /// Another access, or other side effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Changed {
+pub struct OfferChange {
     /// Before.
     pub from: Offer,
     /// Afterwards.
@@ -111,28 +111,28 @@ pub struct Changed {
 
 /// In what the capabilities differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct CapabilitiesDiffer {
+pub struct CapabilitiesDiff {
     /// Asked for only afterwards.
     pub added: BTreeSet<Capability>,
     /// Asked for only before.
     pub removed: BTreeSet<Capability>,
 }
 
-impl Difference {
+impl ManifestDiff {
     /// What is another in `after`; before, there was `before`.
     pub fn between(before: &Consent, after: &Consent) -> Self {
-        let mut points = PointsDiffer::default();
+        let mut points = PointsDiff::default();
         for point in Point::ALL {
             match (before.points.at(point), after.points.at(point)) {
                 (None, Some(offer)) => drop(points.added.insert(point, offer)),
                 (Some(offer), None) => drop(points.removed.insert(point, offer)),
                 (Some(from), Some(to)) if from != to => {
-                    points.changed.insert(point, Changed { from, to });
+                    points.changed.insert(point, OfferChange { from, to });
                 }
                 _ => {}
             }
         }
-        let capabilities = CapabilitiesDiffer {
+        let capabilities = CapabilitiesDiff {
             added: after.capabilities.difference(&before.capabilities).copied().collect(),
             removed: before.capabilities.difference(&after.capabilities).copied().collect(),
         };
@@ -150,22 +150,24 @@ impl Difference {
             schemas.push(name);
             schemas_in_words.push(words);
         }
-        Difference { points, capabilities, schemas, schemas_in_words }
+        ManifestDiff { points, capabilities, schemas, schemas_in_words }
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for ManifestDiff {
     /// Everything in a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PointsDiffer { added, removed, changed } = &self.points;
+        let PointsDiff { added, removed, changed } = &self.points;
         let mut parts = Vec::new();
         parts.extend(added.iter().map(|(point, offer)| format!("adds {point} ({offer})")));
         parts.extend(removed.keys().map(|point| format!("leaves out {point}")));
         let changed = changed.iter();
         parts.extend(
-            changed.map(|(point, Changed { from, to })| format!("has {point} as ({to}) instead of ({from})")),
+            changed.map(|(point, OfferChange { from, to })| {
+                format!("has {point} as ({to}) instead of ({from})")
+            }),
         );
-        let CapabilitiesDiffer { added, removed } = &self.capabilities;
+        let CapabilitiesDiff { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
         parts.extend(removed.iter().map(|capability| format!("asks no longer for {}", capability.as_str())));
         parts.extend(self.schemas_in_words.iter().cloned());
@@ -202,7 +204,7 @@ mod tests {
             "capabilities": ["emit", "storage:read"],
             "config_schema": "00",
         }));
-        let difference = Difference::between(&before, &after);
+        let difference = ManifestDiff::between(&before, &after);
         assert_eq!(
             serde_json::to_value(&difference).expect("JSON"),
             json!({
@@ -224,10 +226,10 @@ mod tests {
              before_tool_call as (modify, side effects: none) instead of (read, side effects: none), asks for \
              storage:read, asks no longer for log, has a config_schema"
         );
-        assert_eq!(Difference::between(&after, &after), Difference::default());
+        assert_eq!(ManifestDiff::between(&after, &after), ManifestDiff::default());
         let other = Consent { config_schema: Some("01".into()), ..after.clone() };
-        assert_eq!(Difference::between(&after, &other).to_string(), "has another config_schema");
+        assert_eq!(ManifestDiff::between(&after, &other).to_string(), "has another config_schema");
         let without = Consent { config_schema: None, ..after.clone() };
-        assert_eq!(Difference::between(&after, &without).to_string(), "has no config_schema any more");
+        assert_eq!(ManifestDiff::between(&after, &without).to_string(), "has no config_schema any more");
     }
 }

@@ -5,37 +5,37 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::Value;
 
 use super::{
-    load::Loaded,
-    problem::Source,
+    load::LoadedConfig,
+    problem::ProblemSource,
     reference,
     schema::{self, Schema},
-    tree::{Kind, Node, Origin, child},
+    tree::{Node, NodeKind, ValueOrigin, child},
 };
 
 /// What stands for a value that is not shown.
-const HIDDEN: &str = "***";
+const MASK: &str = "***";
 
 /// A value of the effective configuration, without secrets.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Effective {
+pub enum EffectiveValue {
     /// A scalar, or a list or mapping with nothing in it.
-    Value(Shown),
+    Value(ValueWithOrigin),
     /// A list.
-    List(Vec<Effective>),
+    List(Vec<EffectiveValue>),
     /// A mapping: what the file says in its order, then the defaults.
-    Map(Vec<(String, Effective)>),
+    Map(Vec<(String, EffectiveValue)>),
 }
 
 /// A value and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
+pub struct ValueWithOrigin {
     /// The value; a reference as it was written, `***` where it may be a secret.
     pub value: Value,
     /// `FILE:LINE`, `environment NAME` or `default`.
     pub origin: String,
 }
 
-impl Serialize for Shown {
+impl Serialize for ValueWithOrigin {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut shown = serializer.serialize_struct("Shown", 2)?;
         shown.serialize_field("value", &self.value)?;
@@ -45,29 +45,29 @@ impl Serialize for Shown {
 }
 
 /// Every value as an object of `value` and `origin`.
-impl Serialize for Effective {
+impl Serialize for EffectiveValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Effective::Value(shown) => shown.serialize(serializer),
-            Effective::List(items) => serializer.collect_seq(items),
-            Effective::Map(members) => {
+            EffectiveValue::Value(shown) => shown.serialize(serializer),
+            EffectiveValue::List(items) => serializer.collect_seq(items),
+            EffectiveValue::Map(members) => {
                 serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
             }
         }
     }
 }
 
-impl Effective {
+impl EffectiveValue {
     /// Calls `visit` with every value and its path, such as `plugins[0].name`.
-    pub fn values(&self, path: &str, visit: &mut impl FnMut(&str, &Shown)) {
+    pub fn values(&self, path: &str, visit: &mut impl FnMut(&str, &ValueWithOrigin)) {
         match self {
-            Effective::Value(shown) => visit(path, shown),
-            Effective::List(items) => {
+            EffectiveValue::Value(shown) => visit(path, shown),
+            EffectiveValue::List(items) => {
                 for (index, item) in items.iter().enumerate() {
                     item.values(&format!("{path}[{index}]"), visit);
                 }
             }
-            Effective::Map(members) => {
+            EffectiveValue::Map(members) => {
                 for (key, value) in members {
                     let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     value.values(&path, visit);
@@ -77,28 +77,28 @@ impl Effective {
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// What holds, defaults included, without secrets.
-    pub fn effective(&self) -> Effective {
+    pub fn effective(&self) -> EffectiveValue {
         let schema = Schema::new();
-        let walk = Walk { schema: &schema, source: &self.source };
-        self.source.root().map_or_else(|| Effective::Map(Vec::new()), |root| walk.node(root, ""))
+        let walk = EffectiveWalk { schema: &schema, source: &self.source };
+        self.source.root().map_or_else(|| EffectiveValue::Map(Vec::new()), |root| walk.node(root, ""))
     }
 }
 
-struct Walk<'w> {
+struct EffectiveWalk<'w> {
     schema: &'w Schema,
-    source: &'w Source,
+    source: &'w ProblemSource,
 }
 
-impl Walk<'_> {
-    fn node(&self, node: &Node, pointer: &str) -> Effective {
+impl EffectiveWalk<'_> {
+    fn node(&self, node: &Node, pointer: &str) -> EffectiveValue {
         match &node.kind {
-            Kind::List(items) if !items.is_empty() => {
+            NodeKind::List(items) if !items.is_empty() => {
                 let item = |(index, item)| self.node(item, &child(pointer, &usize::to_string(&index)));
-                Effective::List(items.iter().enumerate().map(item).collect())
+                EffectiveValue::List(items.iter().enumerate().map(item).collect())
             }
-            Kind::Map(written) => {
+            NodeKind::Map(written) => {
                 let mut members: Vec<_> = written
                     .iter()
                     .map(|member| {
@@ -109,47 +109,48 @@ impl Walk<'_> {
                     let absent = |key: &str| !written.iter().any(|member| member.key == key);
                     members.extend(self.defaults(place, absent));
                 }
-                if members.is_empty() { self.value(node, pointer) } else { Effective::Map(members) }
+                if members.is_empty() { self.value(node, pointer) } else { EffectiveValue::Map(members) }
             }
             _ => self.value(node, pointer),
         }
     }
 
-    fn value(&self, node: &Node, pointer: &str) -> Effective {
+    fn value(&self, node: &Node, pointer: &str) -> EffectiveValue {
         let origin = match &node.origin {
-            Origin::File | Origin::Reference(_) => self.source.line(node.region.start.line),
-            Origin::Variable(name) => format!("environment {name}"),
+            ValueOrigin::File | ValueOrigin::Reference(_) => self.source.line(node.region.start.line),
+            ValueOrigin::Variable(name) => format!("environment {name}"),
         };
         let shows = self.schema.shows(pointer);
         let value = match (&node.origin, &node.kind) {
-            (Origin::Reference(written), _) => reference::shown(written, shows).into(),
+            (ValueOrigin::Reference(written), _) => reference::shown(written, shows).into(),
             // In a plugin's config references stay as they are until the plugin gets them.
-            (_, Kind::Text(text)) if !shows && reference::is_reference(text) => {
+            (_, NodeKind::Text(text)) if !shows && reference::is_reference(text) => {
                 reference::shown(text, false).into()
             }
-            (_, Kind::Text(_) | Kind::Number(_)) if !shows => HIDDEN.into(),
-            (_, Kind::Text(text)) => match reference::without_credentials(text) {
+            (_, NodeKind::Text(_) | NodeKind::Number(_)) if !shows => MASK.into(),
+            (_, NodeKind::Text(text)) => match reference::without_credentials(text) {
                 Some(shown) => shown.into(),
                 None => self.source.without_secrets(text).into(),
             },
             _ => node.to_json(),
         };
-        Effective::Value(Shown { value, origin })
+        EffectiveValue::Value(ValueWithOrigin { value, origin })
     }
 
     /// The keys of a mapping that are not written and have a default; what may be absent stays so.
-    fn defaults(&self, place: &Value, absent: impl Fn(&str) -> bool) -> Vec<(String, Effective)> {
+    fn defaults(&self, place: &Value, absent: impl Fn(&str) -> bool) -> Vec<(String, EffectiveValue)> {
         let properties = place["properties"].as_object().into_iter().flatten();
         let missing = properties.filter(|(key, _)| absent(key));
         missing.filter_map(|(key, property)| Some((key.clone(), self.default(property)?))).collect()
     }
 
-    fn default(&self, property: &Value) -> Option<Effective> {
-        let by_default = |value: Value| Effective::Value(Shown { value, origin: "default".into() });
+    fn default(&self, property: &Value) -> Option<EffectiveValue> {
+        let by_default =
+            |value: Value| EffectiveValue::Value(ValueWithOrigin { value, origin: "default".into() });
         match &property["default"] {
             Value::Null => {}
             Value::Array(items) if !items.is_empty() => {
-                return Some(Effective::List(items.iter().cloned().map(by_default).collect()));
+                return Some(EffectiveValue::List(items.iter().cloned().map(by_default).collect()));
             }
             value => return Some(by_default(value.clone())),
         }
@@ -159,8 +160,8 @@ impl Walk<'_> {
         let place = self.schema.resolve(property);
         match schema::types(place).as_slice() {
             ["object"] if place["properties"].is_object() => {
-                Some(Effective::Map(self.defaults(place, |_| true)))
-                    .filter(|map| *map != Effective::Map(vec![]))
+                Some(EffectiveValue::Map(self.defaults(place, |_| true)))
+                    .filter(|map| *map != EffectiveValue::Map(vec![]))
             }
             ["array"] => Some(by_default(Value::Array(Vec::new()))),
             _ => None,

@@ -22,12 +22,12 @@ bindings: [{ plugin: p, tenant: "*", priority: 1 }]
 limits: { tenant_in_flight: 4 }
 "#;
 
-fn loaded(text: &str, env: &[(&str, &str)]) -> Loaded {
+fn loaded(text: &str, env: &[(&str, &str)]) -> LoadedConfig {
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     from_text("f.yaml".into(), text, env).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-fn ours() -> Effective {
+fn ours() -> EffectiveValue {
     let env = [
         ("ISSUER", "CANARY-issuer"),
         ("KEY", "CANARY-key-of-at-least-32-bytes-here"),
@@ -38,7 +38,7 @@ fn ours() -> Effective {
     loaded(FILE, &env).effective()
 }
 
-fn flat(effective: &Effective) -> BTreeMap<String, (Value, String)> {
+fn flat(effective: &EffectiveValue) -> BTreeMap<String, (Value, String)> {
     let mut values = BTreeMap::new();
     effective.values("", &mut |path, shown| {
         values.insert(path.to_owned(), (shown.value.clone(), shown.origin.clone()));
@@ -102,11 +102,11 @@ fn what_a_reference_became_is_hidden_wherever_else_it_stands() {
 }
 
 /// The value as a file would say it.
-fn plain(effective: &Effective) -> Value {
+fn plain(effective: &EffectiveValue) -> Value {
     match effective {
-        Effective::Value(shown) => shown.value.clone(),
-        Effective::List(items) => items.iter().map(plain).collect(),
-        Effective::Map(members) => {
+        EffectiveValue::Value(shown) => shown.value.clone(),
+        EffectiveValue::List(items) => items.iter().map(plain).collect(),
+        EffectiveValue::Map(members) => {
             members.iter().map(|(key, value)| (key.clone(), plain(value))).collect::<Map<_, _>>().into()
         }
     }

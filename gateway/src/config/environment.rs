@@ -9,7 +9,7 @@ use config::{Environment, Source as _};
 use super::{
     problem::{Problem, nearest},
     schema::{self, Schema},
-    tree::{self, Kind, Member, Node, Origin, Region},
+    tree::{self, Node, NodeKind, NodeMember, Region, ValueOrigin},
 };
 
 /// Behind this, names stand for keys.
@@ -85,21 +85,21 @@ fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
 /// Puts `text` at `keys`, with the mappings on the way there. A value of another type that stands in the way is
 /// left for the schema to report.
 fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) {
-    let origin = || Origin::Variable(name.to_owned());
+    let origin = || ValueOrigin::Variable(name.to_owned());
     let pointer: String = keys.iter().fold(String::new(), |pointer, key| tree::child(&pointer, key));
     let mut node = root;
     for key in keys {
-        if matches!(node.kind, Kind::Null) {
-            node.kind = Kind::Map(Vec::new());
+        if matches!(node.kind, NodeKind::Null) {
+            node.kind = NodeKind::Map(Vec::new());
         }
         let region = node.region;
-        let Kind::Map(members) = &mut node.kind else { return };
+        let NodeKind::Map(members) = &mut node.kind else { return };
         let found = members.iter().position(|member| member.key == *key);
         let index = found.unwrap_or_else(|| {
-            members.push(Member {
+            members.push(NodeMember {
                 key: (*key).to_owned(),
                 key_region: region,
-                value: Node { kind: Kind::Null, region, origin: origin() },
+                value: Node { kind: NodeKind::Null, region, origin: origin() },
             });
             members.len() - 1
         });
@@ -107,4 +107,18 @@ fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) 
     }
     let region: Region = node.region;
     *node = Node { kind: schema::typed(text, schema.at(&pointer)), region, origin: origin() };
+}
+
+/// The process's environment. Variables that are not UTF-8 can't be named in a configuration and are left out.
+pub fn environment_variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        // A setting that is no text is refused for what it becomes here, where it would pass unseen.
+        let value = if is_setting(&name) {
+            value.to_string_lossy().into_owned()
+        } else {
+            value.into_string().ok()?
+        };
+        Some((name, value))
+    })
 }

@@ -9,11 +9,11 @@ use super::tree::{Mark, Region};
 /// Most of a line that is shown, in characters.
 const MAX_SHOWN: usize = 100;
 
-const HIDDEN: &str = "***";
+const MASK: &str = "***";
 
 /// The lines of a file, and what of them is hidden.
 #[derive(Clone)]
-pub(super) struct Lines {
+pub(super) struct SourceLines {
     texts: Vec<String>,
     /// Places of values that are not shown, by each line they stand in.
     hidden: HashMap<usize, Vec<Region>>,
@@ -21,17 +21,17 @@ pub(super) struct Lines {
     comments: HashMap<usize, Vec<Region>>,
 }
 
-impl Lines {
+impl SourceLines {
     pub(super) fn new(text: &str, hidden: Vec<Region>, comments: Vec<Region>) -> Self {
         let texts = breaks(text).map(str::to_owned).collect();
-        Lines { texts, hidden: by_line(hidden), comments: by_line(comments) }
+        SourceLines { texts, hidden: by_line(hidden), comments: by_line(comments) }
     }
 
     /// A line by its number, from 1.
-    pub(super) fn line(&self, number: usize) -> Option<Line> {
+    pub(super) fn line(&self, number: usize) -> Option<SourceLine> {
         let text = self.texts.get(number.checked_sub(1)?)?;
         let places = |all: &HashMap<usize, Vec<Region>>| all.get(&number).cloned().unwrap_or_default();
-        Some(Line::new(number, text, &places(&self.hidden), &places(&self.comments)))
+        Some(SourceLine::new(number, text, &places(&self.hidden), &places(&self.comments)))
     }
 }
 
@@ -57,14 +57,14 @@ fn by_line(mut regions: Vec<Region>) -> HashMap<usize, Vec<Region>> {
 }
 
 /// A line that hides what it must.
-pub(super) struct Line {
+pub(super) struct SourceLine {
     pub(super) number: usize,
     shown: Vec<char>,
-    runs: Vec<Run>,
+    runs: Vec<TextRun>,
 }
 
 /// Characters of the file in a row that are all shown, or all hidden.
-struct Run {
+struct TextRun {
     /// Where it begins in the file.
     column: usize,
     /// Where it begins in what is shown.
@@ -72,12 +72,12 @@ struct Run {
     is_hidden: bool,
 }
 
-impl Line {
+impl SourceLine {
     /// `hidden` and `comments` are in their order.
     fn new(number: usize, text: &str, hidden: &[Region], comments: &[Region]) -> Self {
         let start = |region: &Region| if region.start.line < number { 0 } else { region.start.column };
         let comment = comments.iter().map(start).min().unwrap_or(usize::MAX);
-        let (mut shown, mut runs) = (Vec::new(), Vec::<Run>::new());
+        let (mut shown, mut runs) = (Vec::new(), Vec::<TextRun>::new());
         let (mut hidden, mut hidden_until) = (hidden.iter().peekable(), Mark { line: 0, column: 0 });
         let mut is_indentation = true;
         for (column, character) in text.chars().take(comment).enumerate() {
@@ -89,8 +89,8 @@ impl Line {
             is_indentation &= character == ' ';
             let is_hidden = here < hidden_until && !is_indentation;
             if runs.last().is_none_or(|run| run.is_hidden != is_hidden) {
-                runs.push(Run { column, at: shown.len(), is_hidden });
-                shown.extend(HIDDEN.chars().filter(|_| is_hidden));
+                runs.push(TextRun { column, at: shown.len(), is_hidden });
+                shown.extend(MASK.chars().filter(|_| is_hidden));
             }
             if !is_hidden {
                 shown.push(if character.is_control() { ' ' } else { character });
@@ -99,7 +99,7 @@ impl Line {
         while shown.last() == Some(&' ') {
             shown.pop();
         }
-        Line { number, shown, runs }
+        SourceLine { number, shown, runs }
     }
 
     /// Where a column of the file stands in what is shown.
@@ -109,7 +109,7 @@ impl Line {
             None => 0,
             Some(run) if !run.is_hidden => run.at + (column - run.column),
             Some(run) if run.column == column => run.at,
-            Some(run) => run.at + HIDDEN.len(),
+            Some(run) => run.at + MASK.len(),
         };
         at.min(self.shown.len())
     }
@@ -159,7 +159,7 @@ mod tests {
             places.push(shown.len());
             match (is_hidden, before) {
                 (false, _) => shown.push('.'),
-                (true, false) => shown += HIDDEN,
+                (true, false) => shown += MASK,
                 (true, true) => {}
             }
             before = is_hidden;
@@ -185,7 +185,7 @@ mod tests {
             let hidden: Vec<_> = hidden.into_iter().map(|(a, b)| region(a.min(b), a.max(b))).collect();
             let (expected, places) = by_column(2, length, &hidden);
             let text = format!("a\n{}", ".".repeat(length));
-            let line = Lines::new(&text, hidden, Vec::new()).line(2).expect("it is there");
+            let line = SourceLines::new(&text, hidden, Vec::new()).line(2).expect("it is there");
             prop_assert_eq!(line.shown.iter().collect::<String>(), expected);
             let found: Vec<_> = (0..length).map(|column| line.at(column)).collect();
             prop_assert_eq!(found, places);
@@ -197,7 +197,7 @@ mod tests {
         ) {
             let text = ".".repeat(before) + &"s".repeat(hidden) + &".".repeat(after);
             let secret = region((1, before), (1, before + hidden));
-            let lines = Lines::new(&text, vec![secret], Vec::new());
+            let lines = SourceLines::new(&text, vec![secret], Vec::new());
             let excerpt = lines.line(1).expect("it is there").excerpt(region((1, at), (1, at + 5)));
             prop_assert!(!excerpt.contains('s') && excerpt.contains('^'), "{}", excerpt);
             prop_assert!(excerpt.lines().all(|line| line.len() <= MAX_SHOWN + 20), "{}", excerpt);

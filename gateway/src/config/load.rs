@@ -9,41 +9,43 @@ use std::{
 
 use serde_json::Value;
 
-use super::{
-    check::check,
-    draft::Draft,
-    environment,
-    model::Config,
-    problem::{Problem, Problems, Source},
-    reference,
-    schema::{self, Schema},
-    tree::{self, Kind, Node, Origin, pointer_segments},
-    validate::validate,
+use crate::{
+    config::{
+        check::check,
+        environment,
+        model::Config,
+        partial_config::PartialConfig,
+        problem::{Problem, ProblemSource, Problems},
+        reference,
+        schema::{self, Schema},
+        tree::{self, Node, NodeKind, ValueOrigin, pointer_segments},
+        validate::validate,
+    },
+    fs::read_limited,
 };
-use crate::bounded;
 
 /// Largest configuration file, in bytes.
-pub(crate) const MAX_FILE: u64 = 16 << 20;
+pub const MAX_FILE: u64 = 16 << 20;
 
 /// A configuration, and what is needed to show further problems against its file.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// Shared: it is as large as the file, and every configuration with a registry's objects has it.
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<ProblemSource>,
     /// Whether its objects are a registry's, and stand in no line of the file.
     pub(super) is_of_registry: bool,
 }
 
-impl Loaded {
-    /// Shows problems that others found in [`Loaded::config`] with their lines.
+impl LoadedConfig {
+    /// Shows problems that others found in [`LoadedConfig::config`] with their lines.
     pub fn render(&self, problems: &[Problem]) -> Problems {
         self.source.render(problems, |pointer| self.object_at(pointer))
     }
 }
 
-impl fmt::Debug for Loaded {
+impl fmt::Debug for LoadedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loaded").field("config", &self.config).finish_non_exhaustive()
     }
@@ -53,7 +55,7 @@ impl fmt::Debug for Loaded {
 ///
 /// # Errors
 /// All mistakes of the file and of the environment, each with its place; none shows a secret.
-pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<Loaded, Problems> {
+pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
     let text = read(path).map_err(|message| {
         Problems::nowhere(&file, message, "give the path of a configuration that this process may read")
@@ -62,7 +64,7 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Res
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let read = bounded::file(path, MAX_FILE).map_err(|error| format!("can't be read: {error}"))?;
+    let read = read_limited::file(path, MAX_FILE).map_err(|error| format!("can't be read: {error}"))?;
     let bytes = read.ok_or("is larger than 16 MiB")?;
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
 }
@@ -75,11 +77,11 @@ pub fn from_text(
     file: String,
     text: &str,
     env: impl IntoIterator<Item = (String, String)>,
-) -> Result<Loaded, Problems> {
+) -> Result<LoadedConfig, Problems> {
     let env: BTreeMap<String, String> = env.into_iter().collect();
     let schema = Schema::new();
     let parsed = tree::parse(text);
-    let mut source = Source::new(file, text, &parsed, &schema);
+    let mut source = ProblemSource::new(file, text, &parsed, &schema);
     let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
     let Some(mut root) = parsed.root else {
         if problems.is_empty() {
@@ -87,7 +89,7 @@ pub fn from_text(
         }
         return Err(source.render(&problems, |_| None));
     };
-    let References { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema);
+    let ReferenceReport { problems: unresolved, known, unset } = resolve(&mut root, &env, &schema);
     problems.extend(unresolved);
     problems.extend(environment::overlay(&mut root, &env, &schema));
     source.resolved(&root);
@@ -97,12 +99,12 @@ pub fn from_text(
     let mut misfits = validate(&value, &schema, &known);
     problems.append(&mut misfits.problems);
     misfits.pointers.extend(known);
-    problems.extend(check(&Draft::new(&value, &misfits.pointers, &schema)));
+    problems.extend(check(&PartialConfig::new(&value, &misfits.pointers, &schema)));
     if !problems.is_empty() {
         return Err(source.render(&problems, |_| None));
     }
     match serde_json::from_value(value) {
-        Ok(config) => Ok(Loaded { config, source: Arc::new(source), is_of_registry: false }),
+        Ok(config) => Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false }),
         // The error would quote the value; the schema lets nothing pass that the types refuse.
         Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),
     }
@@ -110,7 +112,7 @@ pub fn from_text(
 
 /// What came of the references of a file.
 #[derive(Default)]
-pub(super) struct References {
+pub(super) struct ReferenceReport {
     /// What is wrong with them.
     pub(super) problems: Vec<Problem>,
     /// The pointers of those values.
@@ -120,22 +122,22 @@ pub(super) struct References {
 }
 
 /// Resolves the references of `root`.
-pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> References {
-    let mut references = References::default();
+pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> ReferenceReport {
+    let mut references = ReferenceReport::default();
     root.scalars_mut("", &mut |pointer, node| {
-        let Kind::Text(text) = &node.kind else { return };
+        let NodeKind::Text(text) = &node.kind else { return };
         let result = match kept(pointer) {
-            Some(Kept::AsReference) => {
+            Some(ReferenceMode::AsReference) => {
                 let unset = reference::unset(text, env);
                 references.unset.extend(unset.map(|message| Problem::new(pointer, message)));
                 reference::check(text).map(|()| None)
             }
-            Some(Kept::AsText) if reference::is_reference(text) => {
+            Some(ReferenceMode::AsText) if reference::is_reference(text) => {
                 Err("tenant-level config holds no references: write the value (`$$` for a `$`), or move the key to \
                      the plugin's `config`"
                     .into())
             }
-            Some(Kept::AsText) | None => reference::resolve(text, env).map(Some),
+            Some(ReferenceMode::AsText) | None => reference::resolve(text, env).map(Some),
         };
         match result {
             Ok(None) => {}
@@ -143,10 +145,10 @@ pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &
                 *node = Node {
                     kind: schema::typed(&resolved, schema.at(pointer)),
                     region: node.region,
-                    origin: Origin::Reference(text.clone()),
+                    origin: ValueOrigin::Reference(text.clone()),
                 };
             }
-            Ok(Some(resolved)) => node.kind = Kind::Text(resolved),
+            Ok(Some(resolved)) => node.kind = NodeKind::Text(resolved),
             Err(message) => {
                 references.known.insert(pointer.to_owned());
                 references.problems.push(Problem::new(pointer, message));
@@ -163,19 +165,19 @@ fn is_in_use(problem: &Problem, value: &Value) -> bool {
 }
 
 /// What becomes of references in config that is handed to plugins.
-enum Kept {
+enum ReferenceMode {
     /// Plugin-level config: resolved at Initialize.
     AsReference,
     /// Tenant-level config: holds none.
     AsText,
 }
 
-fn kept(pointer: &str) -> Option<Kept> {
+fn kept(pointer: &str) -> Option<ReferenceMode> {
     let segments: Vec<String> = pointer_segments(pointer).take(4).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
-        ["plugins", _, "config", ..] => Some(Kept::AsReference),
-        ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(Kept::AsText),
+        ["plugins", _, "config", ..] => Some(ReferenceMode::AsReference),
+        ["bindings", _, "config", ..] | ["tenants", "list", _, "config"] => Some(ReferenceMode::AsText),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     config::{IssuerTenants, Plugin, Scope, Size, UnknownTenant, fixtures::served},
-    step::{Mode, OnError},
+    core::step::{Mode, OnError},
 };
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -125,14 +125,15 @@ fn plugin_config_keeps_its_references_until_they_are_resolved() {
     let resolved = crate::config::resolve_references(
         object,
         env(&[("UNSET", "canary")]),
-        crate::config::Within::Anywhere,
+        crate::config::ReferenceScope::Anywhere,
     )
     .unwrap();
     assert_eq!(serde_json::to_string(resolved.expose()).unwrap(), r#"{"a":["xcanary",1],"b":"$"}"#);
     assert_eq!(format!("{resolved:?}"), "Resolved(***)");
     assert_eq!(resolved.into_exposed().1, ["canary", "xcanary"]);
     let refused =
-        crate::config::resolve_references(object, env(&[]), crate::config::Within::Anywhere).unwrap_err();
+        crate::config::resolve_references(object, env(&[]), crate::config::ReferenceScope::Anywhere)
+            .unwrap_err();
     assert_eq!(
         refused,
         "/a/0: the environment variable UNSET is not set: set it, or write `${UNSET:-default}`"

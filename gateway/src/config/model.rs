@@ -14,18 +14,20 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    auth::Auth,
-    bypass::Bypass,
-    plugin::{Binding, Plugin},
-    reach::{Egress, Secrets},
-    reference,
-    units::{Rate, Size, Span},
+use crate::{
+    config::{
+        auth::Auth,
+        bypass::Bypass,
+        egress_policy::{Egress, Secrets},
+        plugin::{Binding, Plugin},
+        reference,
+        units::{Rate, Size, Span},
+    },
+    core::{object::Owner, step::OnError},
 };
-use crate::{step::OnError, store::Owner};
 
 /// A JSON object whose members nobody here interprets.
-pub type Object = serde_json::Map<String, serde_json::Value>;
+pub type JsonObject = serde_json::Map<String, serde_json::Value>;
 
 pub(super) const fn span(millis: u64) -> Span {
     Span(Duration::from_millis(millis))
@@ -207,7 +209,7 @@ pub struct Tenant {
     pub labels: BTreeMap<String, String>,
     /// Tenant-level config by plugin name: replaces the top-level keys of the binding's; holds no references.
     #[serde(default)]
-    pub config: BTreeMap<String, Object>,
+    pub config: BTreeMap<String, JsonObject>,
     /// Names of bindings for all tenants or a selector that are switched off for this one; only overridable ones.
     #[serde(default)]
     pub disable: Vec<String>,

@@ -6,22 +6,24 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    check::check_objects,
-    draft::Draft,
-    load::Loaded,
-    model::{Config, Tenant},
-    plugin::{Binding, Plugin},
-    problem::{Problem, item},
-    schema::Schema,
-    tree::Finder,
-    validate::{Misfits, validate},
+use crate::{
+    config::{
+        check::check_objects,
+        load::LoadedConfig,
+        model::{Config, Tenant},
+        partial_config::PartialConfig,
+        plugin::{Binding, Plugin},
+        problem::{Problem, item},
+        schema::Schema,
+        tree::NodeFinder,
+        validate::{SchemaViolations, validate},
+    },
+    core::object::Kind,
 };
-use crate::store::Kind;
 
 /// Objects in the place of a file's. Whoever leaves one as it was hands in the same `Arc` again.
 #[derive(Debug, Clone, Default)]
-pub struct Objects {
+pub struct ObjectSet {
     /// See [`Config::plugins`].
     pub plugins: Vec<Arc<Plugin>>,
     /// See [`super::Tenants::list`].
@@ -35,11 +37,11 @@ pub(crate) const PLUGINS: &str = "/plugins";
 pub(crate) const TENANTS: &str = "/tenants/list";
 pub(crate) const BINDINGS: &str = "/bindings";
 
-impl Loaded {
+impl LoadedConfig {
     /// The entries of the list at `pointer` as JSON, in their order: references of plugins' `config` as they were written,
     /// all others resolved.
     pub fn written(&self, pointer: &str) -> Vec<Value> {
-        let list = self.source.root().and_then(|root| Finder::new(root).find(pointer));
+        let list = self.source.root().and_then(|root| NodeFinder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
             Some(Value::Array(entries)) => entries,
             _ => Vec::new(),
@@ -54,11 +56,11 @@ impl Loaded {
 
     /// The same configuration with `objects` in the place of the file's. Problems name them, since they stand in no line.
     #[must_use]
-    pub fn with(&self, objects: Objects) -> Self {
-        let Objects { plugins, tenants, bindings } = objects;
+    pub fn with(&self, objects: ObjectSet) -> Self {
+        let ObjectSet { plugins, tenants, bindings } = objects;
         let mut config = Config { plugins, bindings, ..self.config.without_objects() };
         config.tenants.list = tenants;
-        Loaded { config, source: Arc::clone(&self.source), is_of_registry: true }
+        LoadedConfig { config, source: Arc::clone(&self.source), is_of_registry: true }
     }
 
     /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.
@@ -106,8 +108,8 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
         list => json!({ list.trim_start_matches('/'): [spec] }),
     };
     let schema = Schema::shared();
-    let Misfits { mut problems, pointers } = validate(&root, schema, &BTreeSet::new());
-    problems.extend(check_objects(&Draft::new(&root, &pointers, schema)));
+    let SchemaViolations { mut problems, pointers } = validate(&root, schema, &BTreeSet::new());
+    problems.extend(check_objects(&PartialConfig::new(&root, &pointers, schema)));
     let place = item(list, 0);
     problems
         .into_iter()

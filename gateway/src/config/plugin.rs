@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     consent::Consent,
-    model::{Object, span, yes},
+    model::{JsonObject, span, yes},
     units::Span,
 };
-use crate::{
+use crate::core::{
+    object::Owner,
     point::Point,
     step::{Mode, OnError},
-    store::Owner,
 };
 
 /// One plugin. Exactly one of `endpoint`, `endpoints`, `builtin`.
@@ -51,7 +51,7 @@ pub struct Plugin {
     pub accepted: Option<Consent>,
     /// Plugin-level config; references in it are resolved when it is handed over, to text.
     #[serde(default)]
-    pub config: Object,
+    pub config: JsonObject,
     /// Whether a start fails without it (of the API: isn't ready without it); absent: true where an enabled binding of the file with `on_error: fail` names it, false of the API.
     pub required: Option<bool>,
     /// Sends a config that holds references over plaintext TCP beyond loopback too.
@@ -288,7 +288,7 @@ pub struct Binding {
     pub timeout: Option<Span>,
     /// Tenant-level config of the step, for every tenant; holds no references.
     #[serde(default)]
-    pub config: Object,
+    pub config: JsonObject,
     /// The only payload fields the plugin may patch; absent: all that the point allows.
     pub writable: Option<Vec<String>>,
     /// When the step runs; absent: always.

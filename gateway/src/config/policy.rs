@@ -7,38 +7,41 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    plugin::Plugin,
-    reach::{Egress, Reach},
+use crate::{
+    config::{
+        egress_policy::{ApiPluginPolicy, Egress},
+        plugin::Plugin,
+    },
+    core::object::Owner,
+    fs::contained_path,
 };
-use crate::{confined, store::Owner};
 
 /// What is said of a name that resolves to addresses of no listed network.
-const UNLISTED: &str =
+const UNLISTED_ADDRESS: &str =
     "is in none of the networks that plugins of the API may be in: list it in `egress.cidrs`";
 
 /// Where a plugin may be. Link-local and metadata addresses are never among it, whatever this says.
 #[derive(Debug, Clone)]
-pub(crate) enum Policy {
+pub(crate) enum DialPolicy {
     /// Anywhere.
     Any,
     /// Where this lists.
     Listed(Arc<Egress>),
 }
 
-impl Policy {
+impl DialPolicy {
     /// That of `plugin`.
-    pub(crate) fn of(plugin: &Plugin, reach: &Reach) -> Self {
+    pub(crate) fn of(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
         match plugin.owner {
-            Owner::File => Policy::Any,
-            Owner::Api => Policy::Listed(Arc::new(reach.egress.clone())),
+            Owner::File => DialPolicy::Any,
+            Owner::Api => DialPolicy::Listed(Arc::new(reach.egress.clone())),
         }
     }
 
     /// What holds for the addresses of `host`: any for a name that is listed.
     pub(crate) fn at_host(&self, host: &str) -> Self {
         match self {
-            Policy::Listed(egress) if is_name(host) && egress.names(host) => Policy::Any,
+            DialPolicy::Listed(egress) if is_name(host) && egress.names(host) => DialPolicy::Any,
             other => other.clone(),
         }
     }
@@ -49,7 +52,9 @@ impl Policy {
     /// What is to be said of it.
     pub(crate) fn permit(&self, address: IpAddr) -> Result<(), String> {
         match self {
-            Policy::Listed(egress) if !egress.lists(address) => Err(format!("{address} {UNLISTED}")),
+            DialPolicy::Listed(egress) if !egress.lists(address) => {
+                Err(format!("{address} {UNLISTED_ADDRESS}"))
+            }
             _ => Ok(()),
         }
     }
@@ -61,16 +66,18 @@ impl Policy {
     /// There is nothing, or it can't be looked at.
     pub(crate) fn socket(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         match self {
-            Policy::Any => Ok(Some(path.to_owned())),
-            Policy::Listed(egress) => confined::real(path, egress.socket_dirs.iter().map(PathBuf::as_path)),
+            DialPolicy::Any => Ok(Some(path.to_owned())),
+            DialPolicy::Listed(egress) => {
+                contained_path::real(path, egress.socket_dirs.iter().map(PathBuf::as_path))
+            }
         }
     }
 
     /// Why nothing at `endpoint` may be dialled, where that can be known without looking anything up.
     pub(crate) fn flaw(&self, endpoint: &str) -> Option<String> {
-        let Policy::Listed(egress) = self else { return None };
+        let DialPolicy::Listed(egress) = self else { return None };
         if let Some(path) = endpoint.strip_prefix("unix://") {
-            let is_below = |dir: &PathBuf| confined::is_written_below(Path::new(path), dir);
+            let is_below = |dir: &PathBuf| contained_path::is_written_below(Path::new(path), dir);
             let is_listed = egress.socket_dirs.iter().any(is_below);
             return (!is_listed).then(|| {
                 format!(
@@ -103,8 +110,8 @@ fn is_name(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn listed(cidrs: &[&str], names: &[&str], socket_dirs: &[&str]) -> Policy {
-        Policy::Listed(Arc::new(Egress {
+    fn listed(cidrs: &[&str], names: &[&str], socket_dirs: &[&str]) -> DialPolicy {
+        DialPolicy::Listed(Arc::new(Egress {
             cidrs: cidrs.iter().map(|text| text.parse().unwrap()).collect(),
             names: names.iter().map(|&text| text.to_owned()).collect(),
             socket_dirs: socket_dirs.iter().map(Into::into).collect(),
@@ -123,10 +130,10 @@ mod tests {
         ] {
             let flaw = listed(&[], &[], &[]).flaw(endpoint).expect(endpoint);
             assert!(flaw.contains("`egress."), "{flaw}");
-            assert_eq!(Policy::Any.flaw(endpoint), None);
+            assert_eq!(DialPolicy::Any.flaw(endpoint), None);
         }
         assert!(listed(&[], &[], &[]).permit([127, 0, 0, 1].into()).is_err());
-        assert!(Policy::Any.permit([127, 0, 0, 1].into()).is_ok());
+        assert!(DialPolicy::Any.permit([127, 0, 0, 1].into()).is_ok());
     }
 
     #[test]
@@ -158,7 +165,7 @@ mod tests {
     #[test]
     fn a_listed_name_may_have_any_address_and_nothing_that_looks_like_it() {
         let policy = listed(&[], &["guard.example.com", "*.pods.example.com"], &[]);
-        let is_any = |host: &str| matches!(policy.at_host(host), Policy::Any);
+        let is_any = |host: &str| matches!(policy.at_host(host), DialPolicy::Any);
         for host in ["guard.example.com", "Guard.Example.COM.", "a.pods.example.com", "a.b.pods.example.com"]
         {
             assert!(is_any(host), "{host}");

@@ -4,14 +4,16 @@
 
 use std::{collections::HashSet, fmt};
 
-use super::{
-    blot::Blotter,
-    excerpt::{Line, Lines},
-    reference,
-    schema::Schema,
-    tree::{Fault, Finder, Kind, Mark, Node, Origin, Parsed, Region, child},
+use crate::{
+    config::{
+        excerpt::{SourceLine, SourceLines},
+        reference,
+        schema::Schema,
+        secret_filter::SecretFilter,
+        tree::{Mark, Node, NodeFinder, NodeKind, ParsedYaml, Region, ValueOrigin, YamlFault, child},
+    },
+    core::{error::Violation, object},
 };
-use crate::{error::Violation, store};
 
 /// Most of a sentence that is shown; it may quote a value of any length.
 const MAX_SENTENCE: usize = 500;
@@ -81,8 +83,8 @@ impl Problem {
     }
 }
 
-impl From<Fault> for Problem {
-    fn from(fault: Fault) -> Self {
+impl From<YamlFault> for Problem {
+    fn from(fault: YamlFault) -> Self {
         Problem {
             pointer: String::new(),
             message: fault.message,
@@ -94,7 +96,7 @@ impl From<Fault> for Problem {
 
 /// A mistake and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct LocatedProblem {
     /// The mistake; holds no secret any more.
     pub problem: Problem,
     /// Line from 1 and column from 1, in characters; `None` for what isn't in the file.
@@ -102,12 +104,12 @@ pub struct Located {
     /// The environment variable that it is in, where it is in one.
     pub variable: Option<String>,
     /// The object of the registry that it is in, where it is in one; the pointer begins there.
-    pub object: Option<(store::Kind, String)>,
+    pub object: Option<(object::Kind, String)>,
     /// All of it as people read it, in several lines.
     rendered: String,
 }
 
-impl fmt::Display for Located {
+impl fmt::Display for LocatedProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.rendered)
     }
@@ -115,18 +117,18 @@ impl fmt::Display for Located {
 
 /// All mistakes of a configuration, in the order of the file; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(Vec<Located>);
+pub struct Problems(Vec<LocatedProblem>);
 
 impl Problems {
     /// A mistake that no place in a file belongs to.
     pub(crate) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
-        Problems(vec![Located { problem, position: None, variable: None, object: None, rendered }])
+        Problems(vec![LocatedProblem { problem, position: None, variable: None, object: None, rendered }])
     }
 
     /// The mistakes.
-    pub fn iter(&self) -> std::slice::Iter<'_, Located> {
+    pub fn iter(&self) -> std::slice::Iter<'_, LocatedProblem> {
         self.0.iter()
     }
 
@@ -167,45 +169,50 @@ impl std::error::Error for Problems {}
 
 /// What problems are shown against: the file, its tree, and what of both is hidden.
 #[derive(Clone)]
-pub(super) struct Source {
+pub(super) struct ProblemSource {
     file: String,
-    lines: Lines,
+    lines: SourceLines,
     root: Option<Node>,
     /// What references resolved to.
-    secrets: Blotter,
+    secrets: SecretFilter,
 }
 
-impl Source {
+impl ProblemSource {
     /// The file as it was written; see [`Source::resolved`].
-    pub(super) fn new(file: String, text: &str, parsed: &Parsed, schema: &Schema) -> Self {
+    pub(super) fn new(file: String, text: &str, parsed: &ParsedYaml, schema: &Schema) -> Self {
         let mut hidden = parsed.dropped.clone();
         if let Some(root) = &parsed.root {
             root.scalars("", &mut |pointer, node| {
-                let default = matches!(&node.kind, Kind::Text(text) if reference::has_default(text));
+                let default = matches!(&node.kind, NodeKind::Text(text) if reference::has_default(text));
                 let credentials =
-                    matches!(&node.kind, Kind::Text(text) if reference::without_credentials(text).is_some());
+                    matches!(&node.kind, NodeKind::Text(text) if reference::without_credentials(text).is_some());
                 if default || credentials || !schema.shows(pointer) {
                     hidden.push(node.region);
                 }
             });
         }
-        let lines = Lines::new(text, hidden, parsed.comments.clone());
-        Source { file, lines, root: parsed.root.clone(), secrets: Blotter::new(std::iter::empty()) }
+        let lines = SourceLines::new(text, hidden, parsed.comments.clone());
+        ProblemSource {
+            file,
+            lines,
+            root: parsed.root.clone(),
+            secrets: SecretFilter::new(std::iter::empty()),
+        }
     }
 
     /// Takes the tree with references resolved and the environment laid over it.
     pub(super) fn resolved(&mut self, root: &Node) {
         let mut secrets = Vec::new();
         root.scalars("", &mut |_, node| match (&node.origin, &node.kind) {
-            (Origin::Reference(_), Kind::Text(text)) => secrets.push(text.clone()),
-            (Origin::Reference(_), Kind::Number(number)) => secrets.push(number.to_string()),
-            (_, Kind::Text(text)) if reference::without_credentials(text).is_some() => {
+            (ValueOrigin::Reference(_), NodeKind::Text(text)) => secrets.push(text.clone()),
+            (ValueOrigin::Reference(_), NodeKind::Number(number)) => secrets.push(number.to_string()),
+            (_, NodeKind::Text(text)) if reference::without_credentials(text).is_some() => {
                 secrets.push(text.clone())
             }
             _ => {}
         });
         self.root = Some(root.clone());
-        self.secrets = Blotter::new(secrets.iter().map(String::as_str));
+        self.secrets = SecretFilter::new(secrets.iter().map(String::as_str));
     }
 
     /// The tree with references resolved and the environment laid over it, where the file is YAML.
@@ -228,14 +235,14 @@ impl Source {
     pub(super) fn render(
         &self,
         problems: &[Problem],
-        object: impl Fn(&str) -> Option<(store::Kind, String, String)>,
+        object: impl Fn(&str) -> Option<(object::Kind, String, String)>,
     ) -> Problems {
-        let mut finder = self.root.as_ref().map(Finder::new);
+        let mut finder = self.root.as_ref().map(NodeFinder::new);
         let mut placed: Vec<_> = problems
             .iter()
             .map(|problem| {
                 let place = match object(&problem.pointer) {
-                    Some((kind, name, pointer)) => Place::Object(kind, name, pointer),
+                    Some((kind, name, pointer)) => ProblemLocation::Object(kind, name, pointer),
                     None => place(finder.as_mut(), problem),
                 };
                 (place, problem)
@@ -248,39 +255,44 @@ impl Source {
     }
 
     /// `line` is the one that was shown last: the next problem may be in it too.
-    fn locate(&self, place: Place<'_>, problem: &Problem, line: &mut Option<Line>) -> Located {
+    fn locate(
+        &self,
+        place: ProblemLocation<'_>,
+        problem: &Problem,
+        line: &mut Option<SourceLine>,
+    ) -> LocatedProblem {
         let position = place.position();
         let (mut variable, mut object, mut excerpt) = (None, None, String::new());
         let mut problem = problem.clone();
         let at = match place {
-            Place::File(region) => {
+            ProblemLocation::File(region) => {
                 // Without a tree nobody knows which parts of the line are secrets.
                 if self.root.is_some() {
                     excerpt = self.excerpt(region, line);
                 }
                 format!("{}:{}:{}", self.file, region.start.line, region.start.column + 1)
             }
-            Place::Variable(name) => {
+            ProblemLocation::Variable(name) => {
                 variable = Some(name.to_owned());
                 format!("environment variable {name}")
             }
-            Place::Object(kind, name, pointer) => {
+            ProblemLocation::Object(kind, name, pointer) => {
                 problem.pointer = pointer;
                 let at = format!("{kind} `{name}` in the registry");
                 object = Some((kind, name));
                 at
             }
-            Place::Nowhere => self.file.clone(),
+            ProblemLocation::Nowhere => self.file.clone(),
         };
         let problem = self.redact(problem);
         let pointer =
             if problem.pointer.is_empty() { String::new() } else { format!("{}: ", problem.pointer) };
         let remedy = problem.remedy.as_ref().map(|remedy| format!("  = {remedy}\n")).unwrap_or_default();
         let rendered = format!("{at}: {pointer}{}\n{excerpt}{remedy}", problem.message);
-        Located { problem, position, variable, object, rendered }
+        LocatedProblem { problem, position, variable, object, rendered }
     }
 
-    fn excerpt(&self, region: Region, line: &mut Option<Line>) -> String {
+    fn excerpt(&self, region: Region, line: &mut Option<SourceLine>) -> String {
         let number = region.start.line;
         if line.as_ref().is_none_or(|line| line.number != number) {
             *line = self.lines.line(number);
@@ -300,47 +312,47 @@ impl Source {
     }
 }
 
-enum Place<'p> {
+enum ProblemLocation<'p> {
     /// In the file.
     File(Region),
     /// In the environment variable of this name.
     Variable(&'p str),
     /// In an object of the registry, which stands in no file, by its kind and name; and the pointer from there.
-    Object(store::Kind, String, String),
+    Object(object::Kind, String, String),
     Nowhere,
 }
 
-impl Place<'_> {
+impl ProblemLocation<'_> {
     /// Line and column, both from 1.
     fn position(&self) -> Option<(usize, usize)> {
         match self {
-            Place::File(Region { start: Mark { line, column }, .. }) => Some((*line, column + 1)),
-            Place::Variable(_) | Place::Object(..) | Place::Nowhere => None,
+            ProblemLocation::File(Region { start: Mark { line, column }, .. }) => Some((*line, column + 1)),
+            ProblemLocation::Variable(_) | ProblemLocation::Object(..) | ProblemLocation::Nowhere => None,
         }
     }
 }
 
 /// The place of what `problem` points to in a tree, or of the nearest thing around it.
-fn place<'p>(finder: Option<&mut Finder<'p>>, problem: &'p Problem) -> Place<'p> {
+fn place<'p>(finder: Option<&mut NodeFinder<'p>>, problem: &'p Problem) -> ProblemLocation<'p> {
     match &problem.anchor {
-        Anchor::Region(region) => return Place::File(*region),
-        Anchor::Variable(name) => return Place::Variable(name),
+        Anchor::Region(region) => return ProblemLocation::File(*region),
+        Anchor::Variable(name) => return ProblemLocation::Variable(name),
         Anchor::Value | Anchor::Key => {}
     }
-    let Some(finder) = finder else { return Place::Nowhere };
+    let Some(finder) = finder else { return ProblemLocation::Nowhere };
     let mut pointer = problem.pointer.as_str();
     loop {
         if let Some((node, key)) = finder.find(pointer) {
-            if let Origin::Variable(name) = &node.origin {
-                return Place::Variable(name);
+            if let ValueOrigin::Variable(name) = &node.origin {
+                return ProblemLocation::Variable(name);
             }
             // A mapping, a list and an empty value are marked by their key.
-            let scalar = !matches!(node.kind, Kind::Null | Kind::List(_) | Kind::Map(_));
+            let scalar = !matches!(node.kind, NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_));
             let whole = key.filter(|_| problem.anchor == Anchor::Key || !scalar);
             let own = if scalar { node.region } else { Region { end: node.region.start, ..node.region } };
-            return Place::File(whole.unwrap_or(own));
+            return ProblemLocation::File(whole.unwrap_or(own));
         }
-        let Some(end) = pointer.rfind('/') else { return Place::Nowhere };
+        let Some(end) = pointer.rfind('/') else { return ProblemLocation::Nowhere };
         pointer = &pointer[..end];
     }
 }
@@ -360,7 +372,7 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
 }
 
 /// "did you mean" for the nearest of `known`.
-pub(crate) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     nearest(word, known).map(|near| format!("did you mean `{near}`?"))
 }
 

@@ -5,17 +5,19 @@ use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde_json::Value;
 
-use super::{model::Object, reach::Within, unreadable::unreadable};
-use crate::{bounded, confined};
+use crate::{
+    config::{egress_policy::ReferenceScope, model::JsonObject},
+    fs::{contained_path, read_limited, unreadable::unreadable},
+};
 
 /// What the variables begin with that objects of the admin API may name.
-const SECRET_VARIABLES: &str = "HOOKGATE_SECRET_";
+const SECRET_VARIABLE_PREFIX: &str = "HOOKGATE_SECRET_";
 /// Largest file that a reference may name.
-const MAX_FILE: u64 = 64 << 10;
+const MAX_REFERENCED_FILE: u64 = 64 << 10;
 
 /// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'t> {
+enum ReferencePart<'t> {
     Literal(&'t str),
     Variable { name: &'t str, default: Option<&'t str> },
     File(&'t str),
@@ -25,14 +27,14 @@ enum Part<'t> {
 ///
 /// # Errors
 /// One sentence for a reference that is not closed or names nothing.
-fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
+fn parts(text: &str) -> Result<Vec<ReferencePart<'_>>, String> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {
         let (literal, behind) = rest.split_at(dollar);
-        parts.push(Part::Literal(literal));
+        parts.push(ReferencePart::Literal(literal));
         rest = if let Some(behind) = behind.strip_prefix("$$") {
-            parts.push(Part::Literal("$"));
+            parts.push(ReferencePart::Literal("$"));
             behind
         } else if let Some(inner) = behind.strip_prefix("${") {
             let (inner, behind) = inner
@@ -41,18 +43,18 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
             parts.push(reference(inner)?);
             behind
         } else {
-            parts.push(Part::Literal("$"));
+            parts.push(ReferencePart::Literal("$"));
             &behind[1..]
         };
     }
-    parts.push(Part::Literal(rest));
+    parts.push(ReferencePart::Literal(rest));
     Ok(parts)
 }
 
-fn reference(inner: &str) -> Result<Part<'_>, String> {
+fn reference(inner: &str) -> Result<ReferencePart<'_>, String> {
     if let Some(path) = inner.strip_prefix("file:") {
         return if path.starts_with('/') {
-            Ok(Part::File(path))
+            Ok(ReferencePart::File(path))
         } else {
             Err("a reference to a file names it from the root: write `${file:/path}`".into())
         };
@@ -64,7 +66,7 @@ fn reference(inner: &str) -> Result<Part<'_>, String> {
     let mut characters = name.chars();
     let first = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     if first && characters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        Ok(Part::Variable { name, default })
+        Ok(ReferencePart::Variable { name, default })
     } else {
         Err("a reference names a variable or a file: write `${NAME}`, `${NAME:-default}` or `${file:/path}`, \
              and `$$` for a `$`"
@@ -74,24 +76,25 @@ fn reference(inner: &str) -> Result<Part<'_>, String> {
 
 /// Whether `text` holds a reference, well formed or not.
 pub(crate) fn is_reference(text: &str) -> bool {
-    parts(text).map_or(true, |parts| parts.iter().any(|part| !matches!(part, Part::Literal(_))))
+    parts(text).map_or(true, |parts| parts.iter().any(|part| !matches!(part, ReferencePart::Literal(_))))
 }
 
 /// Whether `text` holds a default, which may be a secret in plain sight.
 pub(super) fn has_default(text: &str) -> bool {
-    parts(text)
-        .is_ok_and(|parts| parts.iter().any(|part| matches!(part, Part::Variable { default: Some(_), .. })))
+    parts(text).is_ok_and(|parts| {
+        parts.iter().any(|part| matches!(part, ReferencePart::Variable { default: Some(_), .. }))
+    })
 }
 
 /// `text` with its references as they were written, but for their defaults, which may be secrets in plain sight; what
 /// stands around them only where it may be shown.
 pub(crate) fn shown(text: &str, literals: bool) -> String {
-    let part = |part: &Part<'_>| match part {
-        Part::Literal("") => String::new(),
-        Part::Literal(literal) => if literals { literal } else { "***" }.to_owned(),
-        Part::File(path) => format!("${{file:{path}}}"),
-        Part::Variable { name, default: None } => format!("${{{name}}}"),
-        Part::Variable { name, default: Some(_) } => format!("${{{name}:-***}}"),
+    let part = |part: &ReferencePart<'_>| match part {
+        ReferencePart::Literal("") => String::new(),
+        ReferencePart::Literal(literal) => if literals { literal } else { "***" }.to_owned(),
+        ReferencePart::File(path) => format!("${{file:{path}}}"),
+        ReferencePart::Variable { name, default: None } => format!("${{{name}}}"),
+        ReferencePart::Variable { name, default: Some(_) } => format!("${{{name}:-***}}"),
     };
     parts(text).map_or_else(|_| "***".to_owned(), |parts| parts.iter().map(part).collect())
 }
@@ -105,38 +108,40 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// One sentence that names the variable or file and what would be right, never a value.
-pub(super) fn within(text: &str, scope: Within<'_>) -> Result<(), String> {
+pub(super) fn within(text: &str, scope: ReferenceScope<'_>) -> Result<(), String> {
     parts(text)?.iter().try_for_each(|part| part_within(part, scope))
 }
 
-fn part_within(part: &Part<'_>, scope: Within<'_>) -> Result<(), String> {
-    let Within::Dir(dir) = scope else { return Ok(()) };
+fn part_within(part: &ReferencePart<'_>, scope: ReferenceScope<'_>) -> Result<(), String> {
+    let ReferenceScope::Dir(dir) = scope else { return Ok(()) };
     let what = match part {
-        Part::Variable { name, .. } if !is_secret_variable(name) => {
+        ReferencePart::Variable { name, .. } if !is_secret_variable(name) => {
             format!("the environment variable {name}")
         }
-        Part::File(path) if !confined::is_written_below(Path::new(path), dir) => format!("the file {path}"),
+        ReferencePart::File(path) if !contained_path::is_written_below(Path::new(path), dir) => {
+            format!("the file {path}")
+        }
         _ => return Ok(()),
     };
     Err(format!("the API may not name {what}: {}", allowed(dir)))
 }
 
 fn is_secret_variable(name: &str) -> bool {
-    name.strip_prefix(SECRET_VARIABLES).is_some_and(|rest| !rest.is_empty())
+    name.strip_prefix(SECRET_VARIABLE_PREFIX).is_some_and(|rest| !rest.is_empty())
 }
 
 fn allowed(dir: &Path) -> String {
-    format!("name a variable {SECRET_VARIABLES}*, or a file below {} (`secrets.dir`)", dir.display())
+    format!("name a variable {SECRET_VARIABLE_PREFIX}*, or a file below {} (`secrets.dir`)", dir.display())
 }
 
 /// Where a file that `text` names leads out of `scope` by links, as far as there are files.
 ///
 /// # Errors
 /// One sentence that names the file and what would be right.
-pub(super) fn stays_within(text: &str, scope: Within<'_>) -> Result<(), String> {
-    let Within::Dir(dir) = scope else { return Ok(()) };
+pub(super) fn stays_within(text: &str, scope: ReferenceScope<'_>) -> Result<(), String> {
+    let ReferenceScope::Dir(dir) = scope else { return Ok(()) };
     parts(text)?.iter().try_for_each(|part| match part {
-        Part::File(path) if matches!(confined::real(Path::new(path), [dir]), Ok(None)) => {
+        ReferencePart::File(path) if matches!(contained_path::real(Path::new(path), [dir]), Ok(None)) => {
             Err(leads_out(path, dir))
         }
         _ => Ok(()),
@@ -150,8 +155,8 @@ fn leads_out(path: &str, dir: &Path) -> String {
 /// What is wrong with the first variable in `text` that isn't set, where there is one. Variables don't change while
 /// the process runs; files may, and are looked at when they are wanted.
 pub(super) fn unset(text: &str, env: &BTreeMap<String, String>) -> Option<String> {
-    let missing = |part: &Part<'_>| match part {
-        Part::Variable { name, default: None } if !env.contains_key(*name) => Some(not_set(name)),
+    let missing = |part: &ReferencePart<'_>| match part {
+        ReferencePart::Variable { name, default: None } if !env.contains_key(*name) => Some(not_set(name)),
         _ => None,
     };
     parts(text).ok()?.iter().find_map(missing)
@@ -166,14 +171,14 @@ fn not_set(name: &str) -> String {
 /// # Errors
 /// One sentence that names the variable or file, never a value.
 pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
-    resolve_noting(text, env, Within::Anywhere, &mut Vec::new())
+    resolve_noting(text, env, ReferenceScope::Anywhere, &mut Vec::new())
 }
 
 /// [`resolve`] that adds to `noted` what each reference resolved to, and what the text with them became.
 fn resolve_noting(
     text: &str,
     env: &BTreeMap<String, String>,
-    scope: Within<'_>,
+    scope: ReferenceScope<'_>,
     noted: &mut Vec<String>,
 ) -> Result<String, String> {
     let mut resolved = String::with_capacity(text.len());
@@ -181,12 +186,12 @@ fn resolve_noting(
     for part in parts(text)? {
         part_within(&part, scope)?;
         let value = match part {
-            Part::Literal(literal) => {
+            ReferencePart::Literal(literal) => {
                 resolved.push_str(literal);
                 continue;
             }
-            Part::File(path) => read_within(Path::new(path), scope)?,
-            Part::Variable { name, default } => variable(name, default, env)?.to_owned(),
+            ReferencePart::File(path) => read_within(Path::new(path), scope)?,
+            ReferencePart::Variable { name, default } => variable(name, default, env)?.to_owned(),
         };
         resolved.push_str(&value);
         noted.push(value);
@@ -212,9 +217,9 @@ fn variable<'a>(
 }
 
 /// The same of a file that may have to lie in a directory, wherever links lead.
-fn read_within(path: &Path, scope: Within<'_>) -> Result<String, String> {
-    let Within::Dir(dir) = scope else { return read(path) };
-    match confined::real(path, [dir]) {
+fn read_within(path: &Path, scope: ReferenceScope<'_>) -> Result<String, String> {
+    let ReferenceScope::Dir(dir) = scope else { return read(path) };
+    match contained_path::real(path, [dir]) {
         Ok(Some(real)) => read(&real),
         Ok(None) => Err(leads_out(&path.display().to_string(), dir)),
         Err(error) => Err(unreadable(path.display(), &error)),
@@ -228,7 +233,7 @@ fn read(path: &Path) -> Result<String, String> {
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("{} is not a file: name one that holds the value", path.display()));
     }
-    let bytes = bounded::file(path, MAX_FILE).map_err(unreadable)?;
+    let bytes = read_limited::file(path, MAX_REFERENCED_FILE).map_err(unreadable)?;
     let bytes = bytes.ok_or_else(|| {
         format!("{} is larger than 64 KiB: name the file that holds the value alone", path.display())
     })?;
@@ -245,25 +250,25 @@ fn read(path: &Path) -> Result<String, String> {
 /// A plugin's config with its references resolved: handed to the plugin at Initialize and kept nowhere else.
 /// Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq)]
-pub struct Resolved {
-    values: Object,
+pub struct ResolvedPluginConfig {
+    values: JsonObject,
     secrets: Vec<String>,
 }
 
-impl Resolved {
+impl ResolvedPluginConfig {
     /// The values. Never log them.
-    pub fn expose(&self) -> &Object {
+    pub fn expose(&self) -> &JsonObject {
         &self.values
     }
 
     /// The values, and what is to be kept out of any text that people see: what each reference resolved to by
     /// itself, and every text that holds one. Never log either.
-    pub fn into_exposed(self) -> (Object, Vec<String>) {
+    pub fn into_exposed(self) -> (JsonObject, Vec<String>) {
         (self.values, self.secrets)
     }
 }
 
-impl fmt::Debug for Resolved {
+impl fmt::Debug for ResolvedPluginConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Resolved(***)")
     }
@@ -274,16 +279,16 @@ impl fmt::Debug for Resolved {
 /// # Errors
 /// One sentence that names the key and the variable or file, never a value.
 pub fn resolve_references(
-    config: &Object,
+    config: &JsonObject,
     env: impl IntoIterator<Item = (String, String)>,
-    scope: Within<'_>,
-) -> Result<Resolved, String> {
+    scope: ReferenceScope<'_>,
+) -> Result<ResolvedPluginConfig, String> {
     let env = env.into_iter().collect();
     let mut resolved = Value::Object(config.clone());
     let mut secrets = Vec::new();
     resolve_value(&mut resolved, "", &mut |text| resolve_noting(text, &env, scope, &mut secrets))?;
     match resolved {
-        Value::Object(values) => Ok(Resolved { values, secrets }),
+        Value::Object(values) => Ok(ResolvedPluginConfig { values, secrets }),
         _ => Err("a plugin's config is a mapping".into()),
     }
 }
@@ -310,7 +315,7 @@ fn resolve_value(
 }
 
 /// Whether any text in `config` holds a reference.
-pub(super) fn holds_references(config: &Object) -> bool {
+pub(super) fn holds_references(config: &JsonObject) -> bool {
     fn any(value: &Value) -> bool {
         match value {
             Value::String(text) => is_reference(text),

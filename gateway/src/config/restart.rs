@@ -4,10 +4,10 @@
 use super::model::Config;
 
 /// Whether two configurations agree in one key.
-type Agree = fn(&Config, &Config) -> bool;
+type KeyComparison = fn(&Config, &Config) -> bool;
 
 /// With what each stands for.
-const AT_RESTART: &[(&str, Agree)] = &[
+const RESTART_KEYS: &[(&str, KeyComparison)] = &[
     ("server.data_addr", |a, b| a.server.data_addr == b.server.data_addr),
     ("server.ops_addr", |a, b| a.server.ops_addr == b.server.ops_addr),
     // Opened and closed by whether an issuer grants tokens for it.
@@ -24,7 +24,7 @@ const AT_RESTART: &[(&str, Agree)] = &[
 impl Config {
     /// The keys in which a process that was started with this one would have to be started again for `other`.
     pub fn waits_for_restart(&self, other: &Config) -> Vec<&'static str> {
-        AT_RESTART.iter().filter(|(_, agree)| !agree(self, other)).map(|(key, _)| *key).collect()
+        RESTART_KEYS.iter().filter(|(_, agree)| !agree(self, other)).map(|(key, _)| *key).collect()
     }
 }
 
@@ -33,5 +33,5 @@ impl Config {
 pub(super) fn is_at_restart(key: &str) -> bool {
     let within =
         |at: &&str| key.strip_prefix(*at).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    AT_RESTART.iter().any(|(at, _)| within(at))
+    RESTART_KEYS.iter().any(|(at, _)| within(at))
 }

@@ -9,15 +9,15 @@ use serde_json::{Number, Value};
 use super::{
     cidr::Cidr,
     model::Config,
-    tree::{self, Kind},
+    tree::{self, NodeKind},
     units::{Rate, Size, Span},
 };
 
 /// Names the schema; nothing is fetched by it.
-const ID: &str = "urn:hookgate:schema:hookgate.yaml";
+const SCHEMA_ID: &str = "urn:hookgate:schema:hookgate.yaml";
 
 /// A form of text that a field takes.
-struct Format {
+struct TextFormat {
     /// As the schema's `format` names it.
     name: &'static str,
     /// As a sentence names it.
@@ -26,38 +26,38 @@ struct Format {
 }
 
 /// The forms of text that JSON Schema has no word for.
-const FORMATS: &[Format] = &[
-    Format {
+const FORMATS: &[TextFormat] = &[
+    TextFormat {
         name: "duration-text",
         words: "a duration: a whole number and `ms`, `s`, `m` or `h`, such as `500ms`",
         fits: |text| text.parse::<Span>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "size-text",
         words: "a size: a whole number and `B`, `KiB`, `MiB` or `GiB`, such as `4MiB`",
         fits: |text| text.parse::<Size>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "rate",
         words: "a rate: a whole number above 0, `/` and `s`, `m` or `h`, such as `100/s`",
         fits: |text| text.parse::<Rate>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "socket-address",
         words: "an address and a port, such as `127.0.0.1:8080` or `[::1]:8080`",
         fits: |text| text.parse::<std::net::SocketAddr>().is_ok(),
     },
-    Format {
+    TextFormat {
         name: "version-range",
         words: "a range of versions, such as `>=1.2, <2`",
         fits: |text| semver::VersionReq::parse(text).is_ok(),
     },
-    Format {
+    TextFormat {
         name: "sha-256",
         words: "a SHA-256: 64 hexadecimal digits, none a capital",
         fits: |text| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')),
     },
-    Format {
+    TextFormat {
         name: "network",
         words: "a network without bits behind its prefix, such as `10.1.0.0/16` or `fd00::/8`, or one address",
         fits: |text| text.parse::<Cidr>().is_ok(),
@@ -68,7 +68,7 @@ const FORMATS: &[Format] = &[
 /// `socket-address`, `version-range`, `sha-256` and `network` are ours.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
-    schema["$id"] = ID.into();
+    schema["$id"] = SCHEMA_ID.into();
     schema["title"] = "hookgate.yaml".into();
     schema
 }
@@ -242,20 +242,20 @@ pub(super) fn alternatives(words: &[&str]) -> String {
 
 /// What text from outside YAML is as a value of this schema: a number or a boolean where it asks for one and the
 /// text is one, else text.
-pub(super) fn typed(text: &str, schema: Option<&Value>) -> Kind {
+pub(super) fn typed(text: &str, schema: Option<&Value>) -> NodeKind {
     let types = schema.map(types).unwrap_or_default();
     if types.contains(&"boolean")
         && let Ok(value) = text.parse::<bool>()
     {
-        return Kind::Bool(value);
+        return NodeKind::Bool(value);
     }
     if types.contains(&"integer") {
         if let Ok(value) = text.parse::<u64>() {
-            return Kind::Number(Number::from(value));
+            return NodeKind::Number(Number::from(value));
         }
         if let Ok(value) = text.parse::<i64>() {
-            return Kind::Number(Number::from(value));
+            return NodeKind::Number(Number::from(value));
         }
     }
-    Kind::Text(text.into())
+    NodeKind::Text(text.into())
 }

@@ -38,7 +38,7 @@ impl From<Scanned> for Region {
 
 /// Where a value comes from.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum ValueOrigin {
     /// Written in the file.
     File,
     /// Written in the file as a reference, in this text, and resolved.
@@ -50,25 +50,25 @@ pub(super) enum Origin {
 /// A value and its place. No `Debug`: it holds resolved secrets.
 #[derive(Clone)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     pub(super) region: Region,
-    pub(super) origin: Origin,
+    pub(super) origin: ValueOrigin,
 }
 
 /// What YAML 1.2's core schema makes of a node.
 #[derive(Clone)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Member>),
+    Map(Vec<NodeMember>),
 }
 
 /// A key and its value.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct NodeMember {
     pub(super) key: String,
     pub(super) key_region: Region,
     pub(super) value: Node,
@@ -78,12 +78,12 @@ impl Node {
     /// The tree without its places.
     pub(super) fn to_json(&self) -> Value {
         match &self.kind {
-            Kind::Null => Value::Null,
-            Kind::Bool(value) => Value::Bool(*value),
-            Kind::Number(number) => Value::Number(number.clone()),
-            Kind::Text(text) => Value::String(text.clone()),
-            Kind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
-            Kind::Map(members) => Value::Object(
+            NodeKind::Null => Value::Null,
+            NodeKind::Bool(value) => Value::Bool(*value),
+            NodeKind::Number(number) => Value::Number(number.clone()),
+            NodeKind::Text(text) => Value::String(text.clone()),
+            NodeKind::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            NodeKind::Map(members) => Value::Object(
                 members.iter().map(|member| (member.key.clone(), member.value.to_json())).collect(),
             ),
         }
@@ -92,12 +92,12 @@ impl Node {
     /// Calls `visit` with every scalar and its JSON pointer.
     pub(super) fn scalars<'t>(&'t self, pointer: &str, visit: &mut impl FnMut(&str, &'t Node)) {
         match &self.kind {
-            Kind::List(items) => {
+            NodeKind::List(items) => {
                 for (index, item) in items.iter().enumerate() {
                     item.scalars(&child(pointer, &index.to_string()), visit);
                 }
             }
-            Kind::Map(members) => {
+            NodeKind::Map(members) => {
                 for member in members {
                     member.value.scalars(&child(pointer, &member.key), visit);
                 }
@@ -109,12 +109,12 @@ impl Node {
     /// As [`Node::scalars`], to change them.
     pub(super) fn scalars_mut(&mut self, pointer: &str, visit: &mut impl FnMut(&str, &mut Node)) {
         match &mut self.kind {
-            Kind::List(items) => {
+            NodeKind::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
                     item.scalars_mut(&child(pointer, &index.to_string()), visit);
                 }
             }
-            Kind::Map(members) => {
+            NodeKind::Map(members) => {
                 for member in members {
                     member.value.scalars_mut(&child(pointer, &member.key), visit);
                 }
@@ -125,15 +125,15 @@ impl Node {
 }
 
 /// Finds nodes of one tree by their JSON pointers.
-pub(super) struct Finder<'t> {
+pub(super) struct NodeFinder<'t> {
     root: &'t Node,
     /// The members of each mapping on the way, by their keys: thousands of pointers may lead through one.
-    keys: HashMap<*const Member, HashMap<&'t str, &'t Member>>,
+    keys: HashMap<*const NodeMember, HashMap<&'t str, &'t NodeMember>>,
 }
 
-impl<'t> Finder<'t> {
+impl<'t> NodeFinder<'t> {
     pub(super) fn new(root: &'t Node) -> Self {
-        Finder { root, keys: HashMap::new() }
+        NodeFinder { root, keys: HashMap::new() }
     }
 
     /// The node at a JSON pointer, and the place of its key where it has one.
@@ -141,13 +141,13 @@ impl<'t> Finder<'t> {
         let mut found = (self.root, None);
         for segment in pointer_segments(pointer) {
             found = match &found.0.kind {
-                Kind::Map(members) => {
+                NodeKind::Map(members) => {
                     let by_key = || members.iter().map(|member| (member.key.as_str(), member)).collect();
                     let keys = self.keys.entry(members.as_ptr()).or_insert_with(by_key);
                     let member = keys.get(segment.as_str())?;
                     (&member.value, Some(member.key_region))
                 }
-                Kind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
+                NodeKind::List(items) => (items.get(segment.parse::<usize>().ok()?)?, None),
                 _ => return None,
             };
         }
@@ -167,26 +167,26 @@ pub(super) fn pointer_segments(pointer: &str) -> impl Iterator<Item = String> {
 
 /// What is wrong with the file as YAML, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct YamlFault {
     pub(super) at: Region,
     pub(super) message: String,
     pub(super) remedy: Option<String>,
 }
 
 /// What the parser makes of the file.
-pub(super) struct Parsed {
+pub(super) struct ParsedYaml {
     /// Absent for a file that is not YAML, or is empty.
     pub(super) root: Option<Node>,
     /// The places of comments, which no rendering shows.
     pub(super) comments: Vec<Region>,
     /// The places of values that are not in the tree, as their key stood there twice.
     pub(super) dropped: Vec<Region>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<YamlFault>,
 }
 
 /// Reads `text`, which holds one YAML 1.2 document. Goes on behind faults of ours, not behind the parser's.
-pub(super) fn parse(text: &str) -> Parsed {
-    let mut builder = Builder::default();
+pub(super) fn parse(text: &str) -> ParsedYaml {
+    let mut builder = TreeBuilder::default();
     for event in Parser::new_from_str(text) {
         let stop = match event {
             Ok((event, span)) => builder.take(event, span.into()).err(),
@@ -198,12 +198,12 @@ pub(super) fn parse(text: &str) -> Parsed {
             break;
         }
     }
-    let Builder { root, comments, dropped, faults, .. } = builder;
-    Parsed { root, comments, dropped, faults }
+    let TreeBuilder { root, comments, dropped, faults, .. } = builder;
+    ParsedYaml { root, comments, dropped, faults }
 }
 
 /// The parser's own words never quote the file.
-fn syntax_fault(error: &ScanError) -> Fault {
+fn syntax_fault(error: &ScanError) -> YamlFault {
     let at = Mark { line: error.marker().line(), column: error.marker().col() };
     let remedy = match error.kind() {
         ErrorKind::MissingAnchorOrAliasName | ErrorKind::UnknownAnchor => {
@@ -218,7 +218,7 @@ fn syntax_fault(error: &ScanError) -> Fault {
         }
         _ => None,
     };
-    Fault {
+    YamlFault {
         at: Region { start: at, end: at },
         message: format!("not YAML: {}", error.kind()),
         remedy: remedy.map(Into::into),
@@ -226,39 +226,39 @@ fn syntax_fault(error: &ScanError) -> Fault {
 }
 
 /// A mapping or list that is still open.
-struct Open {
+struct OpenNode {
     anchor: usize,
     start: Mark,
-    content: Content,
+    content: OpenContent,
     /// Where each key was written first.
     keys: HashMap<String, usize>,
 }
 
-enum Content {
+enum OpenContent {
     List(Vec<Node>),
-    Map { members: Vec<Member>, key: Option<(String, Region)> },
+    Map { members: Vec<NodeMember>, key: Option<(String, Region)> },
 }
 
 /// An anchored node, with its number of nodes and its depth.
-struct Anchored {
+struct AnchoredNode {
     node: Node,
     nodes: usize,
     depth: usize,
 }
 
 #[derive(Default)]
-struct Builder {
+struct TreeBuilder {
     root: Option<Node>,
-    open: Vec<Open>,
-    anchors: HashMap<usize, Anchored>,
+    open: Vec<OpenNode>,
+    anchors: HashMap<usize, AnchoredNode>,
     nodes: usize,
     comments: Vec<Region>,
     dropped: Vec<Region>,
-    faults: Vec<Fault>,
+    faults: Vec<YamlFault>,
 }
 
-impl Builder {
-    fn take(&mut self, event: Event<'_>, region: Region) -> Result<(), Fault> {
+impl TreeBuilder {
+    fn take(&mut self, event: Event<'_>, region: Region) -> Result<(), YamlFault> {
         match event {
             Event::Comment(..) => self.comments.push(region),
             Event::DocumentStart(..) if self.root.is_some() => {
@@ -270,17 +270,17 @@ impl Builder {
                     return self.key(text.into_owned(), style, region);
                 }
                 let kind = if style == ScalarStyle::Plain {
-                    plain_scalar(&text).map_err(|message| Fault { at: region, message, remedy: None })?
+                    plain_scalar(&text).map_err(|message| YamlFault { at: region, message, remedy: None })?
                 } else {
-                    Kind::Text(text.into_owned())
+                    NodeKind::Text(text.into_owned())
                 };
-                self.place(Node { kind, region, origin: Origin::File }, anchor)?;
+                self.place(Node { kind, region, origin: ValueOrigin::File }, anchor)?;
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.begin(anchor, region, tag.is_some(), Content::List(Vec::new()))?;
+                self.begin(anchor, region, tag.is_some(), OpenContent::List(Vec::new()))?;
             }
             Event::MappingStart(_, anchor, tag) => {
-                let content = Content::Map { members: Vec::new(), key: None };
+                let content = OpenContent::Map { members: Vec::new(), key: None };
                 self.begin(anchor, region, tag.is_some(), content)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(region)?,
@@ -290,7 +290,7 @@ impl Builder {
         Ok(())
     }
 
-    fn refuse_tag(&self, tagged: bool, region: Region) -> Result<(), Fault> {
+    fn refuse_tag(&self, tagged: bool, region: Region) -> Result<(), YamlFault> {
         if tagged {
             return Err(fault(region, "a tag stands here", "leave tags out; quotes make any value text"));
         }
@@ -298,10 +298,10 @@ impl Builder {
     }
 
     fn awaits_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open { content: Content::Map { key: None, .. }, .. }))
+        matches!(self.open.last(), Some(OpenNode { content: OpenContent::Map { key: None, .. }, .. }))
     }
 
-    fn key(&mut self, text: String, style: ScalarStyle, region: Region) -> Result<(), Fault> {
+    fn key(&mut self, text: String, style: ScalarStyle, region: Region) -> Result<(), YamlFault> {
         if text == "<<" && style == ScalarStyle::Plain {
             return Err(fault(
                 region,
@@ -310,13 +310,19 @@ impl Builder {
             ));
         }
         self.count(1, region)?;
-        if let Some(Open { content: Content::Map { key, .. }, .. }) = self.open.last_mut() {
+        if let Some(OpenNode { content: OpenContent::Map { key, .. }, .. }) = self.open.last_mut() {
             *key = Some((text, region));
         }
         Ok(())
     }
 
-    fn begin(&mut self, anchor: usize, region: Region, tagged: bool, content: Content) -> Result<(), Fault> {
+    fn begin(
+        &mut self,
+        anchor: usize,
+        region: Region,
+        tagged: bool,
+        content: OpenContent,
+    ) -> Result<(), YamlFault> {
         self.refuse_tag(tagged, region)?;
         if self.awaits_key() {
             return Err(fault(region, "a key is text, not a mapping or a list", "write the key as text"));
@@ -324,21 +330,21 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(region));
         }
-        self.open.push(Open { anchor, start: region.start, content, keys: HashMap::new() });
+        self.open.push(OpenNode { anchor, start: region.start, content, keys: HashMap::new() });
         Ok(())
     }
 
-    fn end(&mut self, region: Region) -> Result<(), Fault> {
+    fn end(&mut self, region: Region) -> Result<(), YamlFault> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let kind = match open.content {
-            Content::List(items) => Kind::List(items),
-            Content::Map { members, .. } => Kind::Map(members),
+            OpenContent::List(items) => NodeKind::List(items),
+            OpenContent::Map { members, .. } => NodeKind::Map(members),
         };
         let region = Region { start: open.start, end: region.end };
-        self.place(Node { kind, region, origin: Origin::File }, open.anchor)
+        self.place(Node { kind, region, origin: ValueOrigin::File }, open.anchor)
     }
 
-    fn alias(&mut self, id: usize, region: Region) -> Result<(), Fault> {
+    fn alias(&mut self, id: usize, region: Region) -> Result<(), YamlFault> {
         if self.awaits_key() {
             return Err(fault(region, "a key is text, not an alias", "write the key out"));
         }
@@ -355,36 +361,36 @@ impl Builder {
         self.insert(node)
     }
 
-    fn count(&mut self, nodes: usize, region: Region) -> Result<(), Fault> {
+    fn count(&mut self, nodes: usize, region: Region) -> Result<(), YamlFault> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > MAX_NODES {
             let message = format!("more than {MAX_NODES} keys and values, aliases written out");
-            return Err(Fault { at: region, message, remedy: None });
+            return Err(YamlFault { at: region, message, remedy: None });
         }
         Ok(())
     }
 
-    fn place(&mut self, node: Node, anchor: usize) -> Result<(), Fault> {
+    fn place(&mut self, node: Node, anchor: usize) -> Result<(), YamlFault> {
         self.count(1, node.region)?;
         if anchor != 0 {
             let (nodes, depth) = extent(&node);
-            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, depth });
+            self.anchors.insert(anchor, AnchoredNode { node: node.clone(), nodes, depth });
         }
         self.insert(node)
     }
 
-    fn insert(&mut self, node: Node) -> Result<(), Fault> {
-        let Some(Open { content, keys, .. }) = self.open.last_mut() else {
+    fn insert(&mut self, node: Node) -> Result<(), YamlFault> {
+        let Some(OpenNode { content, keys, .. }) = self.open.last_mut() else {
             self.root = Some(node);
             return Ok(());
         };
         match content {
-            Content::List(items) => items.push(node),
-            Content::Map { members, key } => {
+            OpenContent::List(items) => items.push(node),
+            OpenContent::Map { members, key } => {
                 let Some((key, key_region)) = key.take() else { return Ok(()) };
                 if let Some(first) = keys.get(&key) {
                     self.dropped.push(node.region);
-                    self.faults.push(Fault {
+                    self.faults.push(YamlFault {
                         at: key_region,
                         message: format!("`{key}` is written twice; the first is in line {first}"),
                         remedy: Some("keep one of the two".into()),
@@ -392,19 +398,23 @@ impl Builder {
                     return Ok(());
                 }
                 keys.insert(key.clone(), key_region.start.line);
-                members.push(Member { key, key_region, value: node });
+                members.push(NodeMember { key, key_region, value: node });
             }
         }
         Ok(())
     }
 }
 
-fn fault(at: Region, message: &str, remedy: &str) -> Fault {
-    Fault { at, message: message.into(), remedy: Some(remedy.into()) }
+fn fault(at: Region, message: &str, remedy: &str) -> YamlFault {
+    YamlFault { at, message: message.into(), remedy: Some(remedy.into()) }
 }
 
-fn too_deep(at: Region) -> Fault {
-    Fault { at, message: format!("mappings and lists are nested more than {MAX_DEPTH} deep"), remedy: None }
+fn too_deep(at: Region) -> YamlFault {
+    YamlFault {
+        at,
+        message: format!("mappings and lists are nested more than {MAX_DEPTH} deep"),
+        remedy: None,
+    }
 }
 
 /// Nodes and depth of a tree.
@@ -413,8 +423,8 @@ fn extent(node: &Node) -> (usize, usize) {
         extents.fold((1, 1), |(nodes, depth), (n, d)| (nodes + n, depth.max(d + 1)))
     };
     match &node.kind {
-        Kind::List(items) => inner(&mut items.iter().map(extent)),
-        Kind::Map(members) => inner(&mut members.iter().map(|member| {
+        NodeKind::List(items) => inner(&mut items.iter().map(extent)),
+        NodeKind::Map(members) => inner(&mut members.iter().map(|member| {
             let (nodes, depth) = extent(&member.value);
             (nodes + 1, depth)
         })),
@@ -423,14 +433,14 @@ fn extent(node: &Node) -> (usize, usize) {
 }
 
 /// The core schema of YAML 1.2 (section 10.3.2). `yes`, `on` and the like are text.
-fn plain_scalar(text: &str) -> Result<Kind, String> {
+fn plain_scalar(text: &str) -> Result<NodeKind, String> {
     Ok(match text {
-        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
-        "true" | "True" | "TRUE" => Kind::Bool(true),
-        "false" | "False" | "FALSE" => Kind::Bool(false),
+        "" | "~" | "null" | "Null" | "NULL" => NodeKind::Null,
+        "true" | "True" | "TRUE" => NodeKind::Bool(true),
+        "false" | "False" | "FALSE" => NodeKind::Bool(false),
         _ => match number(text) {
-            Some(number) => Kind::Number(number?),
-            None => Kind::Text(text.into()),
+            Some(number) => NodeKind::Number(number?),
+            None => NodeKind::Text(text.into()),
         },
     })
 }

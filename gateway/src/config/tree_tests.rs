@@ -73,7 +73,7 @@ fn scalars_follow_the_core_schema_of_yaml_1_2() {
 fn every_value_knows_its_place() {
     let root = good("a: { b: 1 }\nlist:\n  - x\n  - k: 'v'\n\"é/~\": \"ü\"\n");
     let place = |pointer: &str| {
-        let (node, key) = Finder::new(&root).find(pointer).unwrap();
+        let (node, key) = NodeFinder::new(&root).find(pointer).unwrap();
         let at = |mark: Mark| (mark.line, mark.column);
         (at(node.region.start), at(node.region.end), key.map(|key| at(key.start)))
     };
@@ -82,7 +82,7 @@ fn every_value_knows_its_place() {
     assert_eq!(place("/list/1/k"), ((4, 7), (4, 10), Some((4, 4))));
     assert_eq!(place("/é~1~0"), ((5, 7), (5, 10), Some((5, 0))));
     for missing in ["/a/c", "/list/2", "/list/x"] {
-        assert!(Finder::new(&root).find(missing).is_none(), "{missing}");
+        assert!(NodeFinder::new(&root).find(missing).is_none(), "{missing}");
     }
 }
 
@@ -167,7 +167,7 @@ proptest! {
         let mut pointers = Vec::new();
         root.scalars("", &mut |pointer, node| pointers.push((pointer.to_owned(), node.to_json())));
         for (pointer, expected) in pointers {
-            prop_assert_eq!(Finder::new(&root).find(&pointer).unwrap().0.to_json(), expected.clone());
+            prop_assert_eq!(NodeFinder::new(&root).find(&pointer).unwrap().0.to_json(), expected.clone());
             prop_assert_eq!(value.pointer(&pointer), Some(&expected));
         }
     }

@@ -13,21 +13,26 @@ use super::{
 };
 
 /// What a file needs at least to say whose tokens are taken.
-const SMALLEST_AUTH: &str = "auth: { issuers: [{ issuer: me, audience: hookgate, keys: [{ alg: HS256, secret: \
+const MINIMAL_AUTH: &str = "auth: { issuers: [{ issuer: me, audience: hookgate, keys: [{ alg: HS256, secret: \
                              \"${HOOKGATE_JWT_SECRET}\" }] }] }";
 
 /// What does not fit the schema.
 #[derive(Default)]
-pub(super) struct Misfits {
+pub(super) struct SchemaViolations {
     pub(super) problems: Vec<Problem>,
     /// Pointers to the values and keys in question; for a missing key, to the mapping that lacks it.
     pub(super) pointers: BTreeSet<String>,
 }
 
 /// Checks `value`; what stands at one of `known` has been reported already.
-pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>) -> Misfits {
-    let mut validation =
-        Validation { schema, root: value, known, misfits: Misfits::default(), missing: Vec::new() };
+pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>) -> SchemaViolations {
+    let mut validation = SchemaValidation {
+        schema,
+        root: value,
+        known,
+        misfits: SchemaViolations::default(),
+        missing: Vec::new(),
+    };
     for error in schema.validator().iter_errors(value) {
         validation.take(&error);
     }
@@ -35,16 +40,16 @@ pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>)
     validation.finish()
 }
 
-struct Validation<'v> {
+struct SchemaValidation<'v> {
     schema: &'v Schema,
     root: &'v Value,
     known: &'v BTreeSet<String>,
-    misfits: Misfits,
+    misfits: SchemaViolations,
     /// Mappings and the keys that they lack.
     missing: Vec<(String, String)>,
 }
 
-impl Validation<'_> {
+impl SchemaValidation<'_> {
     fn take(&mut self, error: &ValidationError<'_>) {
         let pointer = error.instance_path().to_string();
         match error.kind() {
@@ -168,7 +173,7 @@ impl Validation<'_> {
     }
 
     /// Reports missing keys, but for those that stand there misspelt.
-    fn finish(mut self) -> Misfits {
+    fn finish(mut self) -> SchemaViolations {
         for (pointer, key) in std::mem::take(&mut self.missing) {
             let place = self.schema.at(&pointer).unwrap_or(&Value::Null);
             let keys = self.schema.keys(place);
@@ -184,7 +189,7 @@ impl Validation<'_> {
             let problem = Problem::new(&pointer, format!("`{key}` is missing here"));
             let right = self.schema.at(&child(&pointer, &key)).map(schema::expected).unwrap_or_default();
             let problem = problem.remedy(match (pointer.as_str(), key.as_str()) {
-                ("", "auth") => format!("add the tokens' issuer, such as `{SMALLEST_AUTH}`"),
+                ("", "auth") => format!("add the tokens' issuer, such as `{MINIMAL_AUTH}`"),
                 _ => format!("add `{key}`: {right}"),
             });
             self.misfits.problems.push(problem);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::SMALLEST_AUTH;
+use super::MINIMAL_AUTH;
 use crate::config::{fixtures::*, load::from_text};
 
 #[test]
@@ -150,9 +150,9 @@ fn what_is_missing_is_named() {
         "plugins: []\n",
         1,
         "`auth` is missing here",
-        &format!("add the tokens' issuer, such as `{SMALLEST_AUTH}`"),
+        &format!("add the tokens' issuer, such as `{MINIMAL_AUTH}`"),
     );
-    from_text("f".into(), &served(SMALLEST_AUTH), [("HOOKGATE_JWT_SECRET".to_owned(), "x".repeat(32))])
+    from_text("f".into(), &served(MINIMAL_AUTH), [("HOOKGATE_JWT_SECRET".to_owned(), "x".repeat(32))])
         .unwrap();
     refused("auth: {}\n", 1, "`issuers` is missing here", "add `issuers`: a list");
     binding(

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{routing::Step, step::OnError};
+use crate::{core::step::OnError, routing::Step};
 
 /// A step that may be skipped isn't started with less than this.
-const WORTH_STARTING: Duration = Duration::from_millis(10);
+const MIN_STEP_TIME: Duration = Duration::from_millis(10);
 /// What is kept back of the caller's time, so that our answer still reaches it; at most a tenth.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 
@@ -23,7 +23,7 @@ pub struct Budget {
 
 /// How long a step may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowance {
+pub enum StepAllowance {
     /// Its own time-out.
     Whole(Duration),
     /// Less than its own time-out: running out of it is the budget's doing, not the plugin's.
@@ -50,7 +50,7 @@ impl Budget {
     }
 
     /// How long `step` may take now.
-    pub fn allowance(&self, step: &Step) -> Allowance {
+    pub fn allowance(&self, step: &Step) -> StepAllowance {
         allowance(self.total, self.left(), step)
     }
 }
@@ -75,17 +75,17 @@ pub(super) fn kept(total: Duration, step: &Step) -> Duration {
 }
 
 /// How long `step` may take with `left` of an invocation's time.
-pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> Allowance {
+pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> StepAllowance {
     let usable = left.saturating_sub(kept(total, step));
     let least = match step.on_error {
         OnError::Fail => Duration::from_nanos(1),
-        OnError::Skip => WORTH_STARTING,
+        OnError::Skip => MIN_STEP_TIME,
     };
     if usable < least {
-        Allowance::Short
+        StepAllowance::Short
     } else if usable < step.timeout {
-        Allowance::Cut(usable)
+        StepAllowance::Cut(usable)
     } else {
-        Allowance::Whole(step.timeout)
+        StepAllowance::Whole(step.timeout)
     }
 }

@@ -13,19 +13,22 @@ use hookgate_proto::{
 };
 use tokio::time::Instant;
 
-use super::{
-    Block, Change, Decided, Ended, ExtensionPoint, Remark, StepReport,
-    before::{Before, before, handed_over},
-    budget::Budget,
-    decide::{Event, Next, Ruling, decide},
-    reply::{self, ReplyLimits, Said},
-};
 use crate::{
-    context::CallContext,
-    error::{Code, Error, FailedStep},
+    core::{
+        context::CallContext,
+        error::{Code, Error, FailedStep},
+        failure::Failure,
+        step::{Mode, Reason, StepOutcome},
+    },
+    invoke::{
+        Block, Change, Decided, Ended, ExtensionPoint, Remark, StepReport,
+        budget::Budget,
+        decide::{ChainAction, Disposition, Event, decide},
+        precheck::{Before, before, handed_over},
+        reply::{self, ReplyLimits, Said},
+    },
     routing::{Plan, Step, Subject},
-    step::{Mode, Reason, StepOutcome},
-    upstream::{Failure, Replied},
+    upstream::Replied,
 };
 
 /// The plugins behind a plan's steps. The gateway's are [`super::Invoker`]'s; tests of the chain bring their own.
@@ -79,7 +82,7 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
 }
 
 /// How one step went.
-struct Went<P: ExtensionPoint> {
+struct StepRun<P: ExtensionPoint> {
     event: Event,
     said: Option<Said<P>>,
     failure: Option<Failure>,
@@ -87,13 +90,13 @@ struct Went<P: ExtensionPoint> {
     queue: Duration,
 }
 
-impl<P: ExtensionPoint> Went<P> {
+impl<P: ExtensionPoint> StepRun<P> {
     fn uncalled(event: Event) -> Self {
-        Went { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
+        StepRun { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
     }
 
     fn failed(failure: Failure) -> Self {
-        Went {
+        StepRun {
             event: Event::Failed(failure.reason),
             failure: Some(failure),
             ..Self::uncalled(Event::CallerGone)
@@ -105,7 +108,7 @@ impl<P: ExtensionPoint> Went<P> {
             Some(_) => Event::Cancelled,
             None => Event::Continued { patched: said.payload.is_some() },
         };
-        Went { said: Some(said), ..Self::uncalled(event) }
+        StepRun { said: Some(said), ..Self::uncalled(event) }
     }
 }
 
@@ -177,30 +180,30 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             let ruling = self.report(step, &went);
             let block = went.said.as_ref().and_then(|said| said.cancel.clone());
             match ruling.next {
-                Next::Apply => self.absorb(step, went.said),
-                Next::Keep => {
+                ChainAction::Apply => self.absorb(step, went.said),
+                ChainAction::Keep => {
                     if ruling.notice {
                         self.notices.push(skip_notice(step, went.failure.as_ref()));
                     }
                 }
-                Next::Block => {
+                ChainAction::Block => {
                     self.absorb(step, went.said);
                     return match block {
                         Some(cancel) => Ok(Decided::Block(Block::new(step, cancel))),
                         None => Err(Error::new(Code::Internal, "a block without a cancel")),
                     };
                 }
-                Next::Stop => return Err(no_decision::<P>(step, went.failure)),
+                ChainAction::Stop => return Err(no_decision::<P>(step, went.failure)),
             }
         }
         Ok(Decided::Continue)
     }
 
     /// Asks the plugin of `step`.
-    async fn ask(&self, step: &Step) -> Went<P> {
+    async fn ask(&self, step: &Step) -> StepRun<P> {
         let (grant, limit, cut) = match before(step, self.is_met(step), || self.budget.allowance(step)) {
             Before::Ask { grant, limit, cut } => (grant, limit, cut),
-            Before::Leave(event, failure) => return Went { failure, ..Went::uncalled(event) },
+            Before::Leave(event, failure) => return StepRun { failure, ..StepRun::uncalled(event) },
         };
         let started = Instant::now();
         let call = self.call(step, None);
@@ -212,24 +215,24 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
         let went = match read {
-            Ok(said) => Went::said(said),
+            Ok(said) => StepRun::said(said),
             Err(mut failure) => {
                 if cut && failure.ran_out {
                     failure.reason = Reason::Budget;
                 }
-                Went::failed(failure)
+                StepRun::failed(failure)
             }
         };
-        Went { duration: started.elapsed(), queue, ..went }
+        StepRun { duration: started.elapsed(), queue, ..went }
     }
 
     /// Remembers what an observer is to see; it is sent when the chain is over.
-    fn hand_over(&mut self, step: &'a Step) -> Went<P> {
+    fn hand_over(&mut self, step: &'a Step) -> StepRun<P> {
         let event = handed_over(self.is_met(step));
         if event == Event::HandedOver {
             self.observers.push((step, Arc::clone(&self.payload)));
         }
-        Went::uncalled(event)
+        StepRun::uncalled(event)
     }
 
     fn is_met(&self, step: &Step) -> bool {
@@ -255,7 +258,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     }
 
     /// Decides what becomes of the step, and reports it.
-    fn report(&mut self, step: &Step, went: &Went<P>) -> Ruling {
+    fn report(&mut self, step: &Step, went: &StepRun<P>) -> Disposition {
         let ruling = decide(step.mode, step.on_error, went.event);
         let reason = match went.event {
             Event::Failed(reason) => Some(reason),
@@ -293,7 +296,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         if let Some(asked) = self.asked.take()
             && let Some(step) = left.next()
         {
-            let went = Went { duration: asked.elapsed(), ..Went::uncalled(Event::CallerGone) };
+            let went = StepRun { duration: asked.elapsed(), ..StepRun::uncalled(Event::CallerGone) };
             self.report(step, &went);
         }
         for step in left.filter(|step| step.mode == Mode::Observe) {

@@ -21,17 +21,19 @@ use tokio::time::Instant;
 
 use super::{BeforeToolCall, Budget, Chain, Decided, Ended, ExtensionPoint, Plugins, ReplyLimits};
 use crate::{
-    context::{CallContext, Identity},
-    error::Code,
-    routing::{Access, Conditions, Fixed, Offer, Plan, SideEffects, Step},
-    step::{Mode, OnError, Reason, StepOutcome},
-    upstream::{Failure, Replied, Served},
+    core::{
+        context::{CallContext, Identity},
+        error::Code,
+        failure::Failure,
+        manifest::{Access, Offer, SideEffects},
+        step::{Mode, OnError, Reason, StepOutcome},
+    },
+    routing::{Conditions, Fixed, Plan, Step},
+    upstream::{Replied, Served},
 };
-
 const LIMITS: ReplyLimits =
     ReplyLimits { request: 4096, notices: 16, notice_bytes: 8192, details_bytes: 4096 };
 
-/// What a plugin does with a call.
 #[derive(Clone)]
 enum Script {
     Say(BeforeToolCallResponse),
@@ -39,7 +41,6 @@ enum Script {
     Hang(Reason),
 }
 
-/// Plugins by index of their step, and what they were sent.
 #[derive(Default)]
 struct Scripted {
     scripts: HashMap<usize, Script>,
@@ -92,7 +93,6 @@ impl Plugins for Scripted {
     }
 }
 
-/// A chain under construction: steps in order, each with its plugin.
 #[derive(Default)]
 struct Setup {
     plugins: Scripted,

@@ -1,7 +1,7 @@
 //! What follows from how a step went: the table of docs/protocol.md, section 3, as one pure function without a
 //! default arm.
 
-use crate::step::{Mode, OnError, Reason, StepOutcome};
+use crate::core::step::{Mode, OnError, Reason, StepOutcome};
 
 /// How a step went, before its binding's settings are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Event {
 
 /// What the chain does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum ChainAction {
     /// The reply's payload and notices stand; the next step is called.
     Apply,
     /// The payload stays as it was before the step; the next step is called.
@@ -40,11 +40,11 @@ pub enum Next {
 
 /// What becomes of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ruling {
+pub struct Disposition {
     /// How the step is reported.
     pub outcome: StepOutcome,
     /// What the chain does next.
-    pub next: Next,
+    pub next: ChainAction,
     /// Whether the agent is told that the step was skipped.
     pub notice: bool,
     /// Whether a rule that should have been enforced was not.
@@ -53,47 +53,47 @@ pub struct Ruling {
 
 /// Decides what becomes of a step. For an observer it is asked twice: when the call is handed over, and when its
 /// reply is there, for the counters alone.
-pub const fn decide(mode: Mode, on_error: OnError, event: Event) -> Ruling {
+pub const fn decide(mode: Mode, on_error: OnError, event: Event) -> Disposition {
     match (mode, event) {
         (Mode::Enforce | Mode::Advise | Mode::Observe, Event::CallerGone) => {
-            plain(StepOutcome::CancelledByCaller, Next::Stop)
+            plain(StepOutcome::CancelledByCaller, ChainAction::Stop)
         }
         (Mode::Enforce | Mode::Advise | Mode::Observe, Event::ConditionFalse) => {
-            plain(StepOutcome::SkippedCondition, Next::Keep)
+            plain(StepOutcome::SkippedCondition, ChainAction::Keep)
         }
 
         (Mode::Enforce | Mode::Advise, Event::Continued { patched: false }) => {
-            plain(StepOutcome::Continued, Next::Apply)
+            plain(StepOutcome::Continued, ChainAction::Apply)
         }
         (Mode::Enforce | Mode::Advise, Event::Continued { patched: true }) => {
-            plain(StepOutcome::Modified, Next::Apply)
+            plain(StepOutcome::Modified, ChainAction::Apply)
         }
-        (Mode::Enforce, Event::Cancelled) => plain(StepOutcome::Cancelled, Next::Block),
-        (Mode::Advise, Event::Cancelled) => plain(StepOutcome::WouldBlock, Next::Apply),
+        (Mode::Enforce, Event::Cancelled) => plain(StepOutcome::Cancelled, ChainAction::Block),
+        (Mode::Advise, Event::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Apply),
         (Mode::Enforce, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, true),
         (Mode::Advise, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, false),
         (Mode::Enforce | Mode::Advise, Event::Failed(_)) => match on_error {
-            OnError::Fail => plain(StepOutcome::Failed, Next::Stop),
+            OnError::Fail => plain(StepOutcome::Failed, ChainAction::Stop),
             OnError::Skip => skipped(StepOutcome::FailedOpen, true),
         },
         // Only observers are handed over. Were another step ever, its rule would not have been asked.
-        (Mode::Enforce | Mode::Advise, Event::HandedOver) => plain(StepOutcome::Failed, Next::Stop),
+        (Mode::Enforce | Mode::Advise, Event::HandedOver) => plain(StepOutcome::Failed, ChainAction::Stop),
 
         (Mode::Observe, Event::HandedOver | Event::Continued { .. }) => {
-            plain(StepOutcome::Observed, Next::Keep)
+            plain(StepOutcome::Observed, ChainAction::Keep)
         }
-        (Mode::Observe, Event::Cancelled) => plain(StepOutcome::WouldBlock, Next::Keep),
-        (Mode::Observe, Event::Failed(_)) => plain(StepOutcome::Failed, Next::Keep),
-        (Mode::Observe, Event::BudgetShort) => plain(StepOutcome::SkippedBudget, Next::Keep),
+        (Mode::Observe, Event::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Keep),
+        (Mode::Observe, Event::Failed(_)) => plain(StepOutcome::Failed, ChainAction::Keep),
+        (Mode::Observe, Event::BudgetShort) => plain(StepOutcome::SkippedBudget, ChainAction::Keep),
     }
 }
 
-const fn plain(outcome: StepOutcome, next: Next) -> Ruling {
-    Ruling { outcome, next, notice: false, failed_open: false }
+const fn plain(outcome: StepOutcome, next: ChainAction) -> Disposition {
+    Disposition { outcome, next, notice: false, failed_open: false }
 }
 
-const fn skipped(outcome: StepOutcome, failed_open: bool) -> Ruling {
-    Ruling { outcome, next: Next::Keep, notice: true, failed_open }
+const fn skipped(outcome: StepOutcome, failed_open: bool) -> Disposition {
+    Disposition { outcome, next: ChainAction::Keep, notice: true, failed_open }
 }
 
 #[cfg(test)]
@@ -131,14 +131,18 @@ mod tests {
             let Event::Failed(_) = event else { continue };
             let next = decide(mode, on_error, event).next;
             let stops = mode != Mode::Observe && on_error == OnError::Fail;
-            assert_eq!(next, if stops { Next::Stop } else { Next::Keep }, "{mode:?} {on_error:?} {event:?}");
+            assert_eq!(
+                next,
+                if stops { ChainAction::Stop } else { ChainAction::Keep },
+                "{mode:?} {on_error:?} {event:?}"
+            );
         }
     }
 
     #[test]
     fn only_a_cancel_in_enforce_blocks() {
         for (mode, on_error, event) in cells() {
-            let blocks = decide(mode, on_error, event).next == Next::Block;
+            let blocks = decide(mode, on_error, event).next == ChainAction::Block;
             assert_eq!(
                 blocks,
                 mode == Mode::Enforce && event == Event::Cancelled,
@@ -150,7 +154,8 @@ mod tests {
     #[test]
     fn a_payload_is_taken_over_only_from_a_reply_that_arrived() {
         for (mode, on_error, event) in cells() {
-            let applies = matches!(decide(mode, on_error, event).next, Next::Apply | Next::Block);
+            let applies =
+                matches!(decide(mode, on_error, event).next, ChainAction::Apply | ChainAction::Block);
             let replied = matches!(event, Event::Continued { .. } | Event::Cancelled);
             assert_eq!(applies, replied && mode != Mode::Observe, "{mode:?} {on_error:?} {event:?}");
         }

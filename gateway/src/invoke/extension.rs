@@ -13,7 +13,7 @@ use hookgate_proto::{
 };
 use prost::Message;
 
-use crate::{payload::Checked, point::Point};
+use crate::{core::point::Point, payload::Checked};
 
 mod sealed {
     pub trait Sealed {}
@@ -117,24 +117,24 @@ pub struct Subject<'a> {
 }
 
 /// A value that a field of a patch carries, where it carries one.
-trait Held {
+trait PatchField {
     fn held(&self) -> bool;
 }
 
-impl Held for Option<String> {
+impl PatchField for Option<String> {
     fn held(&self) -> bool {
         self.is_some()
     }
 }
 
-impl Held for Option<bytes::Bytes> {
+impl PatchField for Option<bytes::Bytes> {
     /// Empty bytes for a JSON value mean that it is absent (docs/protocol.md, section 1).
     fn held(&self) -> bool {
         self.as_ref().is_some_and(|json| !json.is_empty())
     }
 }
 
-impl Held for Option<hookgate_proto::types::v1::MediaList> {
+impl PatchField for Option<hookgate_proto::types::v1::MediaList> {
     fn held(&self) -> bool {
         self.is_some()
     }

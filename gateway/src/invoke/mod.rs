@@ -11,13 +11,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    context::CallContext,
-    error::{Code, Error},
+    core::{
+        context::CallContext,
+        error::{Code, Error},
+        failure::Failure,
+    },
     routing::{RouteTable, Step, TenantPlans},
-    upstream::{CallMeta, Failure, PluginClient, Replied},
+    upstream::{CallMeta, PluginClient, Replied},
 };
 
-mod before;
 pub mod budget;
 pub mod chain;
 #[cfg(test)]
@@ -27,11 +29,11 @@ pub mod explain;
 mod extension;
 mod observe;
 mod outcome;
+mod precheck;
 pub mod reply;
 #[cfg(test)]
 mod reply_tests;
 
-pub use before::flaw;
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};
 pub use extension::{

@@ -5,16 +5,20 @@ use std::{sync::Arc, time::Duration};
 use hookgate_proto::plugin::v1 as wire;
 use tokio::time::Instant;
 
-use super::{
-    ExtensionPoint, Routes, before,
-    decide::{Event, decide},
-    reply::{self, ReplyLimits},
-};
 use crate::{
-    point::Point,
+    core::{
+        failure::Failure,
+        point::Point,
+        step::{Reason, StepOutcome},
+    },
+    invoke::{
+        ExtensionPoint, Routes,
+        decide::{Event, decide},
+        precheck,
+        reply::{self, ReplyLimits},
+    },
     routing::Step,
-    step::{Reason, StepOutcome},
-    upstream::{CallMeta, Failure, Replied},
+    upstream::{CallMeta, Replied},
 };
 
 /// Is told what observers made of their calls, after the answer.
@@ -77,7 +81,7 @@ pub(super) fn enqueue<P: ExtensionPoint>(
         });
     };
     // As in a chain: the plugin never sees a config that its schema refuses, or that was not checked yet.
-    if let Err(failure) = before::grant(step) {
+    if let Err(failure) = precheck::grant(step) {
         return done(Err(failure));
     }
     routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));

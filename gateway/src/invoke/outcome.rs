@@ -6,9 +6,11 @@ use hookgate_proto::types::v1::{CancelScope, Notice};
 
 use super::{ExtensionPoint, reply::Cancelled};
 use crate::{
-    error::Error,
+    core::{
+        error::Error,
+        step::{Mode, Reason, StepOutcome},
+    },
     routing::Step,
-    step::{Mode, Reason, StepOutcome},
 };
 
 /// How an invocation ended, with all that is known about it.
@@ -57,7 +59,7 @@ pub struct Block {
     pub plugin: Arc<str>,
     /// Its binding.
     pub binding: Arc<str>,
-    /// Never one of [`crate::error::Code`].
+    /// Never one of [`crate::core::error::Code`].
     pub code: String,
     /// For the user.
     pub message: String,

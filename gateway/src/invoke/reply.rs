@@ -14,16 +14,21 @@ use hookgate_proto::{
 use prost::Message;
 
 use super::{ExtensionPoint, ReplyParts, Verdict};
-use crate::{config, error::Code, json, payload::Checked, routing::Access, step::Reason};
+use crate::{
+    config,
+    core::{error::Code, manifest::Access, step::Reason},
+    json,
+    payload::Checked,
+};
 
 /// Longest message of a cancel, in bytes.
-const MESSAGE_BYTES: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// Message of a cancel that has none.
 const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
 /// Code of a cancel that has none, or one that it may not use.
 const DEFAULT_CODE: &str = "BLOCKED";
 /// By how much a chain may grow a payload over the request limit, in bytes.
-const GROWTH_BYTES: usize = 64 << 10;
+const MAX_GROWTH_BYTES: usize = 64 << 10;
 
 /// Sizes that replies keep to.
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +162,7 @@ fn no_verdict() -> Flaw {
 }
 
 /// A patched payload, with the names of the fields that the patch holds.
-type Folded<P> = (Arc<<P as ExtensionPoint>::Payload>, Vec<&'static str>);
+type FoldedPayload<P> = (Arc<<P as ExtensionPoint>::Payload>, Vec<&'static str>);
 
 /// The payload with `patch` applied, or nothing when the patch is empty.
 fn folded<P: ExtensionPoint>(
@@ -165,7 +170,7 @@ fn folded<P: ExtensionPoint>(
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
     limits: &ReplyLimits,
-) -> Result<Option<Folded<P>>, Flaw> {
+) -> Result<Option<FoldedPayload<P>>, Flaw> {
     let fields = P::fields(&patch);
     let Some(first) = fields.first() else { return Ok(None) };
     if grant.access == Access::Read {
@@ -188,7 +193,7 @@ fn folded<P: ExtensionPoint>(
     let mut folded = P::Payload::clone(payload);
     P::fold(&mut folded, patch);
     let size = folded.encoded_len();
-    if size > limits.request + GROWTH_BYTES {
+    if size > limits.request + MAX_GROWTH_BYTES {
         return Err(Flaw::new(Reason::TooLarge, format!("its patch makes the payload {size} bytes large")));
     }
     Ok(Some((Arc::new(folded), fields)))
@@ -271,8 +276,8 @@ fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> Cancell
     let mut message = cancel.message;
     if message.is_empty() {
         message = DEFAULT_MESSAGE.into();
-    } else if message.len() > MESSAGE_BYTES {
-        message.truncate(message.floor_char_boundary(MESSAGE_BYTES));
+    } else if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         *sanitised += 1;
     }
     Cancelled { code, message, retry_after_ms: cancel.retry_after_ms, scope }

@@ -14,7 +14,7 @@ use super::{
     BeforeToolCall, ExtensionPoint,
     reply::{Flaw, Grant, ReplyLimits, Said, read},
 };
-use crate::{error::Code, routing::Access, step::Reason};
+use crate::core::{error::Code, manifest::Access, step::Reason};
 
 const LIMITS: ReplyLimits = ReplyLimits { request: 4096, notices: 3, notice_bytes: 512, details_bytes: 128 };
 const MODIFY: Grant<'_> = Grant { access: Access::Modify, writable: None };

@@ -21,7 +21,7 @@ pub use walk::{Elements, Members, elements, members, unescape};
 pub const MAX_DEPTH: usize = 64;
 
 /// How many flaws [`scan_all`] lists at most.
-pub const MAX_FLAWS: usize = 32;
+pub const MAX_ERRORS: usize = 32;
 
 /// What stands at the root of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl fmt::Display for Kind {
 
 /// Which rule a text breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlawKind {
+pub enum JsonErrorKind {
     /// Not UTF-8.
     Encoding,
     /// Not JSON, or more than one value.
@@ -89,7 +89,7 @@ pub struct Flaw {
     /// JSON pointer (RFC 6901) to the value, or for a repeated key to the member, in which the flaw lies.
     pub pointer: String,
     /// The rule that is broken.
-    pub kind: FlawKind,
+    pub kind: JsonErrorKind,
     /// What is wrong, as half a sentence without a place: "expected a value, found `}`".
     pub message: String,
 }
@@ -118,8 +118,8 @@ pub fn scan(bytes: &[u8], max_depth: usize) -> Result<Kind, Flaw> {
 /// Like [`scan`], but goes on past repeated keys.
 ///
 /// # Errors
-/// The flaws, at least one and at most [`MAX_FLAWS`], in the order found. When none of them is other than
-/// [`FlawKind::DuplicateKey`] the text is JSON, and [`members`] and [`elements`] can walk it.
+/// The flaws, at least one and at most [`MAX_ERRORS`], in the order found. When none of them is other than
+/// [`JsonErrorKind::DuplicateKey`] the text is JSON, and [`members`] and [`elements`] can walk it.
 pub fn scan_all(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
     scanner::run(bytes, max_depth)
 }

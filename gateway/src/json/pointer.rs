@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write};
 
 /// A token longer than this many bytes is cut, so that no request makes its own error message large. No member
 /// that Hookgate takes comes near it.
-const MAX_TOKEN: usize = 128;
+const MAX_TOKEN_BYTES: usize = 128;
 
 /// Appends the reference token of an object's key.
 pub fn push_key(pointer: &mut String, key: &str) {
@@ -20,7 +20,7 @@ pub fn push_key(pointer: &mut String, key: &str) {
 
 /// What of a caller's text may stand in a message: the first 128 bytes.
 pub fn cut(text: &str) -> Cow<'_, str> {
-    match text.floor_char_boundary(MAX_TOKEN) {
+    match text.floor_char_boundary(MAX_TOKEN_BYTES) {
         end if end < text.len() => Cow::Owned(format!("{}…", &text[..end])),
         _ => Cow::Borrowed(text),
     }

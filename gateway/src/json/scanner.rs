@@ -3,10 +3,10 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::{Flaw, FlawKind, Kind, MAX_FLAWS, pointer, unescape};
+use super::{Flaw, JsonErrorKind, Kind, MAX_ERRORS, pointer, unescape};
 
 /// Up to this many keys comparing each with each is cheaper than hashing.
-const FEW_KEYS: usize = 16;
+const MAX_LINEAR_KEYS: usize = 16;
 
 /// An array or object whose end has not been reached.
 struct Container {
@@ -29,7 +29,7 @@ struct Key {
 }
 
 /// Where a flaw lies, beside its offset.
-enum Inside {
+enum ErrorScope {
     /// In the current member or element of the innermost container.
     Value,
     /// Between the members or elements of the innermost container.
@@ -53,11 +53,12 @@ pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
             // what precedes the bad byte tells where in the document it is; a flaw before it comes first
             let good = &bytes[..invalid.valid_up_to()];
             let mut flaws = finish(good, max_depth).err().unwrap_or_default();
-            let unfinished = flaws.pop_if(|last| last.kind == FlawKind::Syntax && last.offset == good.len());
-            if unfinished.is_some() || flaws.iter().all(|flaw| flaw.kind == FlawKind::DuplicateKey) {
+            let unfinished =
+                flaws.pop_if(|last| last.kind == JsonErrorKind::Syntax && last.offset == good.len());
+            if unfinished.is_some() || flaws.iter().all(|flaw| flaw.kind == JsonErrorKind::DuplicateKey) {
                 let pointer = unfinished.map(|flaw| flaw.pointer).unwrap_or_default();
                 let message = "expected UTF-8, found another byte".to_owned();
-                flaws.push(Flaw { offset: good.len(), pointer, kind: FlawKind::Encoding, message });
+                flaws.push(Flaw { offset: good.len(), pointer, kind: JsonErrorKind::Encoding, message });
             }
             Err(flaws)
         }
@@ -114,7 +115,7 @@ impl<'a> Scanner<'a> {
     fn open_container(&mut self, is_object: bool, end: u8) -> Result<bool, Flaw> {
         if self.open.len() >= self.max_depth {
             let message = format!("nested deeper than {} levels", self.max_depth);
-            return Err(self.flaw(FlawKind::TooDeep, &Inside::Value, message));
+            return Err(self.flaw(JsonErrorKind::TooDeep, &ErrorScope::Value, message));
         }
         self.open.push(Container {
             is_object,
@@ -209,9 +210,9 @@ impl<'a> Scanner<'a> {
     /// is kept for a flaw that ends the pass.
     fn repeated(&self, first: usize) -> Vec<usize> {
         let keys = &self.keys[first..];
-        let room = MAX_FLAWS - 1 - self.duplicates.len();
+        let room = MAX_ERRORS - 1 - self.duplicates.len();
         let positions = first..self.keys.len();
-        if keys.len() <= FEW_KEYS {
+        if keys.len() <= MAX_LINEAR_KEYS {
             let stands_before = |&position: &usize| {
                 let key = self.text(&self.keys[position]);
                 self.keys[first..position].iter().any(|earlier| self.text(earlier) == key)
@@ -225,10 +226,10 @@ impl<'a> Scanner<'a> {
 
     /// The flaw of a repeated key of the innermost object.
     fn duplicate(&self, key: &Key) -> Flaw {
-        let mut pointer = self.pointer(&Inside::Container);
+        let mut pointer = self.pointer(&ErrorScope::Container);
         pointer::push_key(&mut pointer, self.text(key));
         let message = "The object already has this key; give each key once".to_owned();
-        Flaw { offset: key.quote, pointer, kind: FlawKind::DuplicateKey, message }
+        Flaw { offset: key.quote, pointer, kind: JsonErrorKind::DuplicateKey, message }
     }
 
     /// Reads a string from its opening quote to behind its closing one; true when it holds escapes.
@@ -370,14 +371,18 @@ impl<'a> Scanner<'a> {
     }
 
     fn expected_between(&self, what: &str) -> Flaw {
-        self.flaw(FlawKind::Syntax, &Inside::Container, format!("expected {what}, found {}", self.found()))
+        self.flaw(
+            JsonErrorKind::Syntax,
+            &ErrorScope::Container,
+            format!("expected {what}, found {}", self.found()),
+        )
     }
 
     fn syntax(&self, message: String) -> Flaw {
-        self.flaw(FlawKind::Syntax, &Inside::Value, message)
+        self.flaw(JsonErrorKind::Syntax, &ErrorScope::Value, message)
     }
 
-    fn flaw(&self, kind: FlawKind, inside: &Inside, message: String) -> Flaw {
+    fn flaw(&self, kind: JsonErrorKind, inside: &ErrorScope, message: String) -> Flaw {
         Flaw { offset: self.at, pointer: self.pointer(inside), kind, message }
     }
 
@@ -390,11 +395,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn pointer(&self, inside: &Inside) -> String {
+    fn pointer(&self, inside: &ErrorScope) -> String {
         let mut pointer = String::new();
         for (level, container) in self.open.iter().enumerate() {
             let innermost = level + 1 == self.open.len();
-            if innermost && matches!(inside, Inside::Container) {
+            if innermost && matches!(inside, ErrorScope::Container) {
                 break;
             }
             if container.is_object {

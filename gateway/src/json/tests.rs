@@ -179,11 +179,11 @@ fn depth_64_passes_and_65_is_refused() {
         let text = nested(open, MAX_DEPTH / levels, "1", close);
         assert!(scan(text.as_bytes(), MAX_DEPTH).is_ok(), "{text}");
         for too_deep in [format!("[{text}]"), format!("{{\"x\":{text}}}")] {
-            assert_eq!(flaw(&too_deep).kind, FlawKind::TooDeep);
+            assert_eq!(flaw(&too_deep).kind, JsonErrorKind::TooDeep);
         }
     }
     assert_eq!(scan(b"1", 0), Ok(Kind::Number), "a scalar has depth 0");
-    assert_eq!(scan(b"[]", 0).expect_err("one level").kind, FlawKind::TooDeep);
+    assert_eq!(scan(b"[]", 0).expect_err("one level").kind, JsonErrorKind::TooDeep);
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn a_million_levels_end_at_level_65_without_recursion() {
     for depth in [65, 10_000, 1_000_000] {
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
             let found = flaw(&nested(open, depth, "1", close));
-            assert_eq!((found.kind, found.offset), (FlawKind::TooDeep, open.len() * MAX_DEPTH));
+            assert_eq!((found.kind, found.offset), (JsonErrorKind::TooDeep, open.len() * MAX_DEPTH));
         }
-        assert_eq!(flaw(&"[".repeat(depth)).kind, FlawKind::TooDeep);
+        assert_eq!(flaw(&"[".repeat(depth)).kind, JsonErrorKind::TooDeep);
     }
     // the limit is the caller's: without one the stack is the heap's
     assert!(scan(nested("[", 1_000_000, "1", "]").as_bytes(), usize::MAX).is_ok());
@@ -212,7 +212,7 @@ fn repeated_keys_are_named_by_pointer_however_they_are_written() {
         (r#"{"x":[{"b":1},{"b":1,"c":2,"b":3}]}"#, "/x/1/b"),
     ] {
         let found = flaw(text);
-        assert_eq!((found.kind, found.pointer.as_str()), (FlawKind::DuplicateKey, pointer), "{text}");
+        assert_eq!((found.kind, found.pointer.as_str()), (JsonErrorKind::DuplicateKey, pointer), "{text}");
     }
     for text in [r#"{"a":{"a":{"a":1}},"b":[{"a":1},{"a":1}]}"#, r#"{"a":1,"A":2,"á":3,"a ":4}"#] {
         assert_eq!(scan(text.as_bytes(), MAX_DEPTH), Ok(Kind::Object), "{text}");
@@ -228,7 +228,7 @@ fn a_repeated_key_among_very_many_is_found() {
     assert_eq!(flaw(&repeated).pointer, "/k7");
     let all_the_same = format!("{{{}}}", vec!["\"k\":0"; 200_000].join(","));
     let flaws = scan_all(all_the_same.as_bytes(), MAX_DEPTH).expect_err("repeated");
-    assert_eq!(flaws.len(), MAX_FLAWS - 1);
+    assert_eq!(flaws.len(), MAX_ERRORS - 1);
 }
 
 #[test]
@@ -237,7 +237,11 @@ fn every_repeated_key_is_listed_and_the_syntax_error_behind_them_too() {
     let found: Vec<_> = flaws.iter().map(|flaw| (flaw.kind, flaw.pointer.as_str())).collect();
     assert_eq!(
         found,
-        [(FlawKind::DuplicateKey, "/0/a"), (FlawKind::DuplicateKey, "/1/b"), (FlawKind::Syntax, "/2/c")]
+        [
+            (JsonErrorKind::DuplicateKey, "/0/a"),
+            (JsonErrorKind::DuplicateKey, "/1/b"),
+            (JsonErrorKind::Syntax, "/2/c")
+        ]
     );
 }
 
@@ -272,7 +276,7 @@ fn syntax_errors_say_what_was_expected_and_where() {
         let found = flaw(text);
         assert_eq!(
             (found.kind, found.offset, found.pointer.as_str(), found.message.as_str()),
-            (FlawKind::Syntax, offset, pointer, message),
+            (JsonErrorKind::Syntax, offset, pointer, message),
             "{text}"
         );
     }
@@ -281,13 +285,13 @@ fn syntax_errors_say_what_was_expected_and_where() {
 #[test]
 fn a_byte_that_is_not_utf8_is_placed_in_the_document() {
     let found = scan(b"{\"a\":[1,\"x\xff\"]}", MAX_DEPTH).expect_err("not UTF-8");
-    assert_eq!((found.kind, found.offset, found.pointer.as_str()), (FlawKind::Encoding, 10, "/a/1"));
+    assert_eq!((found.kind, found.offset, found.pointer.as_str()), (JsonErrorKind::Encoding, 10, "/a/1"));
     // a flaw before it is the one to name; a repeated key before it is listed too
-    assert_eq!(scan(b"{]\xff", MAX_DEPTH).expect_err("not JSON").kind, FlawKind::Syntax);
+    assert_eq!(scan(b"{]\xff", MAX_DEPTH).expect_err("not JSON").kind, JsonErrorKind::Syntax);
     let flaws = scan_all(b"[{\"a\":1,\"a\":2},\"\xff\"]", MAX_DEPTH).expect_err("two flaws");
     let kinds: Vec<_> = flaws.iter().map(|flaw| flaw.kind).collect();
-    assert_eq!(kinds, [FlawKind::DuplicateKey, FlawKind::Encoding]);
-    assert_eq!(scan(b"{}\xff", MAX_DEPTH).expect_err("behind the value").kind, FlawKind::Encoding);
+    assert_eq!(kinds, [JsonErrorKind::DuplicateKey, JsonErrorKind::Encoding]);
+    assert_eq!(scan(b"{}\xff", MAX_DEPTH).expect_err("behind the value").kind, JsonErrorKind::Encoding);
 }
 
 #[test]

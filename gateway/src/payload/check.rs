@@ -4,7 +4,7 @@ use hookgate_proto::types::v1::Media;
 
 use super::{Checked, MAX_TOOL_NAME};
 use crate::{
-    error::Violation,
+    core::error::Violation,
     json::{self, Flaw, Kind, pointer::Place},
 };
 
@@ -149,11 +149,11 @@ impl<'a> Check<'a> {
 pub(crate) fn sentence(flaw: &Flaw, text: &[u8], what: &str) -> String {
     let (line, column) = flaw.position(text);
     match flaw.kind {
-        json::FlawKind::DuplicateKey => flaw.message.clone(),
-        json::FlawKind::TooDeep => {
+        json::JsonErrorKind::DuplicateKey => flaw.message.clone(),
+        json::JsonErrorKind::TooDeep => {
             format!("Nested deeper than {} levels, counted from the root of a JSON value", json::MAX_DEPTH)
         }
-        json::FlawKind::Encoding | json::FlawKind::Syntax => {
+        json::JsonErrorKind::Encoding | json::JsonErrorKind::Syntax => {
             format!("{what} is not valid JSON: {} at line {line}, column {column}", flaw.message)
         }
     }

@@ -3,11 +3,11 @@
 use hookgate_proto::gateway::v1::RequestContext;
 
 use super::{Check, Findings};
-use crate::error::Violation;
+use crate::core::error::Violation;
 
-const MAX_VALUE: usize = 256;
+const MAX_VALUE_BYTES: usize = 256;
 const MAX_LABELS: usize = 32;
-const MAX_LABEL_KEY: usize = 64;
+const MAX_LABEL_KEY_BYTES: usize = 64;
 
 /// Labels with this prefix come from the token.
 const CLAIM_PREFIX: &str = "claim.";
@@ -32,7 +32,7 @@ pub(super) fn check(context: &RequestContext, check: &mut Check<'_>) {
         ("model", &context.model),
     ];
     for (member, value) in values {
-        if let Some(wrong) = value.as_deref().and_then(|value| fault(value, MAX_VALUE)) {
+        if let Some(wrong) = value.as_deref().and_then(|value| fault(value, MAX_VALUE_BYTES)) {
             check.report(member, format!("`{member}` {wrong}"));
         }
     }
@@ -58,10 +58,10 @@ fn label_fault(key: &str, value: &str) -> Option<String> {
             "The label's key must not begin with `{CLAIM_PREFIX}`: claims come from the token alone"
         ));
     }
-    if let Some(wrong) = fault(key, MAX_LABEL_KEY) {
+    if let Some(wrong) = fault(key, MAX_LABEL_KEY_BYTES) {
         return Some(format!("The label's key {wrong}"));
     }
-    fault(value, MAX_VALUE).map(|wrong| format!("The label's value {wrong}"))
+    fault(value, MAX_VALUE_BYTES).map(|wrong| format!("The label's value {wrong}"))
 }
 
 fn fault(value: &str, max: usize) -> Option<String> {

@@ -3,7 +3,7 @@
 
 use hookgate_proto::types::v1::{self as types, media::Source};
 
-use crate::error::Violation;
+use crate::core::error::Violation;
 
 mod check;
 mod context;

@@ -10,35 +10,36 @@ use std::{
 use time::OffsetDateTime;
 
 use super::{
-    Contents, Entry, Typed, Writer,
+    Contents, Entry, TypedObject, Writer,
     edit::Refusal,
-    operations::{Invalid, Operations, Outcome, Undone},
+    operations::{Invalid, OperationError, Operations, Outcome},
 };
 use crate::{
     config::{Bypass, Plugin, Tenant, Until},
+    core::object::{Kind, Owner},
     routing::{self, Absent},
-    store::{Change, Content, Kind, Object, Owner},
+    store::{Change, Content, Object},
 };
 
 /// Shortest time.
-pub const SHORTEST: Duration = Duration::from_secs(1);
+pub const MIN_BYPASS_DURATION: Duration = Duration::from_secs(1);
 /// Longest time: whoever needs more changes the binding, or says again tomorrow that it is still needed.
-pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub const MAX_BYPASS_DURATION: Duration = Duration::from_secs(24 * 3600);
 
 /// What is to be done with one binding and one tenant.
 #[derive(Debug, Clone)]
-pub struct Glass {
+pub struct BypassRequest {
     /// The binding's name.
     pub binding: String,
     /// The tenant's id.
     pub tenant: String,
-    /// From [`SHORTEST`] to [`LONGEST`] out of its chains, counted from now; none: back into them.
+    /// From [`MIN_BYPASS_DURATION`] to [`MAX_BYPASS_DURATION`] out of its chains, counted from now; none: back into them.
     pub lasts: Option<Duration>,
 }
 
 /// How it stands in the process that is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Here {
+pub struct LocalView {
     /// Tenants that are not listed are served.
     pub serves_others: bool,
     /// The binding is in the tenant's chains by what is in force, whatever the registry says by now.
@@ -53,10 +54,10 @@ impl Operations {
     pub async fn bypass(
         &self,
         writer: &Writer,
-        glass: &Glass,
-        here: Here,
+        glass: &BypassRequest,
+        here: LocalView,
         dry_run: bool,
-    ) -> Result<Outcome, Undone> {
+    ) -> Result<Outcome, OperationError> {
         let changes =
             |contents: &Contents| changes(contents, glass, &writer.reason, here, OffsetDateTime::now_utc());
         self.change(writer, dry_run, None, changes).await
@@ -65,12 +66,12 @@ impl Operations {
 
 fn changes(
     contents: &Contents,
-    glass: &Glass,
+    glass: &BypassRequest,
     reason: &str,
-    here: Here,
+    here: LocalView,
     now: OffsetDateTime,
-) -> Result<Vec<Change>, Undone> {
-    let Glass { binding, tenant, lasts } = glass;
+) -> Result<Vec<Change>, OperationError> {
+    let BypassRequest { binding, tenant, lasts } = glass;
     let name: Arc<str> = Bypass::named(binding, tenant).into();
     let content = |name: &str| contents.get(Kind::Bypass, name).map(|entry| entry.object.content.clone());
     let ended = contents.bypasses().filter(|(bypass, _)| bypass.until.0 <= now);
@@ -116,10 +117,10 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     }
     let is_ending = |kind, name: &str| ending.contains(&(kind, name.into()));
     let outlived = contents.entries().iter().filter(|entry| match &entry.typed {
-        Typed::Bypass(bypass) => {
+        TypedObject::Bypass(bypass) => {
             is_ending(Kind::Binding, &bypass.binding) || is_ending(Kind::Tenant, &bypass.tenant)
         }
-        Typed::Plugin(_) | Typed::Tenant(_) | Typed::Binding(_) => false,
+        TypedObject::Plugin(_) | TypedObject::Tenant(_) | TypedObject::Binding(_) => false,
     });
     let gone = |entry: &Arc<Entry>| {
         let Object { kind, name, content, .. } = entry.object.clone();
@@ -135,7 +136,7 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
         return Arc::clone(contents);
     }
     let concerns = |entry: &&Arc<Entry>| match &entry.typed {
-        Typed::Bypass(bypass) => {
+        TypedObject::Bypass(bypass) => {
             let met = |contents: &Contents, kind, name: &str| contents.get(kind, name).map(|entry| entry.met);
             let of = |kind, name: &str| (met(contents, kind, name), met(newest, kind, name));
             let is_binding =
@@ -147,7 +148,7 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
             };
             is_binding && is_tenant
         }
-        Typed::Plugin(_) | Typed::Tenant(_) | Typed::Binding(_) => false,
+        TypedObject::Plugin(_) | TypedObject::Tenant(_) | TypedObject::Binding(_) => false,
     };
     let own = contents.bypass_entries();
     let (news, stays) =
@@ -164,14 +165,14 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
 }
 
 /// Whether the binding stands for the tenant.
-fn check(contents: &Contents, binding: &str, tenant: &str, here: Here) -> Result<(), Undone> {
+fn check(contents: &Contents, binding: &str, tenant: &str, here: LocalView) -> Result<(), OperationError> {
     let missing = |kind, name: &str| Refusal::Missing { kind, name: name.to_owned() };
     let typed = |kind, name: &str| contents.get(kind, name).map(|entry| &entry.typed);
-    let Some(Typed::Binding(of)) = typed(Kind::Binding, binding) else {
+    let Some(TypedObject::Binding(of)) = typed(Kind::Binding, binding) else {
         return Err(missing(Kind::Binding, binding).into());
     };
     let listed: Option<&Tenant> = match typed(Kind::Tenant, tenant) {
-        Some(Typed::Tenant(tenant)) => Some(tenant),
+        Some(TypedObject::Tenant(tenant)) => Some(tenant),
         _ if here.serves_others => None,
         _ => return Err(missing(Kind::Tenant, tenant).into()),
     };
@@ -179,7 +180,7 @@ fn check(contents: &Contents, binding: &str, tenant: &str, here: Here) -> Result
         return Ok(());
     }
     let plugin: Option<&Plugin> = match typed(Kind::Plugin, &of.plugin) {
-        Some(Typed::Plugin(plugin)) => Some(plugin),
+        Some(TypedObject::Plugin(plugin)) => Some(plugin),
         _ => None,
     };
     let why = if listed.is_some_and(|tenant| !tenant.enabled) {
@@ -189,15 +190,15 @@ fn check(contents: &Contents, binding: &str, tenant: &str, here: Here) -> Result
     } else {
         match plugin.map(|plugin| routing::stands(of, plugin, listed)) {
             Some(Ok(())) => return Ok(()),
-            None | Some(Err(Absent::PluginOff)) => "its plugin is switched off",
-            Some(Err(Absent::BindingOff)) => "it is switched off",
+            None | Some(Err(Absent::PluginDisabled)) => "its plugin is switched off",
+            Some(Err(Absent::BindingDisabled)) => "it is switched off",
             Some(Err(Absent::NotSelected)) => "the tenant lacks a label of its `selector`",
             Some(Err(_)) => "the tenant's `disable` switches it off",
         }
     };
     let message = format!("binding `{binding}` doesn't stand for tenant `{tenant}` anyway: {why}");
     let object = Some((Kind::Binding, binding.to_owned()));
-    Err(Undone::Invalid(vec![Invalid { object, pointer: String::new(), message }]))
+    Err(OperationError::Invalid(vec![Invalid { object, pointer: String::new(), message }]))
 }
 
 #[cfg(test)]

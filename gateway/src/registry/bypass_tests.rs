@@ -38,12 +38,16 @@ fn bypass(binding: &str, until: &str) -> Value {
     json!({ "binding": binding, "tenant": "acme", "until": until, "reason": "x" })
 }
 
-fn glass(binding: &str, tenant: &str, seconds: Option<u64>) -> Glass {
-    Glass { binding: binding.into(), tenant: tenant.into(), lasts: seconds.map(Duration::from_secs) }
+fn glass(binding: &str, tenant: &str, seconds: Option<u64>) -> BypassRequest {
+    BypassRequest { binding: binding.into(), tenant: tenant.into(), lasts: seconds.map(Duration::from_secs) }
 }
 
-fn asked(contents: &Contents, glass: &Glass, serves_others: bool) -> Result<Vec<Change>, Undone> {
-    changes(contents, glass, "INC-7", Here { serves_others, stands: false }, NOW)
+fn asked(
+    contents: &Contents,
+    glass: &BypassRequest,
+    serves_others: bool,
+) -> Result<Vec<Change>, OperationError> {
+    changes(contents, glass, "INC-7", LocalView { serves_others, stands: false }, NOW)
 }
 
 #[test]
@@ -72,7 +76,10 @@ fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended
     for none in ["floor", "off"] {
         let undone =
             asked(&contents, &glass(none, "acme", None), false).expect_err("it has ended, or never was");
-        assert!(matches!(undone, Undone::Refused(Refusal::Missing { kind: Kind::Bypass, .. })), "{undone:?}");
+        assert!(
+            matches!(undone, OperationError::Refused(Refusal::Missing { kind: Kind::Bypass, .. })),
+            "{undone:?}"
+        );
     }
 }
 
@@ -88,12 +95,12 @@ fn what_does_not_stand_anyway_is_not_bypassed() {
         ("floor", "gone", "the tenant is switched off"),
     ] {
         let undone = asked(&contents, &glass(binding, tenant, Some(60)), true).expect_err(binding);
-        let Undone::Invalid(wrong) = undone else { panic!("{binding}: {undone:?}") };
+        let OperationError::Invalid(wrong) = undone else { panic!("{binding}: {undone:?}") };
         assert!(wrong[0].message.contains(why), "{binding}: {}", wrong[0].message);
         assert_eq!(wrong[0].object, Some((Kind::Binding, binding.to_owned())));
     }
     let missing = |binding, tenant| match asked(&contents, &glass(binding, tenant, Some(60)), false) {
-        Err(Undone::Refused(Refusal::Missing { kind, .. })) => kind,
+        Err(OperationError::Refused(Refusal::Missing { kind, .. })) => kind,
         other => panic!("{other:?}"),
     };
     assert_eq!(missing("nobody", "acme"), Kind::Binding);

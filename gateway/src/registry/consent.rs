@@ -4,19 +4,19 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Consent;
 
-const ACCEPTED: &str = "accepted";
-const GRANTS: &str = "grants";
+const ACCEPTED_KEY: &str = "accepted";
+const GRANTS_KEY: &str = "grants";
 
 /// Whoever writes a plugin as a whole needn't repeat what was consented to: it stays as it was, unless he says another
 /// one, or null for none.
 pub(super) fn keep(spec: &mut Value, before: Option<&Value>) {
     let Some(members) = spec.as_object_mut() else { return };
-    match members.get(ACCEPTED) {
-        Some(Value::Null) => drop(members.remove(ACCEPTED)),
+    match members.get(ACCEPTED_KEY) {
+        Some(Value::Null) => drop(members.remove(ACCEPTED_KEY)),
         Some(_) => {}
         None => {
-            if let Some(accepted) = before.and_then(|before| before.get(ACCEPTED)) {
-                members.insert(ACCEPTED.to_owned(), accepted.clone());
+            if let Some(accepted) = before.and_then(|before| before.get(ACCEPTED_KEY)) {
+                members.insert(ACCEPTED_KEY.to_owned(), accepted.clone());
             }
         }
     }
@@ -25,16 +25,16 @@ pub(super) fn keep(spec: &mut Value, before: Option<&Value>) {
 /// Consents to `accepted` in the place of what was consented to before, and grants what it asks for.
 pub(super) fn give(spec: &mut Value, accepted: &Consent) {
     let Some(members) = spec.as_object_mut() else { return };
-    members.insert(ACCEPTED.to_owned(), json!(accepted));
+    members.insert(ACCEPTED_KEY.to_owned(), json!(accepted));
     grant(members, accepted);
 }
 
 fn grant(members: &mut Map<String, Value>, accepted: &Consent) {
     let mut missing: Vec<_> = accepted.capabilities.iter().map(|wanted| json!(wanted)).collect();
-    let granted = members.get(GRANTS).and_then(Value::as_array).cloned().unwrap_or_default();
+    let granted = members.get(GRANTS_KEY).and_then(Value::as_array).cloned().unwrap_or_default();
     missing.retain(|wanted| !granted.contains(wanted));
     if !missing.is_empty() {
-        members.insert(GRANTS.to_owned(), [granted, missing].concat().into());
+        members.insert(GRANTS_KEY.to_owned(), [granted, missing].concat().into());
     }
 }
 

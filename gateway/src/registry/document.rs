@@ -15,14 +15,17 @@ use super::{
     operations::Invalid,
 };
 use crate::{
-    error::Violation,
-    store::{Change, Kind, Object, Owner},
+    core::{
+        error::Violation,
+        object::{Kind, Owner},
+    },
+    store::{Change, Object},
 };
 
 /// What is to be.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Document {
+pub struct ApplyDocument {
     /// Plugins as entries of a file.
     pub plugins: Vec<Value>,
     /// Tenants as entries of a file.
@@ -30,17 +33,17 @@ pub struct Document {
     /// Bindings as entries of a file.
     pub bindings: Vec<Value>,
     /// What is to go.
-    pub remove: Vec<Named>,
+    pub remove: Vec<NamedObject>,
     /// What else is to go.
-    pub prune: Option<Labels>,
+    pub prune: Option<LabelSet>,
     /// The versions that objects are to have now (0: they must not be there). Those that are not named here may have any.
-    pub versions: Versions,
+    pub versions: ExpectedVersions,
 }
 
 /// An object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct NamedObject {
     /// What it is.
     pub kind: Kind,
     /// Its name.
@@ -50,7 +53,7 @@ pub struct Named {
 /// Labels that stand for a set of objects: those that have all of them.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `labels`")]
-pub struct Labels {
+pub struct LabelSet {
     /// At least one.
     pub labels: BTreeMap<String, String>,
 }
@@ -131,7 +134,7 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
 /// Versions by name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Versions {
+pub struct ExpectedVersions {
     /// Of plugins.
     pub plugins: BTreeMap<String, u64>,
     /// Of tenants.
@@ -141,7 +144,7 @@ pub struct Versions {
 }
 
 /// Where each object stands in the document, as a JSON pointer.
-pub type Places = BTreeMap<(Kind, String), String>;
+pub type DocumentPointers = BTreeMap<(Kind, String), String>;
 
 /// What the members for objects of a kind are called.
 pub const fn plural(kind: Kind) -> &'static str {
@@ -155,25 +158,25 @@ pub const fn plural(kind: Kind) -> &'static str {
 
 /// What a document comes to.
 #[derive(Debug)]
-pub struct Wishes {
+pub struct DocumentEdits {
     /// One for each object.
     pub edits: Vec<Edit>,
     /// See [`Prune`].
     pub prune: Option<Prune>,
     /// Where each object stands.
-    pub places: Places,
+    pub places: DocumentPointers,
 }
 
-impl Document {
+impl ApplyDocument {
     /// The wishes that it comes to. `with_bindings`: see [`Wish::Gone`].
     ///
     /// # Errors
     /// An object without a name, one that is there twice, one that isn't of the set that is to be pruned, and a version of
     /// one that isn't there.
-    pub fn wishes(self, with_bindings: bool) -> Result<Wishes, Vec<Violation>> {
-        let Document { plugins, tenants, bindings, remove, prune, versions } = self;
-        let prune = prune.map(|Labels { labels }| Prune { labels, with_bindings });
-        let Versions { plugins: of_plugins, tenants: of_tenants, bindings: of_bindings } = versions;
+    pub fn wishes(self, with_bindings: bool) -> Result<DocumentEdits, Vec<Violation>> {
+        let ApplyDocument { plugins, tenants, bindings, remove, prune, versions } = self;
+        let prune = prune.map(|LabelSet { labels }| Prune { labels, with_bindings });
+        let ExpectedVersions { plugins: of_plugins, tenants: of_tenants, bindings: of_bindings } = versions;
         let lists = [
             (Kind::Plugin, plugins, of_plugins),
             (Kind::Tenant, tenants, of_tenants),
@@ -201,10 +204,10 @@ impl Document {
                 }
             }
         }
-        wishes.extend(remove.into_iter().enumerate().map(|(at, Named { kind, name })| {
+        wishes.extend(remove.into_iter().enumerate().map(|(at, NamedObject { kind, name })| {
             (kind, name, format!("/remove/{at}"), Wish::Gone { with_bindings })
         }));
-        let (mut edits, mut places) = (Vec::new(), Places::new());
+        let (mut edits, mut places) = (Vec::new(), DocumentPointers::new());
         for (kind, name, place, wish) in wishes {
             if kind == Kind::Bypass {
                 let why = "A bypass is ended at the binding and the tenant that it is of, not by a document";
@@ -227,6 +230,6 @@ impl Document {
             crate::json::pointer::push_key(&mut pointer, &name);
             Violation::new(pointer, format!("The document says nothing else of this {kind}"))
         }));
-        if wrong.is_empty() { Ok(Wishes { edits, prune, places }) } else { Err(wrong) }
+        if wrong.is_empty() { Ok(DocumentEdits { edits, prune, places }) } else { Err(wrong) }
     }
 }

@@ -5,31 +5,32 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Contents, Entry, Typed, consent, hidden};
 use crate::{
     config::{self, BINDINGS, Consent, PLUGINS, Problem, TENANTS},
-    store::{Change, Content, Kind, Object, Owner},
+    core::object::{Kind, Owner},
+    registry::{Contents, Entry, TypedObject, consent, masking},
+    store::{Change, Content, Object},
 };
 
 /// Longest reason of a write, in bytes.
-pub const MOST_REASON: usize = 500;
+pub const MAX_REASON: usize = 500;
 /// Longest name of an object, in bytes.
-const MOST_NAME: usize = 256;
+const MAX_NAME: usize = 256;
 
 /// Whether any object may be called so: what can't be a name is not looked for.
 pub fn can_be_name(text: &str) -> bool {
-    (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
+    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// The same in words.
 pub fn right_name(kind: Kind) -> String {
     let name = if kind == Kind::Tenant { "id" } else { "name" };
-    format!("The {name} of a {kind} has 1 to {MOST_NAME} bytes, and no control characters")
+    format!("The {name} of a {kind} has 1 to {MAX_NAME} bytes, and no control characters")
 }
 
 /// Whether a write may have this reason.
 pub fn can_be_reason(text: &str) -> bool {
-    text.len() <= MOST_REASON && !text.chars().any(char::is_control)
+    text.len() <= MAX_REASON && !text.chars().any(char::is_control)
 }
 
 /// One wish.
@@ -157,7 +158,7 @@ fn release(
 ) -> Result<(), Refusal> {
     let mut bindings: BTreeMap<Arc<str>, Option<&Content>> = BTreeMap::new();
     for Entry { object, typed, .. } in contents.entries().iter().map(|entry| &**entry) {
-        let names_it = matches!(typed, Typed::Binding(binding) if binding.plugin == name);
+        let names_it = matches!(typed, TypedObject::Binding(binding) if binding.plugin == name);
         if names_it && !changes.contains_key(&(Kind::Binding, Arc::clone(&object.name))) {
             bindings.insert(Arc::clone(&object.name), Some(&object.content));
         }
@@ -256,9 +257,9 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
     }
     if kind == Kind::Plugin {
         let was = before.map(|content| content.spec.value());
-        problems.extend(hidden::restore(&mut spec, was.as_ref()));
+        problems.extend(masking::restore(&mut spec, was.as_ref()));
     }
-    problems.extend(hidden::misplaced_references(kind, &spec));
+    problems.extend(masking::misplaced_references(kind, &spec));
     if problems.is_empty() {
         problems = config::check_object(list, &spec);
     }
@@ -269,7 +270,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
 }
 
 /// The name of an object that says it, or what a binding without one is called.
-pub(crate) fn name(kind: Kind, spec: &Value) -> Option<String> {
+pub fn name(kind: Kind, spec: &Value) -> Option<String> {
     let (members, (_, member)) = (spec.as_object()?, list(kind)?);
     match members.get(member) {
         Some(name) => name.as_str().map(str::to_owned),

@@ -6,14 +6,12 @@ use serde::Serialize;
 
 use crate::{
     config::{Config, Detail, Rate},
-    invoke::flaw,
-    point::Point,
+    core::{failure::Failure, point::Point},
     routing::{RouteTable, Step, TenantPlans, TenantRoute},
-    upstream::Failure,
 };
 
 /// Most tenants that are told apart; the others are counted.
-const NAMED: usize = 100;
+const MAX_SAMPLE: usize = 100;
 
 /// What holds, or would.
 pub struct Ground<'g> {
@@ -22,11 +20,11 @@ pub struct Ground<'g> {
     /// Their plans.
     pub table: &'g RouteTable,
     /// Who can't be called.
-    pub troubles: &'g Troubles,
+    pub troubles: &'g StepFailures,
 }
 
 /// Why calls to plugins would fail now, by the plugin's name.
-pub type Troubles = BTreeMap<String, Failure>;
+pub type StepFailures = BTreeMap<String, Failure>;
 
 /// What changes for tenants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -34,7 +32,7 @@ pub struct Effects {
     /// How many tenants it changes anything for.
     pub tenants: usize,
     /// The first 100 of them, by id; `*`: those that are not listed.
-    pub named: Vec<Effect>,
+    pub sample: Vec<Effect>,
 }
 
 /// What changes for one tenant.
@@ -59,7 +57,7 @@ pub enum Standing {
     /// They pass its plans.
     Served,
     /// They are refused as TENANT_DISABLED.
-    SwitchedOff,
+    Disabled,
     /// They are refused as TENANT_UNKNOWN.
     Unknown,
 }
@@ -79,12 +77,12 @@ pub struct PlanEffect {
     /// The bindings as they run then.
     pub order: Vec<String>,
     /// Those of them that would fail, by what is known now.
-    pub failing: Vec<Failing>,
+    pub failing: Vec<FailingBinding>,
 }
 
 /// A binding whose step would fail if it ran now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Failing {
+pub struct FailingBinding {
     /// Its name.
     pub binding: String,
     /// The step's reason.
@@ -108,8 +106,8 @@ pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     for id in ids {
         if let Some(effect) = effect(before, after, same_troubles, id) {
             effects.tenants += 1;
-            if effects.named.len() < NAMED {
-                effects.named.push(effect);
+            if effects.sample.len() < MAX_SAMPLE {
+                effects.sample.push(effect);
             }
         }
     }
@@ -131,7 +129,8 @@ fn effect(before: &Ground<'_>, after: &Ground<'_>, same_troubles: bool, tenant: 
                 return None;
             }
             let [then, now] = [(was, before), (is, after)].map(|(steps, of)| failing(steps, of.troubles));
-            let names = |failing: &[Failing]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
+            let names =
+                |failing: &[FailingBinding]| failing.iter().map(|of| of.binding.clone()).collect::<Vec<_>>();
             let effect = || plan_effect(was, is, digest, now.clone());
             (!same || names(&then) != names(&now)).then(|| (point, effect()))
         })
@@ -149,7 +148,7 @@ fn effect(before: &Ground<'_>, after: &Ground<'_>, same_troubles: bool, tenant: 
 fn standing(route: TenantRoute<'_>) -> Standing {
     match route {
         TenantRoute::Known(_) => Standing::Served,
-        TenantRoute::Disabled => Standing::SwitchedOff,
+        TenantRoute::Disabled => Standing::Disabled,
         TenantRoute::Unknown => Standing::Unknown,
     }
 }
@@ -174,16 +173,16 @@ fn are_same(was: &[Step], is: &[Step]) -> bool {
 }
 
 /// The steps that would fail now.
-fn failing(steps: &[Step], troubles: &Troubles) -> Vec<Failing> {
+fn failing(steps: &[Step], troubles: &StepFailures) -> Vec<FailingBinding> {
     let one = |step: &Step| {
-        let failure = flaw(step).or_else(|| troubles.get(&*step.plugin_name).cloned())?;
+        let failure = step.flaw().or_else(|| troubles.get(&*step.plugin_name).cloned())?;
         let (binding, reason) = (step.binding.to_string(), failure.reason.as_str());
-        Some(Failing { binding, reason, detail: failure.detail })
+        Some(FailingBinding { binding, reason, detail: failure.detail })
     };
     steps.iter().filter_map(one).collect()
 }
 
-fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>, failing: Vec<Failing>) -> PlanEffect {
+fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>, failing: Vec<FailingBinding>) -> PlanEffect {
     let find = |steps: &'_ [Step], name: &str| steps.iter().position(|step| *step.binding == *name);
     let name = |step: &Step| step.binding.to_string();
     let changed = |step: &&Step| find(was, &step.binding).is_some_and(|at| !same(&was[at], step));

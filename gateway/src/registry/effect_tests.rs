@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::routing::{Access, Manifest, Offer, SideEffects};
+use crate::core::manifest::{Access, Manifest, Offer, SideEffects};
 
 const TOOL: Point = Point::BeforeToolCall;
 
@@ -41,7 +41,7 @@ fn config(binding: Value, plugin: Value) -> Config {
 }
 
 fn told(before: &(Config, RouteTable), after: &(Config, RouteTable)) -> Effects {
-    let troubles = Troubles::new();
+    let troubles = StepFailures::new();
     let [before, after] =
         [before, after].map(|(config, table)| Ground { config, table, troubles: &troubles });
     effects(&before, &after)
@@ -70,7 +70,7 @@ fn whichever_fact_of_a_step_is_another_its_plan_changes_for_its_tenant_alone() {
         ("the plugin's config", built(config(json!({}), json!({ "config": { "x": 1 } })), usual())),
     ] {
         let effects = told(&before, &after);
-        let [effect] = effects.named.as_slice() else { panic!("{fact}: {effects:?}") };
+        let [effect] = effects.sample.as_slice() else { panic!("{fact}: {effects:?}") };
         assert_eq!((effects.tenants, &*effect.tenant, effect.settings), (1, "t0", false), "{fact}");
         let plan = effect.points.get(&TOOL).filter(|_| effect.points.len() == 1);
         let plan = plan.unwrap_or_else(|| panic!("{fact}: {effect:?}"));
@@ -94,7 +94,7 @@ fn what_a_plugin_describes_itself_as_changes_the_plans_that_it_stands_in() {
     ] {
         let effects = told(&before, &built(plain(), now));
         let changed: Vec<_> = effects
-            .named
+            .sample
             .iter()
             .map(|effect| (&*effect.tenant, effect.points[&TOOL].changed.join(" ")))
             .collect();
@@ -116,7 +116,7 @@ fn a_bypass_for_a_tenant_that_is_not_listed_is_told_of_that_tenant() {
         (told(&before, &after), [].as_slice(), ["floor"].as_slice()),
         (told(&after, &before), &["floor"], &[]),
     ] {
-        let [effect] = effects.named.as_slice() else { panic!("{effects:?}") };
+        let [effect] = effects.sample.as_slice() else { panic!("{effects:?}") };
         assert_eq!((effects.tenants, &*effect.tenant), (1, "guest"));
         let plan = &effect.points[&TOOL];
         assert_eq!((&*plan.added, &*plan.removed), (&*strings(added), &*strings(removed)));

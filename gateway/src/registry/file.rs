@@ -3,21 +3,22 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    bypass,
-    contents::{self, Contents, Typed},
-};
 use crate::{
-    config::{BINDINGS, Loaded, PLUGINS, Problem, TENANTS},
-    store::{Change, Content, Kind, Object, Owner, Spec},
+    config::{BINDINGS, LoadedConfig, PLUGINS, Problem, TENANTS},
+    core::object::{Kind, Owner},
+    registry::{
+        bypass,
+        snapshot::{self, Contents, TypedObject},
+    },
+    store::{Change, Content, Object, Spec},
 };
 
 /// The objects of a file.
 #[derive(Debug)]
-pub(super) struct OfFile(BTreeMap<(Kind, Arc<str>), Entry>);
+pub(super) struct OfFile(BTreeMap<(Kind, Arc<str>), FileEntry>);
 
 #[derive(Debug)]
-struct Entry {
+struct FileEntry {
     /// To its name, in the file.
     pointer: String,
     spec: Spec,
@@ -25,15 +26,17 @@ struct Entry {
 
 impl Contents {
     /// What a file says by itself, where there is no registry. Its objects have no versions.
-    pub fn of_file(loaded: &Loaded) -> Self {
+    pub fn of_file(loaded: &LoadedConfig) -> Self {
         let config = &loaded.config;
         let (plugins, tenants, bindings) = (&config.plugins, &config.tenants.list, &config.bindings);
-        let plugins = plugins.iter().map(|plugin| (plugin.name.clone(), Typed::Plugin(Arc::clone(plugin))));
-        let tenants = tenants.iter().map(|tenant| (tenant.id.clone(), Typed::Tenant(Arc::clone(tenant))));
-        let bindings = bindings
-            .iter()
-            .map(|binding| (binding.effective_name().into_owned(), Typed::Binding(Arc::clone(binding))));
-        let lists: [(_, _, Vec<(String, Typed)>); 3] = [
+        let plugins =
+            plugins.iter().map(|plugin| (plugin.name.clone(), TypedObject::Plugin(Arc::clone(plugin))));
+        let tenants =
+            tenants.iter().map(|tenant| (tenant.id.clone(), TypedObject::Tenant(Arc::clone(tenant))));
+        let bindings = bindings.iter().map(|binding| {
+            (binding.effective_name().into_owned(), TypedObject::Binding(Arc::clone(binding)))
+        });
+        let lists: [(_, _, Vec<(String, TypedObject)>); 3] = [
             (Kind::Plugin, PLUGINS, plugins.collect()),
             (Kind::Tenant, TENANTS, tenants.collect()),
             (Kind::Binding, BINDINGS, bindings.collect()),
@@ -43,7 +46,7 @@ impl Contents {
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
                 let content = Content { owner: Owner::File, spec: spec.into() };
                 let object = Object { kind, name: name.into(), version: 0, content };
-                contents::Entry { object, typed, met: 0 }
+                snapshot::Entry { object, typed, met: 0 }
             })
         });
         Contents::whole(0, entries.collect())
@@ -52,7 +55,7 @@ impl Contents {
 
 impl OfFile {
     /// Those of `loaded`, which is a file's configuration.
-    pub(super) fn new(loaded: &Loaded) -> Self {
+    pub(super) fn new(loaded: &LoadedConfig) -> Self {
         let config = &loaded.config;
         let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
         let tenants = config.tenants.list.iter().map(|tenant| tenant.id.as_str().into()).collect();
@@ -65,7 +68,7 @@ impl OfFile {
         let entries = lists.into_iter().flat_map(|(kind, list, names)| {
             let specs = loaded.written(list).into_iter();
             names.into_iter().zip(specs).enumerate().map(move |(at, (name, spec))| {
-                ((kind, name), Entry { pointer: format!("{list}/{at}"), spec: spec.into() })
+                ((kind, name), FileEntry { pointer: format!("{list}/{at}"), spec: spec.into() })
             })
         });
         OfFile(entries.collect())

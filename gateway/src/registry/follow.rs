@@ -15,11 +15,11 @@ use super::{Contents, Registry};
 use crate::store::StoreError;
 
 /// How often the store is asked for its revision, whatever it says by itself.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Most often the last good table is written.
-const KEEP: Duration = Duration::from_secs(1);
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// When it is tried again where it can't be.
-const KEEP_AGAIN: Duration = Duration::from_secs(5);
+const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How the store stands.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Registry {
             loop {
                 tokio::select! {
                     hint = hints.changed(), if is_hinted => is_hinted = hint.is_ok(),
-                    () = sleep(POLL) => {}
+                    () = sleep(POLL_INTERVAL) => {}
                 }
                 let was_unreachable = self.standing().unreachable.is_some();
                 if let Ok(head) = self.noted(self.store.head().await) {
@@ -91,14 +91,14 @@ impl Registry {
             let kept = good.borrow_and_update().clone();
             if let Some(contents) = kept {
                 self.write_last_good(contents).await;
-                ended.run_until_cancelled(sleep(KEEP)).await;
+                ended.run_until_cancelled(sleep(SAVE_INTERVAL)).await;
             }
             if !good.has_changed().unwrap_or(false) {
                 let is_unkept = self.standing().unkept.is_some();
                 let again = tokio::select! {
                     () = ended.cancelled() => false,
                     changed = good.changed() => changed.is_ok(),
-                    () = sleep(KEEP_AGAIN), if is_unkept => true,
+                    () = sleep(SAVE_RETRY_INTERVAL), if is_unkept => true,
                 };
                 if !again {
                     return;

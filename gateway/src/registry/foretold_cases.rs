@@ -6,10 +6,9 @@ use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use crate::{
+    core::{object::Kind, point::Point},
     invoke::explain::tests::{Case, cases},
-    point::Point,
     registry::edit::Wish,
-    store::Kind,
 };
 
 /// What is written, once it is known what is there.

@@ -8,10 +8,14 @@ use serde_json::{Map, Value};
 use super::{Built, STRANGER, World};
 use crate::{
     config::UnknownTenant,
-    point::Point,
+    core::{
+        manifest::Manifest,
+        object::{Kind, Owner},
+        point::Point,
+    },
     registry::Change,
-    routing::{Manifest, TenantRoute},
-    store::{Content, Kind, Owner, Snapshot},
+    routing::TenantRoute,
+    store::{Content, Snapshot},
 };
 
 /// A binding that stands somewhere, and the config that its tenant has there.

@@ -19,20 +19,24 @@ use uuid::Uuid;
 use super::{
     Contents, Registry, Writer,
     edit::{Edit, Refusal, Wish},
-    effect::{Effect, Effects, Failing, PlanEffect, Standing, Troubles},
-    operations::{self, Foresee, Foreseen, Operations, Outcome, Undone},
+    effect::{Effect, Effects, FailingBinding, PlanEffect, Standing, StepFailures},
+    operations::{self, OperationError, Operations, Outcome, Preview, PreviewState},
 };
 use crate::{
-    config::{self, Config, Loaded, Problems, UnknownTenant, from_text},
+    config::{self, Config, LoadedConfig, Problems, UnknownTenant, from_text},
+    core::{
+        failure::Failure,
+        manifest::Manifest,
+        object::{Kind, Owner},
+        point::Point,
+        step::Reason,
+    },
     invoke::explain::{
         Question,
         tests::{Case, compare},
     },
-    point::Point,
-    routing::{Fixed, Manifest, RouteTable, Step, TenantRoute, Written},
-    step::Reason,
-    store::{Change, Content, Draft, Kind, Owner, Snapshot},
-    upstream::Failure,
+    routing::{Fixed, RouteTable, Step, TenantRoute, Written},
+    store::{Change, Content, RevisionDraft, Snapshot},
 };
 
 #[path = "foretold_model.rs"]
@@ -50,7 +54,7 @@ type Seen = BTreeSet<&'static str>;
 
 /// A process with its file, the manifests that it has accepted, and the table that is in force.
 struct Process {
-    file: Loaded,
+    file: LoadedConfig,
     manifests: BTreeMap<String, Arc<Manifest>>,
     /// None: there is something wrong with what is there.
     in_force: Mutex<Option<Arc<Built>>>,
@@ -63,7 +67,7 @@ struct Built {
 }
 
 impl Process {
-    fn new(file: &Loaded, case: &Case) -> Self {
+    fn new(file: &LoadedConfig, case: &Case) -> Self {
         let manifests = case.manifests().into_iter().enumerate().filter_map(|(at, manifest)| {
             let manifest = manifest?;
             let config_schema = (at == 0).then(|| manifest.tenant_config_schema.clone()).flatten();
@@ -88,9 +92,9 @@ impl Process {
     }
 }
 
-impl Foresee for Process {
+impl Preview for Process {
     /// Upon the table in force, as a gateway does.
-    fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems> {
+    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
         let whole = self.file.with(contents.objects());
         let manifests = self.in_order(&whole.config);
         let table = match self.in_force() {
@@ -103,12 +107,12 @@ impl Foresee for Process {
             problems => operations::invalid(&whole.render(problems)),
         };
         let (manifests, troubles) = (self.manifests.clone(), troubles(&whole.config));
-        Ok(Foreseen { config: Arc::new(whole.config), table, manifests, troubles, refused })
+        Ok(PreviewState { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
 }
 
 /// Whoever consented to what it does at one point alone can't be reached.
-fn troubles(config: &Config) -> Troubles {
+fn troubles(config: &Config) -> StepFailures {
     let away = config.plugins.iter().filter(|plugin| is_away(plugin));
     away.map(|plugin| (plugin.name.clone(), Failure::new(Reason::Unreachable, "it is away"))).collect()
 }
@@ -129,7 +133,7 @@ struct World {
 
 impl World {
     /// With the objects of `case`, some of them the file's by the bits of `owners`.
-    async fn make(file: &Loaded, case: &Case, owners: u64) -> Self {
+    async fn make(file: &LoadedConfig, case: &Case, owners: u64) -> Self {
         let folder = tempfile::tempdir().expect("there is room");
         let url = config::StoreUrl(format!("sqlite:{}", folder.path().join("hookgate.db").display()));
         let settings = config::Store { url, ..config::Store::default() };
@@ -140,7 +144,7 @@ impl World {
             let after = Some(Content { owner, spec: spec.into() });
             Change { kind, name: name.into(), before: None, after }
         });
-        let draft = Draft {
+        let draft = RevisionDraft {
             id: Uuid::now_v7(),
             base: 0,
             at: OffsetDateTime::UNIX_EPOCH,
@@ -150,7 +154,7 @@ impl World {
         };
         registry.store.commit(&draft).await.expect("nothing is there yet");
         let process = Arc::new(Process::new(file, case));
-        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Foresee>);
+        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Preview>);
         let contents = registry.catch_up().await.expect("this version wrote it");
         *process.in_force.lock().expect("no panic") = process.built(&contents);
         let first = contents.snapshot();
@@ -162,7 +166,7 @@ impl World {
         self.registry.store.snapshot().await.expect("there is room")
     }
 
-    async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, Undone> {
+    async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, OperationError> {
         let writer = Writer { author: "olga".into(), reason: "because".into(), upon: None };
         let edit = |(kind, name, version, wish): &(Kind, String, Version, Wish)| {
             let is_it = |object: &&crate::store::Object| object.kind == *kind && *object.name == **name;
@@ -262,7 +266,7 @@ impl World {
         seen.insert(match &expected {
             None => "nothing compares",
             Some(effects) if effects.tenants == 0 => "changes nothing for anybody",
-            Some(effects) if effects.named.iter().any(|effect| effect.tenant == "*") => "changes for all",
+            Some(effects) if effects.sample.iter().any(|effect| effect.tenant == "*") => "changes for all",
             Some(_) => "changes for some",
         });
         Ok(())
@@ -279,16 +283,16 @@ impl World {
 }
 
 /// Why nothing was written, in a word.
-fn why(undone: &Undone) -> &'static str {
+fn why(undone: &OperationError) -> &'static str {
     match undone {
-        Undone::Refused(Refusal::Missing { .. }) => "missing",
-        Undone::Refused(Refusal::Version { .. } | Refusal::Revision { .. }) => "version",
-        Undone::Refused(Refusal::OfFile { .. }) => "of the file",
-        Undone::Refused(Refusal::InUse { .. }) => "in use",
-        Undone::Refused(Refusal::Wrong { .. }) => "wrong by itself",
-        Undone::Invalid(_) => "wrong as a whole",
-        Undone::NoRevision(_) => "no revision",
-        Undone::NoRegistry | Undone::Registry(_) => "a fault",
+        OperationError::Refused(Refusal::Missing { .. }) => "missing",
+        OperationError::Refused(Refusal::Version { .. } | Refusal::Revision { .. }) => "version",
+        OperationError::Refused(Refusal::OfFile { .. }) => "of the file",
+        OperationError::Refused(Refusal::InUse { .. }) => "in use",
+        OperationError::Refused(Refusal::Wrong { .. }) => "wrong by itself",
+        OperationError::Invalid(_) => "wrong as a whole",
+        OperationError::NoRevision(_) => "no revision",
+        OperationError::NoRegistry | OperationError::Registry(_) => "a fault",
     }
 }
 
@@ -305,7 +309,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
             let (was, _) = facts(before, &id, point);
             let (is, plan_digest) = facts(after, &id, point);
             let (then_failing, failing) = (failing(before, &id, point), failing(after, &id, point));
-            let who = |of: &[Failing]| of.iter().map(|one| one.binding.clone()).collect::<Vec<_>>();
+            let who = |of: &[FailingBinding]| of.iter().map(|one| one.binding.clone()).collect::<Vec<_>>();
             if was == is && who(&then_failing) == who(&failing) {
                 return None;
             }
@@ -332,14 +336,14 @@ fn compared(before: &Built, after: &Built) -> Effects {
         changes.then_some(Effect { tenant, before: was, after: is, settings, points })
     };
     let named: Vec<_> = all.filter_map(one).collect();
-    Effects { tenants: named.len(), named }
+    Effects { tenants: named.len(), sample: named }
 }
 
 fn standing(config: &Config, id: &str) -> Standing {
     let tenants = &config.tenants;
     match tenants.list.iter().find(|tenant| tenant.id == id) {
         Some(tenant) if tenant.enabled => Standing::Served,
-        Some(_) => Standing::SwitchedOff,
+        Some(_) => Standing::Disabled,
         None if tenants.unknown == UnknownTenant::Accept => Standing::Served,
         None => Standing::Unknown,
     }
@@ -368,7 +372,7 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
 }
 
 /// Who fails, and why.
-fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<Failing> {
+fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<FailingBinding> {
     let TenantRoute::Known(plans) = table.tenant(id) else { return Vec::new() };
     let one = |step: &Step| {
         let away = config.plugins.iter().any(|plugin| *plugin.name == *step.plugin_name && is_away(plugin));
@@ -381,13 +385,13 @@ fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<Faili
             (false, None) if away => ("unreachable", "it is away".to_owned()),
             (false, None) => return None,
         };
-        Some(Failing { binding: step.binding.to_string(), reason, detail })
+        Some(FailingBinding { binding: step.binding.to_string(), reason, detail })
     };
     plans.plan(point).steps.iter().filter_map(one).collect()
 }
 
 /// A file whose objects are never looked at.
-fn file(unknown: &str) -> Loaded {
+fn file(unknown: &str) -> LoadedConfig {
     let text = json!({
         "auth": { "issuers": [{ "issuer": "i", "audience": "a", "jwks_url": "https://id/keys", "tenants": "*" }] },
         "egress": { "cidrs": ["127.0.0.1/32"] },
@@ -426,7 +430,7 @@ fn what_a_dry_run_foretells_is_what_the_write_does_and_what_is_explained_then_is
         "wrong by itself",
         "wrong as a whole",
         "no revision",
-        "asked",
+        "called",
         "observed",
         "skipped_condition",
         "skipped_budget",

@@ -8,12 +8,15 @@ use std::{
 use super::{
     Contents, RegistryError, Writer,
     listing::revision_cursor,
-    operations::{Operations, Outcome, Undone},
+    operations::{OperationError, Operations, Outcome},
 };
-use crate::store::{Change, Content, Kind, Object, Owner, Revision};
+use crate::{
+    core::object::{Kind, Owner},
+    store::{Change, Content, Object, Revision},
+};
 
 /// Most revisions that are read at once to go back.
-const MOST_AT_ONCE: usize = 100;
+const MAX_REVISIONS_PER_READ: usize = 100;
 
 /// Objects by kind and name.
 type State = BTreeMap<(Kind, Arc<str>), Content>;
@@ -27,14 +30,18 @@ impl Operations {
         &self,
         before: Option<u64>,
         most: usize,
-    ) -> Result<(Vec<Revision>, Option<String>), Undone> {
+    ) -> Result<(Vec<Revision>, Option<String>), OperationError> {
         let revisions = self.read_revisions(before, most).await?;
         // The first has the number 1, and none is missing.
         let next = revisions.last().map(|last| last.number).filter(|number| *number > 1);
         Ok((revisions, next.map(revision_cursor)))
     }
 
-    async fn read_revisions(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, Undone> {
+    async fn read_revisions(
+        &self,
+        before: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<Revision>, OperationError> {
         let registry = self.prepared().await?;
         let revisions = registry.store.before(before, most).await;
         Ok(registry.noted(revisions).map_err(RegistryError::from)?)
@@ -44,18 +51,18 @@ impl Operations {
     ///
     /// # Errors
     /// There is none, or the store can't be read.
-    pub async fn revision(&self, number: u64) -> Result<Revision, Undone> {
+    pub async fn revision(&self, number: u64) -> Result<Revision, OperationError> {
         let registry = self.prepared().await?;
         let revision = registry.store.revision(number).await;
         let revision = registry.noted(revision).map_err(RegistryError::from)?;
-        revision.ok_or(Undone::NoRevision(number))
+        revision.ok_or(OperationError::NoRevision(number))
     }
 
     /// What differs between two revisions (none: what is there now), whichever is older, and the number of the second.
     ///
     /// # Errors
     /// There is no such revision, or the store can't be read.
-    pub async fn difference(&self, from: u64, to: Option<u64>) -> Result<(u64, Vec<Change>), Undone> {
+    pub async fn difference(&self, from: u64, to: Option<u64>) -> Result<(u64, Vec<Change>), OperationError> {
         let now = self.prepared().await?.contents().revision();
         let to = to.unwrap_or(now);
         let (from, then) = (self.at(from).await?, self.at(to).await?);
@@ -66,24 +73,29 @@ impl Operations {
     ///
     /// # Errors
     /// See [`Operations::write`].
-    pub async fn roll_back(&self, writer: &Writer, number: u64, dry_run: bool) -> Result<Outcome, Undone> {
+    pub async fn roll_back(
+        &self,
+        writer: &Writer,
+        number: u64,
+        dry_run: bool,
+    ) -> Result<Outcome, OperationError> {
         let then = self.at(number).await?;
         self.change(writer, dry_run, None, |contents| Ok(back(contents, &then))).await
     }
 
     /// The objects as they were at the revision `number`: what is there now, with every later change undone.
-    async fn at(&self, number: u64) -> Result<State, Undone> {
+    async fn at(&self, number: u64) -> Result<State, OperationError> {
         let now = self.prepared().await?.contents();
         if number > now.revision() {
-            return Err(Undone::NoRevision(number));
+            return Err(OperationError::NoRevision(number));
         }
         let mut state = state(&now);
         let mut at = now.revision();
         while at > number {
-            let most = usize::try_from(at - number).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
+            let most = usize::try_from(at - number).unwrap_or(usize::MAX).min(MAX_REVISIONS_PER_READ);
             let revisions = self.read_revisions(Some(at + 1), most).await?;
             if revisions.is_empty() {
-                return Err(Undone::NoRevision(number));
+                return Err(OperationError::NoRevision(number));
             }
             for revision in revisions {
                 at = revision.number - 1;

@@ -10,16 +10,16 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{bounded, store::Snapshot};
+use crate::{fs::read_limited, store::Snapshot};
 
 /// Of the form of the file.
-const FORMAT: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 /// Largest file, in bytes: 100 times what 10,000 tenants take.
 const MAX_FILE: u64 = 1 << 30;
 
 /// The first line; the snapshot is the second.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct LastGoodHeader {
     format: u32,
     /// Tells databases apart: SHA-256 of the URL without credentials.
     store: String,
@@ -46,7 +46,8 @@ impl LastGood {
     /// Puts `snapshot` in its place, whole or not at all.
     pub(super) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
         let body = serde_json::to_vec(snapshot)?;
-        let head = Head { format: FORMAT, store: self.store.clone(), sha256: sha256(&body) };
+        let head =
+            LastGoodHeader { format: FORMAT_VERSION, store: self.store.clone(), sha256: sha256(&body) };
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
@@ -67,7 +68,7 @@ impl LastGood {
     /// # Errors
     /// Why what is there is of no use, as a sentence goes on behind the path.
     pub(super) fn read(&self) -> Result<Option<Snapshot>, String> {
-        let bytes = match bounded::file(&self.path, MAX_FILE) {
+        let bytes = match read_limited::file(&self.path, MAX_FILE) {
             Ok(bytes) => bytes.ok_or("is larger than 1 GiB")?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("can't be read: {error}")),
@@ -75,8 +76,8 @@ impl LastGood {
         let broken = || "is not whole".to_owned();
         let at = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
         let (head, body) = (&bytes[..at], bytes[at + 1..].trim_ascii_end());
-        let head: Head = serde_json::from_slice(head).map_err(|_| broken())?;
-        if head.format != FORMAT {
+        let head: LastGoodHeader = serde_json::from_slice(head).map_err(|_| broken())?;
+        if head.format != FORMAT_VERSION {
             return Err(format!("has form {}, which this version doesn't know", head.format));
         }
         if head.store != self.store {

@@ -2,17 +2,17 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{Contents, Entry, Typed};
-use crate::store::{Kind, Owner};
+use super::{Contents, Entry, TypedObject};
+use crate::core::object::{Kind, Owner};
 
 /// Most entries of a page.
-pub const MOST: usize = 500;
+pub const MAX_PAGE_SIZE: usize = 500;
 /// Entries of a page where nobody says how many.
-pub const USUAL: usize = 100;
+pub const DEFAULT_PAGE_SIZE: usize = 100;
 
 /// Which objects are wanted; what is empty asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ListFilter {
     /// Of this owner.
     pub owner: Option<Owner>,
     /// Bindings of this plugin.
@@ -27,19 +27,19 @@ pub struct Filter {
     pub enabled: Option<bool>,
 }
 
-impl Filter {
+impl ListFilter {
     /// Whether `entry` is wanted. What a filter asks of another kind, no object has.
     pub fn admits(&self, entry: &Entry) -> bool {
         self.owner.is_none_or(|owner| owner == entry.object.content.owner)
             && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
             && match &entry.typed {
-                Typed::Plugin(_) => true,
-                Typed::Tenant(tenant) => self.enabled.is_none_or(|enabled| enabled == tenant.enabled),
-                Typed::Binding(binding) => {
+                TypedObject::Plugin(_) => true,
+                TypedObject::Tenant(tenant) => self.enabled.is_none_or(|enabled| enabled == tenant.enabled),
+                TypedObject::Binding(binding) => {
                     self.plugin.as_ref().is_none_or(|plugin| *plugin == binding.plugin)
                         && self.tenant.as_ref().is_none_or(|tenant| binding.tenant.as_ref() == Some(tenant))
                 }
-                Typed::Bypass(bypass) => {
+                TypedObject::Bypass(bypass) => {
                     self.binding.as_ref().is_none_or(|binding| *binding == bypass.binding)
                         && self.tenant.as_ref().is_none_or(|tenant| *tenant == bypass.tenant)
                 }
@@ -49,7 +49,7 @@ impl Filter {
 
 /// A part of a list.
 #[derive(Debug)]
-pub struct Page<'c> {
+pub struct ListPage<'c> {
     /// By name, in the order of its bytes.
     pub entries: Vec<&'c Entry>,
     /// What to ask for the next part with; none: this is the last.
@@ -64,7 +64,7 @@ pub fn page<'c>(
     after: Option<&str>,
     most: usize,
     wanted: impl Fn(&Entry) -> bool,
-) -> Page<'c> {
+) -> ListPage<'c> {
     let key = |entry: &Entry| entry.object.kind;
     let (all, after) = (contents.entries(), after.unwrap_or_default());
     let first = all.partition_point(|entry| (key(entry), &*entry.object.name) <= (kind, after));
@@ -72,7 +72,7 @@ pub fn page<'c>(
     let mut found = of_kind.filter(|entry| wanted(entry));
     let entries: Vec<_> = found.by_ref().take(most).collect();
     let next = entries.last().filter(|_| found.next().is_some()).map(|last| cursor(kind, &last.object.name));
-    Page { entries, next }
+    ListPage { entries, next }
 }
 
 /// What stands for the place behind the object `name` of a list.

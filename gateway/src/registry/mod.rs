@@ -7,17 +7,17 @@
 
 pub mod bypass;
 mod consent;
-mod contents;
 pub mod document;
 pub mod edit;
 pub mod effect;
 mod file;
 mod follow;
-mod hidden;
 mod history;
 mod last_good;
 pub mod listing;
+mod masking;
 pub mod operations;
+mod snapshot;
 
 use std::{
     sync::{
@@ -36,25 +36,26 @@ use tokio::{
 };
 use uuid::Uuid;
 
+pub use crate::registry::masking::shown;
+pub use crate::registry::snapshot::{Contents, Entry, TypedObject, Unreadable};
 use crate::{
-    config::{self, Loaded, Problems},
-    joined::joined,
-    store::{self, Change, CommitError, Draft, Kind, Look, Owner, Store, StoreError, Tables},
+    config::{self, LoadedConfig, Problems},
+    core::object::{Kind, Owner},
+    store::{self, Change, CommitError, RevisionDraft, Store, StoreError, StoreInspection, Tables},
+    task::join::joined,
 };
-pub use contents::{Contents, Entry, Typed, Unreadable};
 use file::OfFile;
 pub use follow::Standing;
-pub use hidden::shown;
 use last_good::LastGood;
 
 /// Most revisions that are fetched one by one; who is further behind reads everything.
-const MOST_BEHIND: u64 = 200;
+const MAX_INCREMENTAL_REVISIONS: u64 = 200;
 /// How often a write looks again when others were faster.
-const MOST_TRIES: u32 = 50;
+const MAX_WRITE_ATTEMPTS: u32 = 50;
 /// Longest pause before it looks again, in milliseconds.
-const MOST_PAUSE: u64 = 50;
+const MAX_RETRY_PAUSE_MS: u64 = 50;
 /// How long it is asked whether a write was made whose answer was lost.
-const MOST_UNSURE: Duration = Duration::from_secs(5);
+const MAX_COMMIT_LOOKUP: Duration = Duration::from_secs(5);
 
 /// The registry as this process has it.
 pub struct Registry {
@@ -120,7 +121,7 @@ pub struct Writer {
 }
 
 /// What a start would find, and make of it.
-pub struct Foretold {
+pub struct ApplyPreview {
     /// What there would be.
     pub contents: Contents,
     /// The last revision.
@@ -134,7 +135,7 @@ pub struct Foretold {
 }
 
 /// What somebody wants to write.
-pub struct Proposal<T> {
+pub struct WriteProposal<T> {
     /// Nothing: it is so already.
     pub changes: Vec<Change>,
     /// What was found on the way.
@@ -147,7 +148,7 @@ pub struct Written<T> {
     pub revision: Option<u64>,
     /// What it changed, or would.
     pub changes: Vec<Change>,
-    /// See [`Proposal::finding`].
+    /// See [`WriteProposal::finding`].
     pub finding: T,
 }
 
@@ -228,10 +229,11 @@ impl Registry {
     /// What `now` became by `head`. None: it is too far behind, or somewhere on the way is what this version can't read,
     /// and which may be gone by now.
     async fn step_by_step(&self, now: &Arc<Contents>, head: u64) -> Result<Option<Contents>, RegistryError> {
-        if head - now.revision() > MOST_BEHIND {
+        if head - now.revision() > MAX_INCREMENTAL_REVISIONS {
             return Ok(None);
         }
-        let revisions = self.noted(self.store.since(now.revision(), MOST_BEHIND as usize).await)?;
+        let revisions =
+            self.noted(self.store.since(now.revision(), MAX_INCREMENTAL_REVISIONS as usize).await)?;
         let now = Arc::clone(now);
         let steps = move || {
             let mut next = Contents::clone(&now);
@@ -255,15 +257,15 @@ impl Registry {
         propose: impl Fn(Arc<Contents>) -> F,
     ) -> Result<Written<T>, E>
     where
-        F: Future<Output = Result<Proposal<T>, E>>,
+        F: Future<Output = Result<WriteProposal<T>, E>>,
     {
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let now = self.catch_up().await?;
-            let Proposal { changes, finding } = propose(Arc::clone(&now)).await?;
+            let WriteProposal { changes, finding } = propose(Arc::clone(&now)).await?;
             if dry_run || changes.is_empty() {
                 return Ok(Written { revision: None, changes, finding });
             }
-            let draft = Draft {
+            let draft = RevisionDraft {
                 id: Uuid::now_v7(),
                 base: now.revision(),
                 at: OffsetDateTime::now_utc(),
@@ -274,13 +276,13 @@ impl Registry {
             if let Some(number) = self.commit(&draft).await? {
                 return Ok(Written { revision: Some(number), changes: draft.changes, finding });
             }
-            sleep(Duration::from_millis(fastrand::u64(1..=MOST_PAUSE))).await;
+            sleep(Duration::from_millis(fastrand::u64(1..=MAX_RETRY_PAUSE_MS))).await;
         }
         Err(RegistryError::Busy.into())
     }
 
     /// Commits `draft`; none: others were faster.
-    async fn commit(&self, draft: &Draft) -> Result<Option<u64>, RegistryError> {
+    async fn commit(&self, draft: &RevisionDraft) -> Result<Option<u64>, RegistryError> {
         match self.store.commit(draft).await {
             Ok(number) => {
                 self.note_head(number);
@@ -300,11 +302,11 @@ impl Registry {
             loop {
                 match self.store.written(id).await {
                     Ok(found) => return found,
-                    Err(_) => sleep(Duration::from_millis(MOST_PAUSE)).await,
+                    Err(_) => sleep(Duration::from_millis(MAX_RETRY_PAUSE_MS)).await,
                 }
             }
         };
-        match tokio::time::timeout(MOST_UNSURE, looking).await {
+        match tokio::time::timeout(MAX_COMMIT_LOOKUP, looking).await {
             Ok(Some(number)) => Ok(number),
             Ok(None) => Err(StoreError::Unavailable(why).into()),
             Err(_) => Err(RegistryError::Unknown(why)),
@@ -315,7 +317,12 @@ impl Registry {
     ///
     /// # Errors
     /// See [`Registry::write`]; objects that the API owns and the file has too are among the problems.
-    pub async fn apply(&self, loaded: &Loaded, file: &str, check: Arc<Check>) -> Result<(), RegistryError> {
+    pub async fn apply(
+        &self,
+        loaded: &LoadedConfig,
+        file: &str,
+        check: Arc<Check>,
+    ) -> Result<(), RegistryError> {
         let objects = OfFile::new(loaded);
         let writer = Writer { author: "file".into(), reason: format!("applied {file}"), upon: None };
         let (objects, check) = (&objects, &check);
@@ -325,7 +332,7 @@ impl Registry {
             if !changes.is_empty() {
                 checked(check, now.after(now.revision() + 1, &changes)?).await?;
             }
-            Ok::<_, RegistryError>(Proposal { changes, finding: () })
+            Ok::<_, RegistryError>(WriteProposal { changes, finding: () })
         };
         if let Some(revision) = self.write(&writer, false, propose).await?.revision {
             tracing::info!(revision, file, "the file was written to the registry");
@@ -337,8 +344,12 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::apply`], and as [`Registry::catch_up`].
-    pub async fn foretell(&self, loaded: &Loaded, applies: bool) -> Result<Foretold, RegistryError> {
-        let Look { snapshot, tables } = self.store.look().await?;
+    pub async fn foretell(
+        &self,
+        loaded: &LoadedConfig,
+        applies: bool,
+    ) -> Result<ApplyPreview, RegistryError> {
+        let StoreInspection { snapshot, tables } = self.store.look().await?;
         let now = Contents::read(snapshot)?;
         let revision = now.revision();
         let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
@@ -348,7 +359,7 @@ impl Registry {
         };
         let of_api = now.entries().iter().filter(is_of_api).count();
         let contents = now.after(revision + u64::from(!changes.is_empty()), &changes)?;
-        Ok(Foretold { contents, revision, tables, of_api, to_write: changes.len() })
+        Ok(ApplyPreview { contents, revision, tables, of_api, to_write: changes.len() })
     }
 
     /// What was in force last, as the local file has it, for a start while the store can't be reached. None: there is

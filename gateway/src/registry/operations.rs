@@ -4,32 +4,33 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
-    config::{self, Config, Located, Problems},
-    joined::joined,
+    config::{self, Config, LocatedProblem, Problems},
+    core::{manifest::Manifest, object::Kind},
     registry::{
-        Contents, Proposal, Registry, RegistryError, Writer, Written, bypass,
+        Contents, Registry, RegistryError, WriteProposal, Writer, Written, bypass,
         document::{self, Prune},
         edit::{self, Edit, Refusal},
-        effect::{self, Effects, Ground, Troubles},
+        effect::{self, Effects, Ground, StepFailures},
     },
-    routing::{Manifest, RouteTable},
-    store::{Change, Kind},
+    routing::RouteTable,
+    store::Change,
+    task::join::joined,
 };
 
 /// Most objects that a line of the log names.
-const MOST_LOGGED: usize = 20;
+const MAX_LOGGED_CHANGES: usize = 20;
 
 /// Shows what would be in force in this process with other objects than there are.
-pub trait Foresee: Send + Sync {
+pub trait Preview: Send + Sync {
     /// What `contents` would make.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems>;
+    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems>;
 }
 
 /// What would be in force.
-pub struct Foreseen {
+pub struct PreviewState {
     /// The configuration.
     pub config: Arc<Config>,
     /// Its table, with the manifests that would be accepted.
@@ -37,31 +38,31 @@ pub struct Foreseen {
     /// The manifests that would be accepted, as far as they are known; by plugin.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
     /// Plugins that couldn't be called now, as far as that is known.
-    pub troubles: Troubles,
+    pub troubles: StepFailures,
     /// Tenant-level config that plugins refuse.
     pub refused: Vec<Invalid>,
 }
 
-impl Foreseen {
+impl PreviewState {
     fn ground(&self) -> Ground<'_> {
         Ground { config: &self.config, table: &self.table, troubles: &self.troubles }
     }
 }
 
 /// The registry as operators have it.
-pub struct Operations(Objects);
+pub struct Operations(ObjectsBackend);
 
 /// Where objects are.
-enum Objects {
+enum ObjectsBackend {
     /// In the file alone: what is in force of it, which nobody writes here.
     File(Box<dyn Fn() -> Arc<Contents> + Send + Sync>),
     /// In a registry.
-    Registry { registry: Arc<Registry>, foresee: Arc<dyn Foresee> },
+    Registry { registry: Arc<Registry>, foresee: Arc<dyn Preview> },
 }
 
 /// Why something wasn't done.
 #[derive(Debug)]
-pub enum Undone {
+pub enum OperationError {
     /// The wish can't be granted.
     Refused(Refusal),
     /// What would come of it is not right as a whole.
@@ -98,42 +99,42 @@ pub struct Outcome {
     pub unvalidated: Vec<String>,
 }
 
-impl From<Refusal> for Undone {
+impl From<Refusal> for OperationError {
     fn from(refusal: Refusal) -> Self {
-        Undone::Refused(refusal)
+        OperationError::Refused(refusal)
     }
 }
 
-impl From<RegistryError> for Undone {
+impl From<RegistryError> for OperationError {
     fn from(error: RegistryError) -> Self {
-        Undone::Registry(error)
+        OperationError::Registry(error)
     }
 }
 
 impl Operations {
     /// On `registry`; what comes of a write is shown by `foresee`.
-    pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Foresee>) -> Self {
-        Operations(Objects::Registry { registry, foresee })
+    pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Preview>) -> Self {
+        Operations(ObjectsBackend::Registry { registry, foresee })
     }
 
     /// On a file, of which `in_force` says what is in force. Nothing can be written.
     pub fn of_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
-        Operations(Objects::File(Box::new(in_force)))
+        Operations(ObjectsBackend::File(Box::new(in_force)))
     }
 
     /// Whether there is a registry, so that objects have versions.
     pub fn has_registry(&self) -> bool {
-        matches!(self.0, Objects::Registry { .. })
+        matches!(self.0, ObjectsBackend::Registry { .. })
     }
 
     /// What there is, as far as this process has read it.
     ///
     /// # Errors
     /// Nothing was ever read, and the store can't be read now.
-    pub async fn contents(&self) -> Result<Arc<Contents>, Undone> {
+    pub async fn contents(&self) -> Result<Arc<Contents>, OperationError> {
         match &self.0 {
-            Objects::File(in_force) => Ok(in_force()),
-            Objects::Registry { registry, .. } => {
+            ObjectsBackend::File(in_force) => Ok(in_force()),
+            ObjectsBackend::Registry { registry, .. } => {
                 let contents = registry.contents();
                 Ok(if contents.revision() > 0 { contents } else { registry.catch_up().await? })
             }
@@ -141,16 +142,16 @@ impl Operations {
     }
 
     /// The registry, read up to now.
-    pub(super) async fn prepared(&self) -> Result<&Arc<Registry>, Undone> {
+    pub(super) async fn prepared(&self) -> Result<&Arc<Registry>, OperationError> {
         let (registry, _) = self.registry()?;
         registry.catch_up().await?;
         Ok(registry)
     }
 
-    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn Foresee>), Undone> {
+    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn Preview>), OperationError> {
         match &self.0 {
-            Objects::File(_) => Err(Undone::NoRegistry),
-            Objects::Registry { registry, foresee } => Ok((registry, foresee)),
+            ObjectsBackend::File(_) => Err(OperationError::NoRegistry),
+            ObjectsBackend::Registry { registry, foresee } => Ok((registry, foresee)),
         }
     }
 
@@ -165,7 +166,7 @@ impl Operations {
         edits: &[Edit],
         prune: Option<&Prune>,
         dry_run: bool,
-    ) -> Result<Outcome, Undone> {
+    ) -> Result<Outcome, OperationError> {
         let changes = |contents: &Contents| {
             let pruned = prune.map(|prune| prune.edits(contents, edits)).unwrap_or_default();
             Ok(edit::changes(contents, &[edits, &pruned].concat())?)
@@ -179,8 +180,8 @@ impl Operations {
         writer: &Writer,
         dry_run: bool,
         prune: Option<&Prune>,
-        edit: impl Fn(&Contents) -> Result<Vec<Change>, Undone> + Sync,
-    ) -> Result<Outcome, Undone> {
+        edit: impl Fn(&Contents) -> Result<Vec<Change>, OperationError> + Sync,
+    ) -> Result<Outcome, OperationError> {
         let (registry, foresee) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
@@ -191,12 +192,12 @@ impl Operations {
             let mut changes = edit(&now)?;
             changes.extend(bypass::outlived(&now, &changes));
             let finding = look(foresee, &now, &changes).await.map_err(|mut undone| {
-                if let Undone::Invalid(wrong) = &mut undone {
+                if let OperationError::Invalid(wrong) = &mut undone {
                     document::explain(wrong, &now, &changes, prune);
                 }
                 undone
             })?;
-            Ok::<_, Undone>(Proposal { changes, finding })
+            Ok::<_, OperationError>(WriteProposal { changes, finding })
         };
         let Written { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
         if let Some(revision) = revision {
@@ -211,7 +212,7 @@ impl Operations {
 /// Who did what, in the log.
 fn written(writer: &Writer, revision: u64, changes: &[Change]) {
     let mut objects = String::new();
-    for change in changes.iter().take(MOST_LOGGED) {
+    for change in changes.iter().take(MAX_LOGGED_CHANGES) {
         let did = match (&change.before, &change.after) {
             (None, _) => "created",
             (_, None) => "deleted",
@@ -238,27 +239,31 @@ fn written(writer: &Writer, revision: u64, changes: &[Change]) {
 
 /// Looks at what `changes` would do, on a thread that may take its time.
 async fn look(
-    foresee: &Arc<dyn Foresee>,
+    foresee: &Arc<dyn Preview>,
     now: &Arc<Contents>,
     changes: &[Change],
-) -> Result<Finding, Undone> {
+) -> Result<ChangeAnalysis, OperationError> {
     let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
         let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
-        let after = foresee.foresee(&next).map_err(|problems| Undone::Invalid(invalid(&problems)))?;
+        let after = foresee.foresee(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
         // Whoever mends what is there must be able to, though nothing compares with it.
         find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
     });
     joined(looking).await
 }
 
-struct Finding {
+struct ChangeAnalysis {
     effects: Option<Effects>,
     unvalidated: Vec<String>,
 }
 
 /// What changes between the two, unless a plugin's schema refuses what it is to be given then.
-fn find(before: Option<&Foreseen>, after: &Foreseen, changes: &[Change]) -> Result<Finding, Undone> {
+fn find(
+    before: Option<&PreviewState>,
+    after: &PreviewState,
+    changes: &[Change],
+) -> Result<ChangeAnalysis, OperationError> {
     // What is refused already is not this write's fault.
     let is_new = |wrong: &&Invalid| before.is_none_or(|before| !before.refused.contains(wrong));
     let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
@@ -273,14 +278,14 @@ fn find(before: Option<&Foreseen>, after: &Foreseen, changes: &[Change]) -> Resu
         }
     }
     if !wrong.is_empty() {
-        return Err(Undone::Invalid(wrong));
+        return Err(OperationError::Invalid(wrong));
     }
     let effects = before.map(|before| effect::effects(&before.ground(), &after.ground()));
-    Ok(Finding { effects, unvalidated })
+    Ok(ChangeAnalysis { effects, unvalidated })
 }
 
 /// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
-fn beyond(name: &str, at: &Foreseen) -> Vec<Invalid> {
+fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
     let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
     let reach = at.config.reach();
     let flaws = plugin.into_iter().flat_map(|plugin| {
@@ -299,7 +304,7 @@ fn beyond(name: &str, at: &Foreseen) -> Vec<Invalid> {
 ///
 /// # Errors
 /// The schema refuses it.
-fn validate(name: &str, after: &Foreseen) -> Result<bool, Vec<Invalid>> {
+fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
     let Some(manifest) = after.manifests.get(name) else { return Ok(false) };
     let Some(schema) = &manifest.config_schema else { return Ok(true) };
     let Some(plugin) = after.config.plugins.iter().find(|plugin| plugin.name == name) else {
@@ -326,7 +331,7 @@ fn holds_reference(value: &serde_json::Value) -> bool {
 
 /// Problems of what would be there, for whoever wants to write it.
 pub fn invalid(problems: &Problems) -> Vec<Invalid> {
-    let one = |located: &Located| {
+    let one = |located: &LocatedProblem| {
         let problem = &located.problem;
         Invalid {
             object: located.object.clone(),

@@ -2,17 +2,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    config::from_text,
-    registry::edit::Wish,
-    store::{Content, Owner},
-};
+use crate::{config::from_text, core::object::Owner, registry::edit::Wish, store::Content};
 
 /// A process whose file lists a network and a directory.
 struct Listing;
 
-impl Foresee for Listing {
-    fn foresee(&self, contents: &Contents) -> Result<Foreseen, Problems> {
+impl Preview for Listing {
+    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
         let text = "
 auth: { issuers: [{ issuer: i, audience: a, jwks_url: \"https://id/keys\", tenants: \"*\" }] }
 tenants: { unknown: accept }
@@ -23,7 +19,7 @@ secrets: { dir: /secrets }
         let table = RouteTable::build(&whole.config, &[], contents.revision());
         let table = table.map_err(|problems| whole.render(&problems))?;
         let (manifests, refused) = (BTreeMap::new(), Vec::new());
-        Ok(Foreseen {
+        Ok(PreviewState {
             config: Arc::new(whole.config),
             table,
             manifests,
@@ -40,7 +36,7 @@ fn operations() -> (TempDir, Operations) {
     (folder, Operations::new(Registry::open(&settings).expect("a store"), Arc::new(Listing)))
 }
 
-async fn write(operations: &Operations, spec: Value) -> Result<Outcome, Undone> {
+async fn write(operations: &Operations, spec: Value) -> Result<Outcome, OperationError> {
     let writer = Writer { author: "olga".into(), reason: String::new(), upon: None };
     let edit = Edit { kind: Kind::Plugin, name: "guard".into(), expected: None, wish: Wish::Be(spec) };
     operations.write(&writer, &[edit], None, false).await
@@ -50,7 +46,7 @@ async fn write(operations: &Operations, spec: Value) -> Result<Outcome, Undone> 
 async fn a_plugin_that_names_what_it_may_not_reach_is_not_written() {
     let (_folder, operations) = operations();
     let refused = async |spec: Value| match write(&operations, spec).await {
-        Err(Undone::Invalid(wrong)) => wrong,
+        Err(OperationError::Invalid(wrong)) => wrong,
         other => panic!("{other:?}"),
     };
     for (spec, pointer, key) in [
@@ -86,7 +82,7 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
     let spec = json!({ "endpoint": "http://10.1.0.1:1", "config": { "a": "${HOOKGATE_SECRET_A}" } });
     let (_folder, operations) = operations();
     match write(&operations, spec).await {
-        Err(Undone::Refused(Refusal::Wrong { problems, .. })) => {
+        Err(OperationError::Refused(Refusal::Wrong { problems, .. })) => {
             assert_eq!(problems[0].pointer, "/config");
             assert!(problems[0].sentence().contains("allow_plaintext"), "{problems:?}");
         }
@@ -101,7 +97,7 @@ async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
     let spec = |enabled| json!({ "name": "guard", "endpoint": "http://10.2.0.1:1", "enabled": enabled });
     let content = Content { owner: Owner::Api, spec: spec(true).into() };
     let change = Change { kind: Kind::Plugin, name: "guard".into(), before: None, after: Some(content) };
-    let draft = crate::store::Draft {
+    let draft = crate::store::RevisionDraft {
         id: uuid::Uuid::now_v7(),
         base: 0,
         at: time::OffsetDateTime::UNIX_EPOCH,

@@ -3,13 +3,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    conditions::{Conditions, Pool},
-    standing::{self, Offers},
-};
 use crate::{
     config::{self, Config, Problem},
-    point::Point,
+    core::point::Point,
+    routing::{
+        applicability::{self, PluginOffers},
+        conditions::{Conditions, Pool},
+    },
 };
 
 /// One binding, looked up and compiled.
@@ -28,8 +28,8 @@ pub(super) struct Binding {
 
 impl Binding {
     /// Whether it stands at `point`.
-    pub(super) fn stands_at(&self, point: Point, offers: Offers<'_>) -> bool {
-        standing::at(&self.written, point, offers).is_ok()
+    pub(super) fn stands_at(&self, point: Point, offers: PluginOffers<'_>) -> bool {
+        applicability::at(&self.written, point, offers).is_ok()
     }
 }
 
@@ -96,7 +96,7 @@ impl<F: Fn(&str) -> bool> Known<'_, F> {
             return None;
         }
         let (plugin, conditions) = (plugin?, conditions?);
-        let enabled = standing::enabled(written, &self.of[plugin]).is_ok();
+        let enabled = applicability::enabled(written, &self.of[plugin]).is_ok();
         let name = (&*written.effective_name()).into();
         Some(Binding { index, written: Arc::clone(written), name, plugin, conditions, enabled })
     }

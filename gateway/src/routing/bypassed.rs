@@ -3,8 +3,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{binding::Binding, standing::Offers};
-use crate::{config::Config, point::Point};
+use crate::{
+    config::Config,
+    core::point::Point,
+    routing::{applicability::PluginOffers, binding::Binding},
+};
 
 /// Names of a tenant's bindings that are bypassed, by [`Point::index`] of the points where they would stand.
 pub(super) type Missing = [Vec<Arc<str>>; 4];
@@ -34,7 +37,9 @@ impl<'c> Bypassed<'c> {
 }
 
 /// What is missing from the plans where these bindings of plugins that offer this are bypassed. None: nothing.
-pub(super) fn missing<'b>(bypassed: impl Iterator<Item = (&'b Binding, Offers<'b>)>) -> Option<Arc<Missing>> {
+pub(super) fn missing<'b>(
+    bypassed: impl Iterator<Item = (&'b Binding, PluginOffers<'b>)>,
+) -> Option<Arc<Missing>> {
     let mut missing = Missing::default();
     for (binding, offers) in bypassed {
         for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)) {

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    config::{Match, Object, Problem, TextMatch},
-    point::Point,
+    config::{JsonObject, Match, Problem, TextMatch},
+    core::point::Point,
 };
 
 /// The values of a call that conditions look at.
@@ -39,15 +39,15 @@ pub struct Subject<'a> {
 
 /// The conditions of one binding. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Conditions(Option<Arc<Compiled>>);
+pub struct Conditions(Option<Arc<CompiledConditions>>);
 
 /// What is compiled already: tens of thousands of bindings say the same few conditions, and a compiled pattern takes some
 /// KiB. One for a table and all that are made after it; no call looks here.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<HashMap<Match, Weak<Compiled>>>);
+pub(super) struct Pool(Mutex<HashMap<Match, Weak<CompiledConditions>>>);
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledConditions {
     /// As written, absent keys left out.
     written: Value,
     tools: Option<RegexSet>,
@@ -72,16 +72,16 @@ pub enum Condition<'a> {
     Text,
 }
 
-/// What a condition comes to for a call. Only [`Checked::NotMet`] leaves a step out.
+/// What a condition comes to for a call. Only [`Checked::NotMatched`] leaves a step out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checked {
     /// A pattern matches.
-    Met,
+    Matched,
     /// The call has the value and no pattern matches it.
-    NotMet,
+    NotMatched,
     /// The call doesn't carry the value, or an empty one: counts as met.
-    NotCarried,
+    NotSent,
     /// The point has no such value: counts as met.
     NotApplied,
 }
@@ -121,7 +121,7 @@ impl Conditions {
             return Err(problems);
         }
         let written = as_written(written);
-        Ok(Conditions(Some(Arc::new(Compiled { written, tools, agents, models, labels, text }))))
+        Ok(Conditions(Some(Arc::new(CompiledConditions { written, tools, agents, models, labels, text }))))
     }
 
     /// As written, absent keys left out; null without any.
@@ -131,7 +131,7 @@ impl Conditions {
 
     /// Whether the step runs for `subject`: false only when a condition is known to be false.
     pub fn met(&self, subject: &Subject<'_>) -> bool {
-        self.each(*subject).all(|(_, checked)| checked != Checked::NotMet)
+        self.each(*subject).all(|(_, checked)| checked != Checked::NotMatched)
     }
 
     /// What each condition comes to for `subject`, looked at one after the other as they are asked for.
@@ -178,14 +178,14 @@ impl Pool {
         Ok(conditions)
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<Match, Weak<Compiled>>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<Match, Weak<CompiledConditions>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn as_written(conditions: &Match) -> Value {
     let Match { tools, agents, models, labels, text } = conditions;
-    let mut members = Object::new();
+    let mut members = JsonObject::new();
     for (name, list) in [("tools", tools), ("agents", agents), ("models", models)] {
         members.extend(list.as_ref().map(|list| (name.to_owned(), json!(list))));
     }
@@ -199,23 +199,23 @@ fn as_written(conditions: &Match) -> Value {
 
 fn one(set: &RegexSet, value: Option<&str>) -> Checked {
     match value {
-        None | Some("") => Checked::NotCarried,
+        None | Some("") => Checked::NotSent,
         Some(value) => known(set.is_match(value)),
     }
 }
 
 /// Original or current value: what an earlier plugin writes can bring a step in, never take it out.
 fn either(set: &RegexSet, value: Option<[&str; 2]>) -> Checked {
-    let Some([original, current]) = value else { return Checked::NotCarried };
+    let Some([original, current]) = value else { return Checked::NotSent };
     match one(set, Some(original)) {
         // Unchanged values are shared, so the usual case looks once.
-        Checked::NotMet if !std::ptr::eq(original, current) => known(set.is_match(current)),
+        Checked::NotMatched if !std::ptr::eq(original, current) => known(set.is_match(current)),
         checked => checked,
     }
 }
 
 fn known(met: bool) -> Checked {
-    if met { Checked::Met } else { Checked::NotMet }
+    if met { Checked::Matched } else { Checked::NotMatched }
 }
 
 /// The expressions of `list`, each by its own pointer.

@@ -5,24 +5,23 @@
 //! takes one and keeps it. Whether a plugin can be reached is none of this module's business, so that no
 //! binding leaves a plan because its plugin is down.
 
+mod applicability;
 mod binding;
 mod bypassed;
-mod change;
 mod conditions;
-mod ground;
-mod listed;
-pub mod manifest;
 mod plan;
-mod standing;
+mod rebuild;
 mod table;
+mod table_inputs;
 mod tenant;
+mod tenant_entry;
 #[cfg(test)]
 mod tests;
 
+pub use crate::core::manifest::{Access, Manifest, Offer, SideEffects};
+pub use crate::routing::applicability::{Absent, absent, stands};
 pub use conditions::{Checked, Condition, Conditions, Subject};
-pub use manifest::{Access, Manifest, Offer, SideEffects};
 pub use plan::{Fixed, Plan, Step, Written};
-pub use standing::{Absent, absent, stands};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
 /// `key` as one part of a JSON pointer.

@@ -1,15 +1,19 @@
 //! The ordered, compiled steps of one chain, and the digest that tells two chains apart.
 
+use crate::core::failure::Failure;
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Conditions, Offer, binding::Binding, standing::Offers};
 use crate::{
-    digest::{canonical, digest_of},
-    point::Point,
-    step::{Mode, OnError},
+    core::{
+        digest::{canonical, digest_of},
+        manifest::Offer,
+        point::Point,
+        step::{Mode, OnError, Reason},
+    },
+    routing::{Conditions, applicability::PluginOffers, binding::Binding},
 };
 
 /// The steps of one tenant at one point, in the order in which they run.
@@ -17,7 +21,7 @@ use crate::{
 pub struct Plan {
     /// Ascending priority, observers among them. Empty: the payload passes as it is.
     pub steps: Vec<Step>,
-    /// Changes with the steps: [`crate::digest`] of a JSON array with an object for each, observers included,
+    /// Changes with the steps: [`crate::core::digest`] of a JSON array with an object for each, observers included,
     /// in order, whose members are
     ///
     /// - `binding`, `plugin`: their names
@@ -46,6 +50,17 @@ pub struct Step {
     /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
     /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
     pub reserve: Duration,
+}
+
+impl Step {
+    /// Why the step fails, whatever state its plugin is in.
+    pub fn flaw(&self) -> Option<Failure> {
+        if self.not_offered {
+            let detail = "its binding names this point, but the plugin does not offer it";
+            return Some(Failure::new(Reason::PointNotOffered, detail));
+        }
+        self.config_refused.as_ref().map(|refused| Failure::new(Reason::NotReady, refused.to_string()))
+    }
 }
 
 impl Deref for Step {
@@ -104,15 +119,15 @@ pub struct Written {
 
 /// What stands in a chain: a binding with one tenant-level config.
 #[derive(Debug)]
-pub(super) struct Element {
+pub(super) struct ChainElement {
     pub(super) fixed: Arc<Fixed>,
     /// What a plan's digest covers of it, as canonical JSON; see [`Plan::digest`].
     facts: Vec<u8>,
 }
 
-impl Element {
+impl ChainElement {
     /// `binding` of a plugin that offers this, and with the config that `fixed` has.
-    pub(super) fn new(fixed: Fixed, binding: &Binding, offers: Offers<'_>) -> Self {
+    pub(super) fn new(fixed: Fixed, binding: &Binding, offers: PluginOffers<'_>) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
             Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)).collect();
@@ -129,14 +144,14 @@ impl Element {
             "tenant_config": &*fixed.tenant_config_digest,
             "match": fixed.conditions.written(),
         });
-        Element { fixed: Arc::new(fixed), facts: canonical(&facts) }
+        ChainElement { fixed: Arc::new(fixed), facts: canonical(&facts) }
     }
 }
 
 /// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and what
 /// its plugin offers.
-pub(super) fn plans(chain: &[(&Binding, Offers<'_>, Arc<Element>)]) -> [Plan; 4] {
-    let mut digests: Vec<(Vec<&Arc<Element>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
+pub(super) fn plans(chain: &[(&Binding, PluginOffers<'_>, Arc<ChainElement>)]) -> [Plan; 4] {
+    let mut digests: Vec<(Vec<&Arc<ChainElement>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
     Point::ALL.map(|point| {
         let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(point, *offers));
         let (mut steps, mut elements) = (Vec::with_capacity(chain.len()), Vec::with_capacity(chain.len()));
@@ -155,7 +170,7 @@ pub(super) fn plans(chain: &[(&Binding, Offers<'_>, Arc<Element>)]) -> [Plan; 4]
         }
         steps.shrink_to_fit();
         // The same elements at another point make the same digest.
-        let same = |(others, _): &&(Vec<&Arc<Element>>, Arc<str>)| {
+        let same = |(others, _): &&(Vec<&Arc<ChainElement>>, Arc<str>)| {
             others.len() == elements.len() && others.iter().zip(&elements).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         let digest = match digests.iter().find(same) {
@@ -168,7 +183,7 @@ pub(super) fn plans(chain: &[(&Binding, Offers<'_>, Arc<Element>)]) -> [Plan; 4]
 }
 
 /// The digest of the array of their facts.
-fn of_elements(elements: &[&Arc<Element>]) -> Arc<str> {
+fn of_elements(elements: &[&Arc<ChainElement>]) -> Arc<str> {
     let facts: Vec<_> = elements.iter().map(|element| element.facts.as_slice()).collect();
     digest_of(&[b"[", facts.join(&b","[..]).as_slice(), b"]"].concat()).into()
 }

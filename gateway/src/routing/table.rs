@@ -2,19 +2,19 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    Manifest, Plan,
-    binding::{self, Binding},
-    bypassed::{Bypassed, Missing},
-    change::Names,
-    conditions::Pool,
-    ground::Ground,
-    listed::{Listed, Maker, problems},
-    tenant::{self, Chains},
-};
 use crate::{
     config::{self, Bypass, Config, Detail, Problem, Rate, Tenant},
-    point::Point,
+    core::{manifest::Manifest, point::Point},
+    routing::{
+        Plan,
+        binding::{self, Binding},
+        bypassed::{Bypassed, Missing},
+        conditions::Pool,
+        rebuild::Names,
+        table_inputs::Ground,
+        tenant::{self, BindingChains},
+        tenant_entry::{Listed, PlanBuilder, problems},
+    },
 };
 
 /// The chains of all tenants under one configuration and the manifests accepted so far. Immutable; cheap to clone.
@@ -106,7 +106,7 @@ impl RouteTable {
     ) -> Result<RouteTable, Vec<Problem>> {
         let mut problems = Vec::new();
         let bindings = binding::compile(config, &pool, &mut problems);
-        let chains = Chains::new(&bindings);
+        let chains = BindingChains::new(&bindings);
         tenant::check_config(config, &mut problems);
         tenant::check_disable(config, &mut problems);
         tenant::check_priorities(config, &chains, &mut problems);
@@ -192,7 +192,7 @@ impl Made {
             own.entry(id).or_default().push(binding);
         }
         let ground = Ground::new(config, manifests, floor, pool);
-        let (mut maker, bypassed) = (Maker::new(&ground), Bypassed::of(config));
+        let (mut maker, bypassed) = (PlanBuilder::new(&ground), Bypassed::of(config));
         let mut make = |tenant: Option<&Arc<Tenant>>, own| {
             let names = tenant.map_or(&[] as &[&str], |tenant| bypassed.by(&tenant.id));
             Arc::new(maker.make(tenant, own, names).expect("equal priorities were looked for"))
@@ -221,7 +221,7 @@ impl Made {
 /// Of those who aren't among `tenants`, and are served, whoever something is bypassed for; as `before` has them where
 /// nothing differs for them.
 pub(super) fn strangers(
-    maker: &mut Maker<'_>,
+    maker: &mut PlanBuilder<'_>,
     bypassed: &Bypassed<'_>,
     tenants: &HashMap<Arc<str>, Arc<Listed>>,
     before: impl Fn(&str) -> Option<Arc<Listed>>,

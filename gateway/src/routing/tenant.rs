@@ -6,22 +6,24 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-use super::{binding::Binding, escape, standing};
-use crate::config::{Config, Problem, Tenant, UnknownTenant};
+use crate::{
+    config::{Config, Problem, Tenant, UnknownTenant},
+    routing::{applicability, binding::Binding, escape},
+};
 
 /// How many tenants a problem names before it only counts them.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings of all
 /// others.
-pub(super) struct Chains<'b> {
+pub(super) struct BindingChains<'b> {
     floor: Vec<&'b Binding>,
     own: HashMap<&'b str, Vec<&'b Binding>>,
 }
 
-impl<'b> Chains<'b> {
+impl<'b> BindingChains<'b> {
     pub(super) fn new(bindings: &'b [Binding]) -> Self {
-        let mut chains = Chains { floor: Vec::new(), own: HashMap::new() };
+        let mut chains = BindingChains { floor: Vec::new(), own: HashMap::new() };
         for binding in bindings {
             match binding.written.tenant.as_deref() {
                 Some(id) if !binding.written.is_floor() => chains.own.entry(id).or_default().push(binding),
@@ -48,7 +50,7 @@ pub(super) fn chain<'b, B: Borrow<Binding>>(
 ) -> Vec<&'b B> {
     let stands = |of: &&B| {
         let binding = (*of).borrow();
-        binding.enabled && standing::of(&binding.written, &binding.name, tenant).is_ok()
+        binding.enabled && applicability::of(&binding.written, &binding.name, tenant).is_ok()
     };
     let mut chain: Vec<_> = floor.chain(own).filter(stands).collect();
     chain.sort_by_key(|of| ((*of).borrow().written.priority, (*of).borrow().index));
@@ -90,7 +92,7 @@ pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
 
 /// Reports every two bindings of equal priority that would stand in one chain, whatever their points and
 /// conditions, with the tenants concerned. A disabled tenant has no chain.
-pub(super) fn check_priorities(config: &Config, chains: &Chains<'_>, problems: &mut Vec<Problem>) {
+pub(super) fn check_priorities(config: &Config, chains: &BindingChains<'_>, problems: &mut Vec<Problem>) {
     let enabled = config.tenants.list.iter().filter(|tenant| tenant.enabled);
     let mut tenants: Vec<_> = enabled.map(|tenant| (Some(&**tenant), format!("`{}`", tenant.id))).collect();
     if config.tenants.unknown == UnknownTenant::Accept {
@@ -106,9 +108,9 @@ pub(super) fn check_priorities(config: &Config, chains: &Chains<'_>, problems: &
         }
     }
     for (first, second, tenants) in clashes.into_values() {
-        let mut named = tenants[..tenants.len().min(NAMED)].join(", ");
-        if tenants.len() > NAMED {
-            named.push_str(&format!(" and {} more", tenants.len() - NAMED));
+        let mut named = tenants[..tenants.len().min(MAX_NAMED)].join(", ");
+        if tenants.len() > MAX_NAMED {
+            named.push_str(&format!(" and {} more", tenants.len() - MAX_NAMED));
         }
         let pointer = format!("/bindings/{}/priority", second.index);
         let message = format!(

@@ -20,11 +20,11 @@ use tokio::{
 use super::StoreError;
 
 /// How long it may take to have one: the wait for a turn and what follows it, together.
-const HAVE: Duration = Duration::from_secs(4);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long making one may take, TLS and log-in included.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long one that was idle may take to show that it is still there.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A database that connections are made to.
 pub(super) trait Database: Send + Sync {
@@ -40,13 +40,13 @@ pub(super) trait Database: Send + Sync {
     fn fault(&self, error: &sqlx::Error) -> StoreError;
 }
 
-pub(super) struct Connections<D: Database> {
+pub(super) struct ConnectionPool<D: Database> {
     database: D,
     turns: Semaphore,
     idle: Mutex<Vec<D::Connection>>,
 }
 
-impl<D: Database> Connections<D> {
+impl<D: Database> ConnectionPool<D> {
     /// At most `max` at a time.
     pub(super) fn new(database: D, max: usize) -> Self {
         Self { database, turns: Semaphore::new(max), idle: Mutex::default() }
@@ -64,7 +64,7 @@ impl<D: Database> Connections<D> {
 
     /// A connection that has just answered, or is new.
     pub(super) async fn take(&self) -> Result<Taken<'_, D>, StoreError> {
-        timeout(HAVE, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
+        timeout(ACQUIRE_TIMEOUT, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
     }
 
     async fn in_turn(&self) -> Result<Taken<'_, D>, StoreError> {
@@ -72,13 +72,13 @@ impl<D: Database> Connections<D> {
             return Err(StoreError::Unavailable(format!("{} was let go of", self.place())));
         };
         if let Some(mut connection) = self.newest() {
-            if self.within(PING, connection.ping()).await.is_ok() {
+            if self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {
                 return Ok(Taken { from: self, connection, _turn: turn });
             }
             // What happened to one of them happened to all.
             self.idle().clear();
         }
-        let connection = self.within(CONNECT, self.database.connect()).await?;
+        let connection = self.within(CONNECT_TIMEOUT, self.database.connect()).await?;
         Ok(Taken { from: self, connection, _turn: turn })
     }
 
@@ -105,7 +105,7 @@ impl<D: Database> Connections<D> {
         let idle = std::mem::take(&mut *self.idle());
         let farewell = futures::future::join_all(idle.into_iter().map(Connection::close));
         // A database that does not answer finds out by itself.
-        let _ = timeout(PING, farewell).await;
+        let _ = timeout(PING_TIMEOUT, farewell).await;
     }
 
     fn newest(&self) -> Option<D::Connection> {
@@ -119,7 +119,7 @@ impl<D: Database> Connections<D> {
 
 /// A connection. It ends with this value, whatever was under way on it, unless [`Taken::keep`] takes it back.
 pub(super) struct Taken<'a, D: Database> {
-    from: &'a Connections<D>,
+    from: &'a ConnectionPool<D>,
     connection: D::Connection,
     _turn: SemaphorePermit<'a>,
 }

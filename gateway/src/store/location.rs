@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use sqlx::postgres::PgConnectOptions;
 
 /// What sqlx takes from a PostgreSQL URL; it would log any other, value and all.
-const PARAMETERS: [&str; 17] = [
+const ALLOWED_PARAMETERS: [&str; 17] = [
     "sslmode",
     "ssl-mode",
     "sslrootcert",
@@ -25,7 +25,7 @@ const PARAMETERS: [&str; 17] = [
     "options",
 ];
 
-pub(super) enum Location {
+pub(super) enum StoreLocation {
     /// A SQLite database.
     File(PathBuf),
     /// A database of a PostgreSQL server.
@@ -33,7 +33,7 @@ pub(super) enum Location {
 }
 
 /// Reads a URL; what is wrong with it is one sentence that shows no part of it but its scheme and names of parameters.
-pub(super) fn parse(url: &str) -> Result<Location, String> {
+pub(super) fn parse(url: &str) -> Result<StoreLocation, String> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(forms("it has no scheme"));
     };
@@ -51,7 +51,7 @@ fn forms(what: &str) -> String {
     format!("{what}: write sqlite:PATH or postgres://USER@HOST/DATABASE")
 }
 
-fn sqlite(rest: &str) -> Result<Location, String> {
+fn sqlite(rest: &str) -> Result<StoreLocation, String> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     // What SQLite itself reads these names as is gone with the process, and what was acknowledged with it.
     if is_in_memory(path) {
@@ -70,7 +70,7 @@ fn sqlite(rest: &str) -> Result<Location, String> {
     }
     // SQLite takes a name that begins with `file:` for a URI.
     let path = PathBuf::from(path);
-    Ok(Location::File(if path.is_absolute() { path } else { PathBuf::from(".").join(path) }))
+    Ok(StoreLocation::File(if path.is_absolute() { path } else { PathBuf::from(".").join(path) }))
 }
 
 /// Whether SQLite keeps a database of this name in memory, however it is spelt.
@@ -81,14 +81,15 @@ fn is_in_memory(path: &str) -> bool {
         || parameters.split('&').any(|parameter| matches!(parameter, "mode=memory" | "vfs=memdb"))
 }
 
-fn postgres(url: &str, rest: &str) -> Result<Location, String> {
+fn postgres(url: &str, rest: &str) -> Result<StoreLocation, String> {
     if !rest.starts_with("//") {
         return Err(forms("it is not complete"));
     }
     let parsed =
         reqwest::Url::parse(url).map_err(|error| format!("it is not a URL of PostgreSQL: {error}"))?;
     for (key, _) in parsed.query_pairs() {
-        let known = PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
+        let known =
+            ALLOWED_PARAMETERS.contains(&&*key) || (key.starts_with("options[") && key.ends_with(']'));
         if !known {
             return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
         }
@@ -96,7 +97,7 @@ fn postgres(url: &str, rest: &str) -> Result<Location, String> {
     // What stands in a parameter may be in the library's error; a password may have come to stand there.
     let options = PgConnectOptions::from_str(url)
         .map_err(|_| "a part of this URL of PostgreSQL is not what it has to be".to_owned())?;
-    Ok(Location::Postgres(Box::new(options)))
+    Ok(StoreLocation::Postgres(Box::new(options)))
 }
 
 #[cfg(test)]
@@ -105,7 +106,7 @@ mod tests {
 
     fn file(url: &str) -> String {
         match parse(url) {
-            Ok(Location::File(path)) => path.display().to_string(),
+            Ok(StoreLocation::File(path)) => path.display().to_string(),
             _ => panic!("{url} should name a file"),
         }
     }
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(file("sqlite:/var/lib/hookgate/a b.db"), "/var/lib/hookgate/a b.db");
         assert_eq!(file("sqlite:///var/lib/x.db"), "/var/lib/x.db");
         assert_eq!(file("sqlite:file:x?".trim_end_matches('?')), "./file:x");
-        let Ok(Location::Postgres(options)) =
+        let Ok(StoreLocation::Postgres(options)) =
             parse("postgresql://me:geheim@db.example.com:6432/hg?sslmode=require")
         else {
             panic!("this names a server");

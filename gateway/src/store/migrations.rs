@@ -9,7 +9,7 @@ use sqlx::{
 use super::Tables;
 
 /// Where it is kept which steps were done; another application's in the same database may have sqlx's usual name.
-const TABLE: &str = "hookgate_migrations";
+const MIGRATIONS_TABLE: &str = "hookgate_migrations";
 
 const SQLITE: [(i64, &str, &str); 2] = [
     (1, "registry", include_str!("../../migrations/sqlite/0001_registry.sql")),
@@ -21,7 +21,8 @@ const POSTGRES: [(i64, &str, &str); 2] = [
 ];
 
 /// Asks which steps were done, as [`Done`].
-pub(super) const DONE: &str = "SELECT version, success, checksum FROM hookgate_migrations ORDER BY version";
+pub(super) const SELECT_APPLIED: &str =
+    "SELECT version, success, checksum FROM hookgate_migrations ORDER BY version";
 
 /// A step that was done: its number, whether it came to its end, and the checksum of what it was.
 pub(super) type Done = (i64, bool, Vec<u8>);
@@ -54,13 +55,13 @@ pub(super) fn tables(migrator: &Migrator, done: &[Done]) -> Result<Tables, Strin
 fn unfinished(version: i64) -> String {
     format!(
         "step {version} of its tables did not come to its end: undo by hand what there is of it, and delete its row in the \
-         table `{TABLE}`"
+         table `{MIGRATIONS_TABLE}`"
     )
 }
 
 fn changed(version: i64) -> String {
     format!(
-        "step {version} of its tables is not the one of this version: its checksum in the table `{TABLE}` is another"
+        "step {version} of its tables is not the one of this version: its checksum in the table `{MIGRATIONS_TABLE}` is another"
     )
 }
 
@@ -80,25 +81,25 @@ fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
     migrator.set_ignore_missing(true);
     // The caller holds a lock of its own: the library's is none for SQLite, and outlives an error in PostgreSQL.
     migrator.set_locking(false);
-    migrator.dangerous_set_table_name(TABLE);
+    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     migrator
 }
 
 /// Runs what is missing. To be called in a transaction that no two processes are in at a time.
-pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> Result<(), MigrationFault> {
+pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> Result<(), MigrationError> {
     match migrator.run_direct(None, connection, false).await {
         Ok(()) => Ok(()),
         Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
-            Err(MigrationFault::Database(error))
+            Err(MigrationError::Database(error))
         }
-        Err(MigrateError::Dirty(version)) => Err(MigrationFault::Tables(unfinished(version))),
-        Err(MigrateError::VersionMismatch(version)) => Err(MigrationFault::Tables(changed(version))),
-        Err(error) => Err(MigrationFault::Tables(error.to_string())),
+        Err(MigrateError::Dirty(version)) => Err(MigrationError::Tables(unfinished(version))),
+        Err(MigrateError::VersionMismatch(version)) => Err(MigrationError::Tables(changed(version))),
+        Err(error) => Err(MigrationError::Tables(error.to_string())),
     }
 }
 
 /// Why tables could not be brought up to this version.
-pub(super) enum MigrationFault {
+pub(super) enum MigrationError {
     /// The database refused it, or went away.
     Database(sqlx::Error),
     /// What is there is not what a version of this program made.

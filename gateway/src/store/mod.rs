@@ -6,16 +6,17 @@
 //! whoever writes knew the revision that they wrote upon.
 
 mod connections;
-mod fault;
-mod known;
+mod error;
 mod location;
 mod migrations;
 mod postgres;
 mod rows;
 mod spec;
 mod sqlite;
+mod unknown_kinds;
 
-use std::{fmt, sync::Arc};
+use crate::core::object::{Kind, Owner};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -24,76 +25,12 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 pub use self::spec::Spec;
-use self::{location::Location, postgres::Postgres, sqlite::Sqlite};
+use self::{location::StoreLocation, postgres::Postgres, sqlite::Sqlite};
 
-/// What kinds of object there are, in the order in which they refer to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A plugin, by its name.
-    Plugin,
-    /// A tenant, by its id.
-    Tenant,
-    /// A binding, by its name.
-    Binding,
-    /// A binding that is taken out of a tenant's chains for a while.
-    Bypass,
-}
-
-impl Look {
+impl StoreInspection {
     /// Of a store that nothing was ever written to.
     fn nothing() -> Self {
-        Look { snapshot: Snapshot { revision: 0, objects: Vec::new() }, tables: Tables::Absent }
-    }
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass];
-    /// Those that a file lists, and that are written as an entry of it.
-    pub const LISTED: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
-
-    /// As it is stored and shown.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Plugin => "plugin",
-            Kind::Tenant => "tenant",
-            Kind::Binding => "binding",
-            Kind::Bypass => "bypass",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Who may write an object (docs/protocol.md, section 7).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Owner {
-    /// The configuration file.
-    #[default]
-    File,
-    /// The admin API.
-    Api,
-}
-
-impl Owner {
-    /// As it is stored and shown.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Owner::File => "file",
-            Owner::Api => "api",
-        }
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        StoreInspection { snapshot: Snapshot { revision: 0, objects: Vec::new() }, tables: Tables::Absent }
     }
 }
 
@@ -127,7 +64,7 @@ pub struct Snapshot {
     /// 0: nothing was ever written.
     pub revision: u64,
     /// By kind, then by name in the order of its bytes.
-    #[serde(deserialize_with = "known::objects")]
+    #[serde(deserialize_with = "unknown_kinds::objects")]
     pub objects: Vec<Object>,
 }
 
@@ -163,7 +100,7 @@ pub struct Revision {
 
 /// What is to become a revision.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct RevisionDraft {
     /// Tells this write from every other, so that a lost answer to it can be found again.
     pub id: Uuid,
     /// The revision that it was made upon.
@@ -180,7 +117,7 @@ pub struct Draft {
 
 /// What was found in a store that nobody prepared.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct StoreInspection {
     /// Everything, as of one moment.
     pub snapshot: Snapshot,
     /// How its tables are.
@@ -233,13 +170,13 @@ pub enum CommitError {
 /// that is for [`Store::prepare`] to do. The error is a sentence that shows nothing secret.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, String> {
     Ok(match location::parse(url)? {
-        Location::File(path) => Arc::new(Sqlite::new(path)),
-        Location::Postgres(options) => Arc::new(Postgres::new(*options)),
+        StoreLocation::File(path) => Arc::new(Sqlite::new(path)),
+        StoreLocation::Postgres(options) => Arc::new(Postgres::new(*options)),
     })
 }
 
 /// What [`open`] would say against `url`.
-pub fn fault(url: &str) -> Option<String> {
+pub fn url_error(url: &str) -> Option<String> {
     location::parse(url).err()
 }
 
@@ -252,7 +189,7 @@ pub trait Store: Send + Sync {
     async fn prepare(&self) -> Result<(), StoreError>;
 
     /// What is there, for whoever must not change it: nothing is made, nothing brought up to this version.
-    async fn look(&self) -> Result<Look, StoreError>;
+    async fn look(&self) -> Result<StoreInspection, StoreError>;
 
     /// The number of the last revision; 0 before the first.
     async fn head(&self) -> Result<u64, StoreError>;
@@ -272,9 +209,9 @@ pub trait Store: Send + Sync {
     /// The number of the revision that the draft `id` became; none: it did not become one.
     async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
 
-    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`Draft::base`]. A draft
+    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`RevisionDraft::base`]. A draft
     /// that became a revision before gives that one's number, and nothing is written.
-    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError>;
+    async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError>;
 
     /// Changes whenever a revision may have been written, by whomever: a hint that may be missing, and may say nothing
     /// new. Who follows asks for [`Store::head`] now and then as well. To be called on the runtime: the first call may

@@ -5,37 +5,40 @@ use std::collections::HashMap;
 use time::OffsetDateTime;
 use tokio::task::spawn_blocking;
 
-use super::{Change, Content, Draft, Kind, Object, Owner, Revision, Spec, StoreError, Tables, known};
-use crate::joined::joined;
+use crate::{
+    core::object::{Kind, Owner},
+    store::{Change, Content, Object, Revision, RevisionDraft, Spec, StoreError, Tables, unknown_kinds},
+    task::join::joined,
+};
 
 /// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
 /// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
-const LONGEST_NAME: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
-pub(super) const HEAD: &str = "SELECT revision FROM hookgate_head";
-pub(super) const OBJECTS: &str = "
+pub(super) const SELECT_HEAD: &str = "SELECT revision FROM hookgate_head";
+pub(super) const SELECT_OBJECTS: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
     ORDER BY 1, 2";
 /// The same where there are no tables for kinds that came later.
-pub(super) const FIRST_OBJECTS: &str = "
+pub(super) const SELECT_OBJECTS_WITHOUT_BYPASSES: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     ORDER BY 1, 2";
-pub(super) const SINCE: &str = "
+pub(super) const SELECT_REVISIONS_SINCE: &str = "
     SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
     WHERE number > $1 ORDER BY number LIMIT $2";
-pub(super) const BEFORE: &str = "
+pub(super) const SELECT_REVISIONS_BEFORE: &str = "
     SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions
     WHERE number < $1 ORDER BY number DESC LIMIT $2";
-pub(super) const REVISION: &str =
+pub(super) const SELECT_REVISION: &str =
     "SELECT number, at_ms, author, reason, changes, further FROM hookgate_revisions WHERE number = $1";
-pub(super) const WRITTEN: &str = "SELECT number FROM hookgate_revisions WHERE id = $1";
-pub(super) const ADVANCE: &str = "UPDATE hookgate_head SET revision = revision + 1 WHERE revision = $1";
-pub(super) const RECORD: &str = "
+pub(super) const SELECT_REVISION_BY_ID: &str = "SELECT number FROM hookgate_revisions WHERE id = $1";
+pub(super) const UPDATE_HEAD: &str = "UPDATE hookgate_head SET revision = revision + 1 WHERE revision = $1";
+pub(super) const INSERT_REVISION: &str = "
     INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes, further)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
@@ -62,8 +65,8 @@ pub(super) type ContentRow = (String, String, String);
 /// The query for the objects in tables that are so.
 pub(super) fn query(tables: Tables) -> &'static str {
     match tables {
-        Tables::Absent | Tables::Older => FIRST_OBJECTS,
-        Tables::Current | Tables::Newer => OBJECTS,
+        Tables::Absent | Tables::Older => SELECT_OBJECTS_WITHOUT_BYPASSES,
+        Tables::Current | Tables::Newer => SELECT_OBJECTS,
     }
 }
 
@@ -115,7 +118,7 @@ pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000)
         .map_err(|_| unusable("a time that is none"))?;
     let parts = std::iter::once(changes).chain(further);
-    let parts = parts.map(|part| known::changes(&part)).collect::<Result<Vec<_>, _>>();
+    let parts = parts.map(|part| unknown_kinds::changes(&part)).collect::<Result<Vec<_>, _>>();
     let changes = parts.map_err(|_| unusable("changes that this version does not know"))?.concat();
     Ok(Revision { number: number(key)?, at, author, reason, changes })
 }
@@ -137,7 +140,7 @@ impl Write {
     }
 
     /// Checks what the databases would choke on, or could not undo.
-    pub(super) fn new(draft: &Draft) -> Result<Self, StoreError> {
+    pub(super) fn new(draft: &RevisionDraft) -> Result<Self, StoreError> {
         let bug = |what: String| StoreError::Unusable(format!("a revision can't be written: {what}"));
         if draft.changes.is_empty() {
             return Err(bug("it changes nothing".to_owned()));
@@ -147,9 +150,9 @@ impl Write {
         }
         for change in &draft.changes {
             let (kind, name) = (change.kind, &change.name);
-            if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
+            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains('\0') {
                 return Err(bug(format!(
-                    "the name of a {kind} is empty, has a NUL, or over {LONGEST_NAME} bytes"
+                    "the name of a {kind} is empty, has a NUL, or over {MAX_NAME_BYTES} bytes"
                 )));
             }
             if change.before.is_none() && change.after.is_none() {

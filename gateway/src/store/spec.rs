@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        digest::tests::values,
-        store::{Content, Owner},
+        core::{digest::tests::values, object::Owner},
+        store::Content,
     };
 
     proptest! {

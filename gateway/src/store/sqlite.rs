@@ -22,18 +22,21 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{
-    CommitError, Draft, Kind, Look, Revision, Snapshot, Store, StoreError,
-    connections::{Connections, Database},
-    fault,
-    migrations::{self, Done, MigrationFault},
-    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+use crate::{
+    core::object::Kind,
+    store::{
+        CommitError, Revision, RevisionDraft, Snapshot, Store, StoreError, StoreInspection,
+        connections::{ConnectionPool, Database},
+        error,
+        migrations::{self, Done, MigrationError},
+        rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+    },
 };
 
 /// How long one writer waits for another, in this process or in another one.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts at what SQLite refuses without waiting.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Most readers at a time.
 const MAX_READERS: usize = 4;
 
@@ -41,8 +44,8 @@ const MAX_READERS: usize = 4;
 pub(super) struct Sqlite {
     path: PathBuf,
     /// One connection: SQLite has one writer at a time, and who waits here waits in order.
-    writer: Connections<File>,
-    readers: Connections<File>,
+    writer: ConnectionPool<File>,
+    readers: ConnectionPool<File>,
     hints: watch::Sender<u64>,
 }
 
@@ -60,7 +63,7 @@ impl File {
             // The file is made in `prepare` alone, with its mode.
             .create_if_missing(false)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(PATIENCE)
+            .busy_timeout(BUSY_TIMEOUT)
             .disable_statement_logging();
         File { options, place: format!("the file {}", path.strip_prefix(".").unwrap_or(path).display()) }
     }
@@ -78,15 +81,15 @@ impl Database for File {
     }
 
     fn fault(&self, error: &sqlx::Error) -> StoreError {
-        fault::sqlite(&self.place, error)
+        error::sqlite(&self.place, error)
     }
 }
 
 impl Sqlite {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
-            writer: Connections::new(File::new(&path), 1),
-            readers: Connections::new(File::new(&path), MAX_READERS),
+            writer: ConnectionPool::new(File::new(&path), 1),
+            readers: ConnectionPool::new(File::new(&path), MAX_READERS),
             path,
             hints: watch::Sender::new(0),
         }
@@ -112,18 +115,19 @@ impl Sqlite {
     async fn write(
         &self,
         connection: &mut SqliteConnection,
-        draft: &Draft,
+        draft: &RevisionDraft,
         write: &Write,
     ) -> Result<Written, StoreError> {
         let fault = |error: sqlx::Error| self.fault(&error);
         let advanced =
-            sqlx::query(rows::ADVANCE).bind(write.base).execute(&mut *connection).await.map_err(fault)?;
+            sqlx::query(rows::UPDATE_HEAD).bind(write.base).execute(&mut *connection).await.map_err(fault)?;
         if advanced.rows_affected() == 0 {
-            let before = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(draft.id);
+            let before = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(draft.id);
             if let Some(number) = before.fetch_optional(&mut *connection).await.map_err(fault)? {
                 return Ok(Written::Before(rows::number(number)?));
             }
-            let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(connection).await.map_err(fault)?;
+            let head =
+                sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection).await.map_err(fault)?;
             return Ok(Written::Moved(rows::number(head)?));
         }
         for batch in Batch::of(&draft.changes) {
@@ -134,7 +138,7 @@ impl Sqlite {
             let insert = sqlx::query(insert(batch.kind)).bind(after).bind(write.number);
             insert.execute(&mut *connection).await.map_err(fault)?;
         }
-        let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
+        let record = sqlx::query(rows::INSERT_REVISION).bind(write.number).bind(draft.id).bind(write.at_ms);
         let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         record.execute(connection).await.map_err(fault)?;
         Ok(Written::Now(rows::number(write.number)?))
@@ -159,43 +163,47 @@ impl Store for Sqlite {
         // Whoever holds this is alone with the tables, among threads and processes.
         let mut alone = taken.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
         migrations::run(&migrations::sqlite(), &mut *alone).await.map_err(|wrong| match wrong {
-            MigrationFault::Database(error) => self.fault(&error),
-            MigrationFault::Tables(why) => StoreError::Unusable(format!("{}: {why}", self.place())),
+            MigrationError::Database(error) => self.fault(&error),
+            MigrationError::Tables(why) => StoreError::Unusable(format!("{}: {why}", self.place())),
         })?;
         alone.commit().await.map_err(fault)?;
         taken.keep();
         Ok(())
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn look(&self) -> Result<StoreInspection, StoreError> {
         let path = &self.path;
         if !is_there(path)? {
             return match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
                 Some(folder) => Err(no_folder(folder, path)),
-                None => Ok(Look::nothing()),
+                None => Ok(StoreInspection::nothing()),
             };
         }
         let fault = |error: sqlx::Error| self.fault(&error);
         let mut taken = self.readers.take().await?;
         let mut moment = taken.begin().await.map_err(fault)?;
-        let made = sqlx::query_scalar::<_, i64>(MADE).fetch_one(&mut *moment).await.map_err(fault)?;
+        let made = sqlx::query_scalar::<_, i64>(COUNT_MIGRATIONS_TABLE)
+            .fetch_one(&mut *moment)
+            .await
+            .map_err(fault)?;
         if made == 0 {
-            return Ok(Look::nothing());
+            return Ok(StoreInspection::nothing());
         }
-        let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(&mut *moment).await;
+        let done = sqlx::query_as::<_, Done>(migrations::SELECT_APPLIED).fetch_all(&mut *moment).await;
         let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?)
             .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.place())))?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
+        let head =
+            sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
         let found = sqlx::query_as::<_, ObjectRow>(rows::query(tables)).fetch_all(&mut *moment).await;
         let objects = found.map_err(fault)?.into_iter().map(rows::object).collect::<Result<_, _>>()?;
         moment.rollback().await.map_err(fault)?;
         taken.keep();
-        Ok(Look { snapshot: Snapshot { revision: rows::number(head)?, objects }, tables })
+        Ok(StoreInspection { snapshot: Snapshot { revision: rows::number(head)?, objects }, tables })
     }
 
     async fn head(&self) -> Result<u64, StoreError> {
         let mut taken = self.readers.take().await?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *taken).await;
+        let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *taken).await;
         let head = head.map_err(|error| self.fault(&error))?;
         taken.keep();
         rows::number(head)
@@ -205,8 +213,9 @@ impl Store for Sqlite {
         let fault = |error: sqlx::Error| self.fault(&error);
         let mut taken = self.readers.take().await?;
         let mut moment = taken.begin().await.map_err(fault)?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
-        let found = sqlx::query_as::<_, ObjectRow>(rows::OBJECTS).fetch_all(&mut *moment).await;
+        let head =
+            sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *moment).await.map_err(fault)?;
+        let found = sqlx::query_as::<_, ObjectRow>(rows::SELECT_OBJECTS).fetch_all(&mut *moment).await;
         let found = found.map_err(fault)?;
         moment.rollback().await.map_err(fault)?;
         taken.keep();
@@ -214,16 +223,16 @@ impl Store for Sqlite {
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
-        self.revisions(rows::SINCE, rows::key(revision), most).await
+        self.revisions(rows::SELECT_REVISIONS_SINCE, rows::key(revision), most).await
     }
 
     async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError> {
-        self.revisions(rows::BEFORE, before.map_or(i64::MAX, rows::key), most).await
+        self.revisions(rows::SELECT_REVISIONS_BEFORE, before.map_or(i64::MAX, rows::key), most).await
     }
 
     async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError> {
         let mut taken = self.readers.take().await?;
-        let query = sqlx::query_as::<_, RevisionRow>(rows::REVISION).bind(rows::key(number));
+        let query = sqlx::query_as::<_, RevisionRow>(rows::SELECT_REVISION).bind(rows::key(number));
         let found = query.fetch_optional(&mut *taken).await.map_err(|error| self.fault(&error))?;
         taken.keep();
         found.map(rows::revision).transpose()
@@ -231,13 +240,13 @@ impl Store for Sqlite {
 
     async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.readers.take().await?;
-        let query = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id);
+        let query = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(id);
         let found = query.fetch_optional(&mut *taken).await.map_err(|error| self.fault(&error))?;
         taken.keep();
         found.map(rows::number).transpose()
     }
 
-    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError> {
+    async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError> {
         let write = Write::new(draft)?;
         let fault = |error: sqlx::Error| self.fault(&error);
         let mut taken = self.writer.take().await?;
@@ -295,7 +304,7 @@ impl Sqlite {
                         self.place()
                     )));
                 }
-                Err(StoreError::Unavailable(_)) if since.elapsed() < PATIENCE => sleep(PAUSE).await,
+                Err(StoreError::Unavailable(_)) if since.elapsed() < BUSY_TIMEOUT => sleep(RETRY_PAUSE).await,
                 Err(error) => return Err(error),
             }
         }
@@ -338,7 +347,8 @@ fn no_folder(folder: &Path, path: &Path) -> StoreError {
 }
 
 /// Whether there ever were tables of this program.
-const MADE: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'hookgate_migrations'";
+const COUNT_MIGRATIONS_TABLE: &str =
+    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'hookgate_migrations'";
 
 /// Takes away the objects named by the JSON array `$1`, and gives what they were.
 fn delete(kind: Kind) -> &'static str {
@@ -366,7 +376,10 @@ mod tests {
     use time::OffsetDateTime;
 
     use super::*;
-    use crate::store::{Change, Content, Owner};
+    use crate::{
+        core::object::Owner,
+        store::{Change, Content},
+    };
 
     async fn store() -> (TempDir, Sqlite) {
         let folder = tempfile::tempdir().unwrap();
@@ -382,13 +395,13 @@ mod tests {
         taken.keep();
     }
 
-    fn tenant(base: u64) -> Draft {
+    fn tenant(base: u64) -> RevisionDraft {
         let content =
             Content { owner: Owner::Api, spec: json!({ "labels": { "long": "x".repeat(2000) } }).into() };
         let name = format!("t{base}").into();
         let changes = vec![Change { kind: Kind::Tenant, name, before: None, after: Some(content) }];
         let (id, at) = (Uuid::now_v7(), OffsetDateTime::UNIX_EPOCH);
-        Draft { id, base, at, author: String::new(), reason: String::new(), changes }
+        RevisionDraft { id, base, at, author: String::new(), reason: String::new(), changes }
     }
 
     #[tokio::test]
@@ -400,7 +413,7 @@ mod tests {
         draft.changes.push(bypass.clone());
         assert_eq!(store.commit(&draft).await.unwrap(), 1);
         let ended = Change { before: bypass.after.clone(), after: None, ..bypass };
-        let alone = Draft { id: Uuid::now_v7(), base: 1, changes: vec![ended], ..draft.clone() };
+        let alone = RevisionDraft { id: Uuid::now_v7(), base: 1, changes: vec![ended], ..draft.clone() };
         assert_eq!(store.commit(&alone).await.unwrap(), 2);
         let sql = "SELECT changes FROM hookgate_revisions ORDER BY number";
         let seen: Vec<String> =

@@ -14,17 +14,18 @@ use tokio::sync::watch;
 use tracing::{Level, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::FilterFn, layer::Context, registry::LookupSpan};
 
-use crate::fair_share;
-
-use super::members::{Members, quoted};
+use crate::{
+    core::fair_share,
+    telemetry::json_fields::{Members, quoted},
+};
 
 /// Most events that are kept of single calls, and as many of everything else: a tenant whose calls are all blocked
 /// doesn't push out which plugin went away.
-pub const KEPT: usize = 1000;
+pub const MAX_KEPT_EVENTS: usize = 1000;
 /// And most of their text in bytes, of each kind.
-const KEPT_BYTES: usize = 4 << 20;
+const MAX_KEPT_BYTES: usize = 4 << 20;
 /// Most who follow at once.
-pub const FOLLOWERS: usize = 32;
+pub const MAX_FOLLOWERS: usize = 32;
 
 /// One line of the log that is an event.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl Event {
 /// The last events of one kind. Of a full ring the tenant with the most loses its oldest: a tenant whose calls are all blocked
 /// pushes out its own.
 #[derive(Debug, Default)]
-struct Ring {
+struct EventRing {
     /// With their numbers, counted from the process's start.
     events: VecDeque<(u64, Arc<Event>)>,
     /// How many of each tenant there are, and their bytes.
@@ -93,7 +94,7 @@ struct Ring {
     last_gone: u64,
 }
 
-impl Ring {
+impl EventRing {
     fn push(&mut self, event: Arc<Event>) {
         let bytes = event.text.len();
         let of_tenant = self.tenants.entry(event.tenant.clone()).or_default();
@@ -101,13 +102,13 @@ impl Ring {
         self.bytes += bytes;
         self.events.push_back((self.end, event));
         self.end += 1;
-        while self.events.len() > KEPT || self.bytes > KEPT_BYTES {
+        while self.events.len() > MAX_KEPT_EVENTS || self.bytes > MAX_KEPT_BYTES {
             self.remove_oldest_of_largest();
         }
     }
 
     fn remove_oldest_of_largest(&mut self) {
-        let by_count = self.events.len() > KEPT;
+        let by_count = self.events.len() > MAX_KEPT_EVENTS;
         let size = |&(count, bytes): &(usize, usize)| if by_count { count } else { bytes };
         let largest = self.tenants.iter().max_by_key(|(_, of_tenant)| size(of_tenant));
         let largest = largest.map(|(tenant, _)| tenant.clone()).unwrap_or_default();
@@ -140,9 +141,9 @@ impl Ring {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventBuffer {
     /// Of single calls, and of everything else.
-    rings: [Ring; 2],
+    rings: [EventRing; 2],
     last: u64,
 }
 
@@ -162,9 +163,9 @@ pub struct Batch {
 /// The events of a process.
 #[derive(Debug)]
 pub struct Events {
-    kept: Mutex<Kept>,
+    kept: Mutex<EventBuffer>,
     arrived: watch::Sender<()>,
-    followers: Arc<Mutex<Followers>>,
+    followers: Arc<Mutex<FollowerCounts>>,
 }
 
 impl Default for Events {
@@ -174,7 +175,7 @@ impl Default for Events {
 }
 
 impl Events {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, EventBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,20 +236,20 @@ impl Events {
     pub fn follow(&self, tenant: Option<&str>) -> Option<Follower> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).add(tenant)?;
         let (followers, tenant) = (Arc::clone(&self.followers), tenant.map(str::to_owned));
-        Some(Follower { arrived: self.arrived.subscribe(), _seat: Seat { followers, tenant } })
+        Some(Follower { arrived: self.arrived.subscribe(), _seat: FollowerPermit { followers, tenant } })
     }
 }
 
 /// How many follow, and how many of them by tokens of a tenant.
 #[derive(Debug, Default)]
-struct Followers {
+struct FollowerCounts {
     all: usize,
     tenants: HashMap<String, usize>,
 }
 
-impl Followers {
+impl FollowerCounts {
     fn add(&mut self, tenant: Option<&str>) -> Option<()> {
-        let free = FOLLOWERS.checked_sub(self.all).filter(|free| *free > 0)?;
+        let free = MAX_FOLLOWERS.checked_sub(self.all).filter(|free| *free > 0)?;
         if let Some(tenant) = tenant {
             let held = self.tenants.get(tenant).copied().unwrap_or_default();
             if !fair_share::may_take(held, free) {
@@ -275,23 +276,23 @@ impl Followers {
 
 /// Of one follower; given back on drop.
 #[derive(Debug)]
-struct Seat {
-    followers: Arc<Mutex<Followers>>,
+struct FollowerPermit {
+    followers: Arc<Mutex<FollowerCounts>>,
     tenant: Option<String>,
 }
 
-impl Drop for Seat {
+impl Drop for FollowerPermit {
     fn drop(&mut self) {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         followers.remove(self.tenant.as_deref());
     }
 }
 
-/// One of at most [`FOLLOWERS`].
+/// One of at most [`MAX_FOLLOWERS`].
 #[derive(Debug)]
 pub struct Follower {
     arrived: watch::Receiver<()>,
-    _seat: Seat,
+    _seat: FollowerPermit,
 }
 
 impl Follower {
@@ -309,9 +310,9 @@ pub fn micros(at: SystemTime) -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-struct Recorder(Arc<Events>);
+struct EventLayer(Arc<Events>);
 
-impl<S: Subscriber> Layer<S> for Recorder {
+impl<S: Subscriber> Layer<S> for EventLayer {
     fn on_event(&self, line: &tracing::Event<'_>, _: Context<'_, S>) {
         if let Some(event) = Event::of(line) {
             self.0.add(event);
@@ -325,7 +326,7 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
     let filter = FilterFn::new(is_event).with_max_level_hint(LevelFilter::INFO);
-    Recorder(Arc::clone(events)).with_filter(filter)
+    EventLayer(Arc::clone(events)).with_filter(filter)
 }
 
 fn is_event(line: &Metadata<'_>) -> bool {

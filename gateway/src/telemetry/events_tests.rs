@@ -1,7 +1,7 @@
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
-use crate::telemetry::value::MAX_VALUE;
+use crate::telemetry::value::MAX_VALUE_BYTES;
 
 fn recorded(log: impl FnOnce()) -> Arc<Events> {
     let events = Arc::default();
@@ -40,12 +40,12 @@ fn lines_with_an_event_are_kept_from_info_on_and_no_others() {
         tracing::debug!(event = "plugin.connected", "too fine");
         tracing::info!("no event");
         tracing::error!(target: "other", event = "plugin.connected", "not ours");
-        tracing::error!(event = "table.refused", "bad");
+        tracing::error!(event = "config.rejected", "bad");
     });
     let kept = all(&events);
     assert_eq!(
         kept.iter().map(|event| &*event.name).collect::<Vec<_>>(),
-        ["plugin.connected", "table.refused"]
+        ["plugin.connected", "config.rejected"]
     );
     assert_eq!((kept[0].level, kept[1].level), (Level::INFO, Level::ERROR));
     assert!(kept[0].id < kept[1].id);
@@ -61,7 +61,7 @@ fn lines_with_an_event_are_kept_from_info_on_and_no_others() {
 
 #[test]
 fn a_member_that_is_too_long_is_left_out_and_the_rest_is_there() {
-    let long = "\u{1}".repeat(MAX_VALUE); // six times as long in JSON
+    let long = "\u{1}".repeat(MAX_VALUE_BYTES); // six times as long in JSON
     let kept = all(&recorded(|| {
         tracing::info!(event = "plugin.refused", fits = long, long, plugin = "guard", "why");
     }));
@@ -77,13 +77,13 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
     let events = Events::default();
     events.add(of_a_plugin(1));
     let mut place = events.start();
-    for number in 0..KEPT as u64 + 5 {
+    for number in 0..MAX_KEPT_EVENTS as u64 + 5 {
         events.add(of_a_call(number));
     }
     let first = events.read(&mut place, 2);
     assert_eq!((first.missed, &*first.events[0].name, &*first.events[1].name), (5, "plugin.x", "decision.5"));
     let second = events.read(&mut place, usize::MAX);
-    assert_eq!((second.missed, second.events.len()), (0, KEPT - 1));
+    assert_eq!((second.missed, second.events.len()), (0, MAX_KEPT_EVENTS - 1));
     assert!(second.events.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!(place, events.end());
     // After an event that is gone something is missing; after one that is there nothing is.
@@ -98,7 +98,7 @@ fn a_tenant_pushes_out_its_own_and_nobody_elses() {
     for number in 0..3 {
         events.add(of_a_tenant("quiet", number));
     }
-    for number in 0..KEPT as u64 * 2 {
+    for number in 0..MAX_KEPT_EVENTS as u64 * 2 {
         events.add(of_a_tenant("noisy", number));
     }
     events.add(of_a_tenant("quiet", 3));
@@ -108,7 +108,7 @@ fn a_tenant_pushes_out_its_own_and_nobody_elses() {
         quiet.iter().map(|event| &*event.name).collect::<Vec<_>>(),
         [0, 1, 2, 3].map(|n| format!("decision.{n}"))
     );
-    assert_eq!((kept.len(), missed), (KEPT, KEPT as u64 + 4));
+    assert_eq!((kept.len(), missed), (MAX_KEPT_EVENTS, MAX_KEPT_EVENTS as u64 + 4));
     assert!(kept.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!((place, events.read(&mut place.clone(), usize::MAX).missed), (events.end(), 0));
     // After the quiet tenant's third event some are gone, after its last none.
@@ -119,7 +119,7 @@ fn a_tenant_pushes_out_its_own_and_nobody_elses() {
 fn what_is_kept_is_bounded_in_bytes() {
     let events = Events::default();
     for _ in 0..9 {
-        events.add(of_a_plugin(KEPT_BYTES / 8));
+        events.add(of_a_plugin(MAX_KEPT_BYTES / 8));
     }
     assert_eq!(all(&events).len(), 8);
 }
@@ -128,7 +128,7 @@ fn what_is_kept_is_bounded_in_bytes() {
 async fn followers_are_told_and_there_are_only_so_many() {
     let events = Events::default();
     let mut followers: Vec<_> =
-        (0..FOLLOWERS).map(|_| events.follow(None).expect("there is a place")).collect();
+        (0..MAX_FOLLOWERS).map(|_| events.follow(None).expect("there is a place")).collect();
     assert!(events.follow(None).is_none());
     events.add(of_a_plugin(1));
     for follower in &mut followers {
@@ -142,7 +142,7 @@ async fn followers_are_told_and_there_are_only_so_many() {
 fn followers_of_one_tenant_leave_seats_for_others() {
     let events = Events::default();
     let noisy: Vec<_> = std::iter::from_fn(|| events.follow(Some("noisy"))).collect();
-    assert_eq!(noisy.len(), FOLLOWERS * 3 / 4);
+    assert_eq!(noisy.len(), MAX_FOLLOWERS * 3 / 4);
     assert!(events.follow(Some("quiet")).is_some() && events.follow(None).is_some());
     drop(noisy);
     assert!(events.followers.lock().expect("nobody panicked").tenants.is_empty());

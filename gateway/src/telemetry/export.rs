@@ -13,11 +13,11 @@ use opentelemetry_sdk::{
 };
 use tokio::sync::oneshot;
 
-use super::otlp_http::OverTokio;
+use super::otlp_http::TokioHttpClient;
 use crate::config::{self, OtlpProtocol};
 
 /// Longest export; meanwhile the queue fills, and what doesn't fit is dropped.
-const EXPORT_WITHIN: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the signals go through.
 pub(super) struct Providers {
@@ -113,7 +113,7 @@ fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {
     macro_rules! exporter {
         ($exporter:ident) => {{
             let builder =
-                $exporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_WITHIN);
+                $exporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT);
             let tls = endpoint.starts_with("https:").then(|| ClientTlsConfig::new().with_enabled_roots());
             match tls {
                 Some(tls) => builder.with_tls_config(tls).build()?,
@@ -129,14 +129,14 @@ fn over_grpc(endpoint: &str) -> Result<Exporters, ExporterBuildError> {
 }
 
 fn over_http(base: &str) -> Result<Exporters, ExporterBuildError> {
-    let client = OverTokio::new(EXPORT_WITHIN);
+    let client = TokioHttpClient::new(EXPORT_TIMEOUT);
     macro_rules! exporter {
         ($exporter:ident, $path:literal) => {
             $exporter::builder()
                 .with_http()
                 .with_http_client(client.clone())
                 .with_endpoint(format!("{base}{}", $path))
-                .with_timeout(EXPORT_WITHIN)
+                .with_timeout(EXPORT_TIMEOUT)
                 .build()?
         };
     }

@@ -8,25 +8,25 @@ use opentelemetry::{
 use super::names::{self, Kind, Metric};
 
 /// What records during calls; values of a moment are asked for when they are collected, see [`observe`].
-pub(super) struct Instruments {
-    pub(super) rpc_server: Histogram<f64>,
-    pub(super) http_server: Histogram<f64>,
-    pub(super) rpc_client: Histogram<f64>,
-    pub(super) invocation: Histogram<f64>,
-    pub(super) overhead: Histogram<f64>,
-    pub(super) plugin_call: Histogram<f64>,
-    pub(super) plugin_queue: Histogram<f64>,
-    pub(super) steps: Counter<u64>,
-    pub(super) blocks: Counter<u64>,
-    pub(super) failed_open: Counter<u64>,
-    pub(super) would_block: Counter<u64>,
-    pub(super) bypassed: Counter<u64>,
-    pub(super) auth_failures: Counter<u64>,
-    pub(super) budget_exhausted: Counter<u64>,
+pub(crate) struct Instruments {
+    pub(crate) rpc_server: Histogram<f64>,
+    pub(crate) http_server: Histogram<f64>,
+    pub(crate) rpc_client: Histogram<f64>,
+    pub(crate) invocation: Histogram<f64>,
+    pub(crate) overhead: Histogram<f64>,
+    pub(crate) plugin_call: Histogram<f64>,
+    pub(crate) plugin_queue: Histogram<f64>,
+    pub(crate) steps: Counter<u64>,
+    pub(crate) blocks: Counter<u64>,
+    pub(crate) failed_open: Counter<u64>,
+    pub(crate) would_block: Counter<u64>,
+    pub(crate) bypassed: Counter<u64>,
+    pub(crate) auth_failures: Counter<u64>,
+    pub(crate) budget_exhausted: Counter<u64>,
 }
 
 impl Instruments {
-    pub(super) fn new(meter: &Meter) -> Self {
+    pub(crate) fn new(meter: &Meter) -> Self {
         let histogram = |metric: &Metric| {
             let builder = meter.f64_histogram(metric.name).with_unit(metric.unit);
             builder.with_description(metric.meaning).with_boundaries(metric.bounds.to_vec()).build()

@@ -8,7 +8,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use super::members::Members;
+use crate::telemetry::json_fields::Members;
 
 /// The format.
 pub(super) struct JsonLine;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::telemetry::{
         log_queue::tests::Written,
-        value::{MAX_LINE, MAX_VALUE},
+        value::{MAX_LINE_BYTES, MAX_VALUE_BYTES},
     };
 
     fn written(log: impl FnOnce()) -> String {
@@ -68,7 +68,7 @@ mod tests {
     fn a_value_of_200_kb_is_cut_and_the_line_is_json_that_says_so() {
         let version = format!("1.0.0+{}", "9".repeat(200_000));
         let text = written(|| tracing::info!(version = %version, also = version, ok = 1_u64, "connected"));
-        assert!(text.len() < 3 * MAX_VALUE, "{} bytes", text.len());
+        assert!(text.len() < 3 * MAX_VALUE_BYTES, "{} bytes", text.len());
         let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         for name in ["version", "also"] {
             let value = line[name].as_str().expect("a text");
@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn a_line_is_bounded_however_many_long_values_it_has_and_names_what_it_leaves_out() {
         // Each of them is six times as long in JSON.
-        let long = "\u{1}".repeat(MAX_VALUE);
+        let long = "\u{1}".repeat(MAX_VALUE_BYTES);
         let text = written(|| tracing::info!(long, again = long, once_more = %long, small = 1_u64, "said"));
-        assert!(text.len() <= MAX_LINE && text.ends_with("}\n"), "{} bytes", text.len());
+        assert!(text.len() <= MAX_LINE_BYTES && text.ends_with("}\n"), "{} bytes", text.len());
         let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&line["small"], &line["message"]), (&1.into(), &"said".into()));
         assert_eq!(line["long"].as_str(), Some(&*long));

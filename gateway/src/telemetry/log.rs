@@ -14,11 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hookgate_sdk::{
+    Plugin,
+    telemetry::{BoxedLayer, Telemetry as PluginTelemetry, TelemetryError},
+};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use tracing::Metadata;
 use tracing_subscriber::{
-    EnvFilter, Layer,
+    EnvFilter, Layer, Registry,
     filter::{FilterExt, FilterFn},
     fmt,
     layer::SubscriberExt,
@@ -35,7 +39,7 @@ use super::{
 };
 use crate::{
     config::{Log, LogFormat, LogLevel},
-    terminal,
+    telemetry::terminal,
 };
 
 /// Exporters complain at every attempt while a collector is down; one line in so many seconds says it.
@@ -51,7 +55,18 @@ static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
 ///
 /// Does nothing when logging was started before. Ends with [`flush_log`].
 pub fn start_log(log: &Log) {
-    start(log, None, &Arc::default());
+    start(log, None, None, &Arc::default());
+}
+
+/// Starts logging for the process of a reference plugin, and the export that the SDK gives every plugin. Ends with
+/// [`flush_log`].
+///
+/// # Errors
+/// When one of OpenTelemetry's variables can't be used.
+pub fn start_plugin_log<P: Plugin>() -> Result<PluginTelemetry, TelemetryError> {
+    let (layer, telemetry) = hookgate_sdk::telemetry::layer::<P, Registry>()?;
+    start(&Log::default(), layer, None, &Arc::default());
+    Ok(telemetry)
 }
 
 /// Waits until what was logged is written, for `limit` at most.
@@ -82,7 +97,7 @@ pub(super) async fn tell_of_overflows() {
         queue.overflowed().await;
         tracing::warn!(
             target: OVERFLOW,
-            event = "lines.dropped",
+            event = "log.dropped",
             "lines of the log are dropped: standard error isn't read, or too slowly"
         );
     }
@@ -90,7 +105,7 @@ pub(super) async fn tell_of_overflows() {
 
 fn report_dropped(lines: u64) {
     tracing::warn!(
-        event = "lines.dropped",
+        event = "log.dropped",
         lines,
         "lines of the log were dropped: standard error was not read, or too slowly"
     );
@@ -136,8 +151,13 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     );
 }
 
-/// The same, and over OTLP, and into `events`, which don't depend on the level.
-pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>, events: &Arc<Events>) {
+/// As [`start_log`], with a layer of `spans`, over OTLP, and into `events`, which don't depend on the level.
+pub(super) fn start(
+    log: &Log,
+    spans: Option<BoxedLayer<Registry>>,
+    collector: Option<&SdkLoggerProvider>,
+    events: &Arc<Events>,
+) {
     let level = match log.level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -147,13 +167,15 @@ pub(super) fn start(log: &Log, collector: Option<&SdkLoggerProvider>, events: &A
     };
     let automatic = if io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
     // Lines of libraries are about their insides: only what they warn of.
-    let filter = || EnvFilter::new(format!("warn,hookgate={level},hookgate_sdk={level}"));
+    // Calls of plugins in this process have spans of their own here: the SDK's would cost and show nothing.
+    let directives = format!("warn,hookgate={level},hookgate_sdk={level},hookgate_sdk::call=off");
+    let filter = || EnvFilter::new(&directives);
     let collector = collector.map(|provider| {
         // Its own: what the exporters and their connections say must not make them export.
         OpenTelemetryTracingBridge::new(&BoundedLoggers(provider.clone()))
             .with_filter(filter().and(FilterFn::new(is_ours)))
     });
-    let registry = tracing_subscriber::registry().with(collector).with(events::layer(events));
+    let registry = tracing_subscriber::registry().with(spans).with(collector).with(events::layer(events));
     let started = match log.format.unwrap_or(automatic) {
         LogFormat::Pretty => registry.with(pretty(filter())).try_init(),
         LogFormat::Json => registry.with(json(filter())).try_init(),

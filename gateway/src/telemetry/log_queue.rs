@@ -17,16 +17,16 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::value::{MAX_LINE, cut_line};
+use super::value::{MAX_LINE_BYTES, cut_line};
 
 /// Most bytes of lines that wait; as many may be under way to the reader.
-const MAX_QUEUED: usize = 4 << 20;
+const MAX_QUEUED_BYTES: usize = 4 << 20;
 /// Lines that were dropped are reported this often at most.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Largest write that a pipe takes as a whole (`PIPE_BUF` of Linux), so that lines of several processes don't mix.
-const MAX_WRITE: usize = 4096;
+const MAX_WRITE_BYTES: usize = 4096;
 /// Time until the next try where standard error was set not to block, by another process that shares it, and is full.
-const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(10);
+const WRITE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 pub(super) struct LogQueue {
     state: Mutex<State>,
@@ -54,7 +54,7 @@ struct State {
 impl State {
     /// Time until what was dropped is to be reported; none: there is nothing to report.
     fn report_in(&self) -> Option<Duration> {
-        let since = |at: Instant| REPORT_EVERY.saturating_sub(at.elapsed());
+        let since = |at: Instant| REPORT_INTERVAL.saturating_sub(at.elapsed());
         let left = if self.is_flushing { None } else { self.reported_at.map(since) };
         (self.dropped > 0 && !self.is_failing).then(|| left.unwrap_or_default())
     }
@@ -91,7 +91,7 @@ impl LogQueue {
 
     /// Takes a line, with its end; drops it where there is no room.
     pub(super) fn push(&self, line: &[u8]) {
-        if line.len() > MAX_LINE {
+        if line.len() > MAX_LINE_BYTES {
             self.push_text(&cut_line(line));
         } else {
             self.push_text(line);
@@ -101,7 +101,7 @@ impl LogQueue {
     /// The same, however long it is.
     pub(super) fn push_text(&self, text: &[u8]) {
         let mut state = self.locked();
-        if state.lines.len() + text.len() > MAX_QUEUED {
+        if state.lines.len() + text.len() > MAX_QUEUED_BYTES {
             self.drop_lines(state, text);
         } else {
             state.lines.extend_from_slice(text);
@@ -191,7 +191,7 @@ fn write_lines<'a>(output: &mut impl Write, lines: &'a [u8]) -> Result<(), &'a [
             Ok(0) => return Err(rest),
             Ok(written) => rest = &rest[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(WRITE_AGAIN_AFTER),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(WRITE_RETRY_DELAY),
             Err(_) => return Err(rest),
         }
     }
@@ -200,11 +200,11 @@ fn write_lines<'a>(output: &mut impl Write, lines: &'a [u8]) -> Result<(), &'a [
 
 /// As many whole lines as fit into one write; at least one.
 fn first_lines(lines: &[u8]) -> &[u8] {
-    if lines.len() <= MAX_WRITE {
+    if lines.len() <= MAX_WRITE_BYTES {
         return lines;
     }
     let is_end = |byte: &u8| *byte == b'\n';
-    let end = lines[..MAX_WRITE].iter().rposition(is_end).or_else(|| lines.iter().position(is_end));
+    let end = lines[..MAX_WRITE_BYTES].iter().rposition(is_end).or_else(|| lines.iter().position(is_end));
     end.map_or(lines, |end| &lines[..=end])
 }
 

@@ -69,14 +69,14 @@ fn line(number: usize) -> String {
 fn lines_come_out_in_order_and_whole_however_many_are_written_at_once() {
     let (queue, reader, _) = queue();
     let lines: Vec<_> = (0..1000).map(line).collect();
-    let long = format!("{}\n", "x".repeat(3 * MAX_WRITE));
+    let long = format!("{}\n", "x".repeat(3 * MAX_WRITE_BYTES));
     lines.iter().for_each(|line| queue.push(line.as_bytes()));
     queue.push(long.as_bytes());
     queue.push(b"end\n");
     let mut text = String::new();
     while !text.ends_with("end\n") {
         let piece = reader.recv_timeout(PATIENCE).expect("it is written");
-        assert!(piece.ends_with(b"\n") && (piece.len() <= MAX_WRITE || piece == long.as_bytes()));
+        assert!(piece.ends_with(b"\n") && (piece.len() <= MAX_WRITE_BYTES || piece == long.as_bytes()));
         text += &String::from_utf8(piece).expect("UTF-8");
     }
     assert_eq!(text, format!("{}{long}end\n", lines.concat()));
@@ -86,12 +86,12 @@ fn lines_come_out_in_order_and_whole_however_many_are_written_at_once() {
 #[test]
 fn nobody_waits_for_a_reader_and_what_finds_no_room_is_counted_and_reported_when_there_is_one() {
     let (queue, reader, reports) = queue();
-    let pushed = 3 * MAX_QUEUED / 1024;
+    let pushed = 3 * MAX_QUEUED_BYTES / 1024;
     (0..pushed).for_each(|number| queue.push(line(number).as_bytes()));
     // One batch is under way, and one waits.
     let dropped = queue.dropped();
     let kept = pushed - usize::try_from(dropped).expect("they are few");
-    assert!((MAX_QUEUED / 1024..=2 * MAX_QUEUED / 1024).contains(&kept), "{kept}");
+    assert!((MAX_QUEUED_BYTES / 1024..=2 * MAX_QUEUED_BYTES / 1024).contains(&kept), "{kept}");
     assert!(futures::FutureExt::now_or_never(queue.overflowed()).is_some(), "it is told that it begins");
     assert!(futures::FutureExt::now_or_never(queue.overflowed()).is_none(), "once");
 
@@ -105,7 +105,7 @@ fn nobody_waits_for_a_reader_and_what_finds_no_room_is_counted_and_reported_when
 
 /// Pushes until much is dropped; how much.
 fn overflow(queue: &LogQueue, reader: &mpsc::Receiver<Vec<u8>>) -> u64 {
-    let (pushed, before) = (3 * MAX_QUEUED / 1024, queue.dropped());
+    let (pushed, before) = (3 * MAX_QUEUED_BYTES / 1024, queue.dropped());
     (0..pushed).for_each(|number| queue.push(line(number).as_bytes()));
     let dropped = queue.dropped() - before;
     read_until(reader, &line(pushed - 1 - usize::try_from(dropped).expect("they are few")));
@@ -154,7 +154,7 @@ fn lines_that_cannot_be_written_are_counted_and_hold_nobody() {
 #[test]
 fn a_line_beyond_the_bound_is_cut() {
     let (queue, reader, _) = queue();
-    queue.push(format!("{}\n", "x".repeat(2 * MAX_LINE)).as_bytes());
+    queue.push(format!("{}\n", "x".repeat(2 * MAX_LINE_BYTES)).as_bytes());
     let text = read_until(&reader, "bytes)\n");
-    assert_eq!(text.len(), MAX_LINE);
+    assert_eq!(text.len(), MAX_LINE_BYTES);
 }

@@ -1,10 +1,9 @@
 //! What operators see of a running gateway: metrics, traces and log lines, over OTLP, as Prometheus text and on
 //! standard error.
 //!
-//! Named by `app`, `ingress` and `upstream` alone, each at the edge of its part: [`ServerCall`] around a request on the
-//! data port, [`Invocation`] around a call from its headers to its decision, [`PluginCall`] around a call to a plugin.
-//! All three are guards: dropped before they were told how it ended, they record that the caller went away. `invoke`
-//! and `routing` know nothing of all this; what they report is counted here.
+//! This module holds the mechanism: [`ServerCall`] is the guard around a request on the data port and [`PluginCall`] the
+//! guard around a call to a plugin. What is recorded of one invocation is in [`records`](crate::records). A guard that is
+//! dropped before it has a result records that the caller went away.
 //!
 //! Every name stands in [`names`]. Values of metric attributes come from the configuration or from closed sets, and a
 //! tenant is among them only where `telemetry.tenant_labels` says so.
@@ -21,34 +20,33 @@ use opentelemetry_sdk::trace::SdkTracer;
 use prometheus::TextEncoder;
 use uuid::Uuid;
 
-use crate::{config::Config, ingress::answer::FIXED_BLOCK_STATUSES, point::Point};
+use crate::{
+    config::Config,
+    core::{block_status::FIXED_BLOCK_STATUSES, point::Point},
+};
 
 mod document;
 pub mod events;
 mod export;
 mod instruments;
-mod invocation;
+mod json_fields;
 mod json_line;
-mod line;
 mod log;
 mod log_queue;
-mod members;
 pub mod names;
-mod observer;
 mod otlp_http;
 mod otlp_logs;
 mod plugin_call;
 mod pretty_fields;
 mod server_call;
 mod tally;
-mod trace;
-mod turned_away;
-mod value;
+pub mod terminal;
+pub(crate) mod trace;
+pub(crate) mod value;
 
 pub use document::document;
 pub use instruments::Observed;
-pub use invocation::{Facts, Invocation};
-pub use log::{flush_log, log_dropped, say, start_log};
+pub use log::{flush_log, log_dropped, say, start_log, start_plugin_log};
 pub use plugin_call::{Parent, PluginCall, PluginCalls, Server};
 pub use server_call::ServerCall;
 pub use tally::Totals;
@@ -62,30 +60,30 @@ use tally::Tallies;
 
 /// The telemetry of one gateway process; cheap to clone.
 #[derive(Clone)]
-pub struct Telemetry(Arc<Inner>);
+pub struct Telemetry(pub(crate) Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     instance: String,
     providers: Providers,
     /// None: nobody would see the spans.
     tracer: Option<SdkTracer>,
     meter: Meter,
-    instruments: Instruments,
+    pub(crate) instruments: Instruments,
     /// Of URLs on the data port.
     scheme: &'static str,
-    known: ArcSwap<Known>,
+    pub(crate) known: ArcSwap<Known>,
     events: Arc<Events>,
 }
 
 /// What the configuration says about what is recorded; replaced when it is applied again.
-struct Known {
+pub(crate) struct Known {
     /// Tenants with series of their own.
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
-    codes: BTreeSet<Arc<str>>,
-    tallies: Tallies,
+    pub(crate) codes: BTreeSet<Arc<str>>,
+    pub(crate) tallies: Tallies,
     /// Above it an invocation is slow.
-    slow: Duration,
+    pub(crate) slow: Duration,
 }
 
 impl Known {
@@ -113,7 +111,7 @@ impl Telemetry {
     /// One sentence that names the key of an endpoint that can't be used.
     pub fn start(config: &Config) -> Result<Self, String> {
         let telemetry = Self::without_log(config)?;
-        log::start(&config.log, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
+        log::start(&config.log, None, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
         tokio::spawn(log::tell_of_overflows());
         Ok(telemetry)
     }
@@ -198,7 +196,7 @@ impl Inner {
     }
 
     /// The tenant as an attribute of metrics, where it may be one.
-    fn tenant_label(&self, tenant: Option<&Arc<str>>) -> Option<KeyValue> {
+    pub(crate) fn tenant_label(&self, tenant: Option<&Arc<str>>) -> Option<KeyValue> {
         let known = self.known.load();
         let tenant = tenant.filter(|tenant| known.tenants.contains(&***tenant))?;
         Some(KeyValue::new(TENANT, Arc::clone(tenant)))

@@ -237,11 +237,11 @@ pub const BREAKER_TENANTS: Metric = gauge("hookgate.breaker.tenants", "{breaker}
     "many at once: the plugin fails, or is too slow; one: the tenant's payloads make it fail",
 );
 pub const TABLE_REVISION: Metric = gauge("hookgate.table.revision", "{revision}", &[])
-    .says("Revision of the routing table in force.", "replicas that differ for more than a minute");
-pub const TABLE_REFUSED: Metric = gauge("hookgate.table.refused", "{table}", &[]).says(
-    "1 while the configuration file says something that is not in force, because it is wrong or a required plugin is \
-     not there; else 0.",
-    "1 for more than a minute: `hookgate config check`, and the event `table.refused`",
+    .says("Revision of the active routing table.", "replicas that differ for more than a minute");
+pub const CONFIG_REJECTED: Metric = gauge("hookgate.config.rejected", "{configuration}", &[]).says(
+    "1 while the configuration file is rejected, because it is invalid or a required plugin is missing; else 0. The \
+     configuration before it stays active.",
+    "1 for more than a minute: `hookgate config check`, and the event `config.rejected`",
 );
 pub const STORE_REVISION: Metric = gauge("hookgate.store.revision", "{revision}", &[]).says(
     "Revision of the registry in the store, when it was asked last; absent without a store and before its first answer.",
@@ -302,7 +302,7 @@ pub const METRICS: &[&Metric] = &[
     &OBSERVER_DROPPED,
     &LOG_DROPPED,
     &TABLE_REVISION,
-    &TABLE_REFUSED,
+    &CONFIG_REJECTED,
     &STORE_REVISION,
     &STORE_UP,
     &TABLE_STALE,

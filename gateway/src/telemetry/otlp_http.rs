@@ -10,22 +10,25 @@ use tokio::runtime::Handle;
 
 /// Sends an exporter's requests from the runtime it was made in.
 #[derive(Debug, Clone)]
-pub(super) struct OverTokio {
+pub(super) struct TokioHttpClient {
     client: Result<reqwest::Client, String>,
     runtime: Handle,
 }
 
-impl OverTokio {
+impl TokioHttpClient {
     /// A client whose requests take at most `limit`. Call it within the runtime.
     pub(super) fn new(limit: Duration) -> Self {
         let builder =
             reqwest::Client::builder().no_proxy().timeout(limit).redirect(reqwest::redirect::Policy::none());
-        OverTokio { client: builder.build().map_err(|error| error.to_string()), runtime: Handle::current() }
+        TokioHttpClient {
+            client: builder.build().map_err(|error| error.to_string()),
+            runtime: Handle::current(),
+        }
     }
 }
 
 #[async_trait]
-impl HttpClient for OverTokio {
+impl HttpClient for TokioHttpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone()?;
         let request = reqwest::Request::try_from(request)?;

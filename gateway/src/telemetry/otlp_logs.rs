@@ -8,7 +8,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
 
-use super::{members::JSON, value::bounded};
+use crate::telemetry::{json_fields::JSON_FIELD_NAMES, value::bounded};
 
 /// Makes the one logger there is.
 pub(super) struct BoundedLoggers(pub(super) SdkLoggerProvider);
@@ -91,7 +91,7 @@ impl LogRecord for BoundedRecord {
 
     fn add_attribute<K: Into<Key>, V: Into<AnyValue>>(&mut self, key: K, value: V) {
         let key = key.into();
-        let is_bounded_json = JSON.contains(&key.as_str());
+        let is_bounded_json = JSON_FIELD_NAMES.contains(&key.as_str());
         let value = value.into();
         self.0.add_attribute(key, if is_bounded_json { value } else { bounded_value(value) });
     }
@@ -100,14 +100,14 @@ impl LogRecord for BoundedRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::value::MAX_VALUE;
+    use crate::telemetry::value::MAX_VALUE_BYTES;
 
     #[test]
     fn values_of_records_are_cut_and_lists_are_not() {
         let logger = BoundedLoggers(SdkLoggerProvider::builder().build()).logger("");
         let mut record = logger.create_log_record();
         let long = "x".repeat(200_000);
-        let cut = format!("{}… (cut: 200000 bytes)", "x".repeat(MAX_VALUE));
+        let cut = format!("{}… (cut: 200000 bytes)", "x".repeat(MAX_VALUE_BYTES));
         record.set_body(long.clone().into());
         record.add_attribute("version", long.clone());
         record.add_attribute("steps", long.clone());

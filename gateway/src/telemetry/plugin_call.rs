@@ -16,7 +16,7 @@ use super::{
     },
     trace,
 };
-use crate::{error::grpc_name, point::Point, step::Reason};
+use crate::core::{error::grpc_name, point::Point, step::Reason};
 
 /// The trace that a call to a plugin belongs to.
 #[derive(Clone)]

@@ -61,7 +61,7 @@ mod tests {
     use tracing_subscriber::{fmt as layer, layer::SubscriberExt as _};
 
     use super::*;
-    use crate::telemetry::{log_queue::tests::Written, value::MAX_VALUE};
+    use crate::telemetry::{log_queue::tests::Written, value::MAX_VALUE_BYTES};
 
     #[test]
     fn values_are_cut_and_escaped_for_people_too() {
@@ -74,7 +74,7 @@ mod tests {
             tracing::info!(long, display = %long, nasty, shown = %nasty, "said {nasty}");
         });
         let text = written.text();
-        assert!(text.len() < 3 * MAX_VALUE, "{} bytes", text.len());
+        assert!(text.len() < 3 * MAX_VALUE_BYTES, "{} bytes", text.len());
         assert_eq!(text.matches("… (cut: 200000 bytes)").count(), 2);
         let ascii = text.replace('…', "");
         assert!(ascii.trim_end().bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));

@@ -16,11 +16,11 @@ use super::{
     },
     trace::{self, InContext},
 };
-use crate::error::grpc_name;
+use crate::core::error::grpc_name;
 use std::sync::Arc;
 
 /// Paths of the data port over HTTP.
-const ROUTES: [&str; 6] = [
+const KNOWN_ROUTES: [&str; 6] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
     "/v1/after-tool-result",
@@ -30,7 +30,7 @@ const ROUTES: [&str; 6] = [
 ];
 
 /// Methods of the extension points over gRPC, in full.
-const METHODS: [&str; 4] = [
+const KNOWN_METHODS: [&str; 4] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
     "hookgate.gateway.v1.ExtensionPointService/AfterToolResult",
@@ -39,16 +39,16 @@ const METHODS: [&str; 4] = [
 
 /// What is called; nothing of it is the caller's own text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Called {
+enum CallKind {
     Http { scheme: &'static str, method: &'static str, route: Option<&'static str> },
     Rpc { method: &'static str },
 }
 
-impl Called {
+impl CallKind {
     fn by_http<B>(request: &Request<B>, scheme: &'static str) -> Self {
         let path = request.uri().path();
-        let route = ROUTES.into_iter().find(|route| *route == path);
-        Called::Http { scheme, method: method(request.method()), route }
+        let route = KNOWN_ROUTES.into_iter().find(|route| *route == path);
+        CallKind::Http { scheme, method: method(request.method()), route }
     }
 
     /// None for health and reflection: probes and tools, no calls.
@@ -57,25 +57,25 @@ impl Called {
         if path.starts_with("grpc.health.") || path.starts_with("grpc.reflection.") {
             return None;
         }
-        let method = METHODS.into_iter().find(|method| *method == path);
-        Some(Called::Rpc { method: method.unwrap_or(CONVENTION_OTHER) })
+        let method = KNOWN_METHODS.into_iter().find(|method| *method == path);
+        Some(CallKind::Rpc { method: method.unwrap_or(CONVENTION_OTHER) })
     }
 
     fn span_name(self) -> String {
         match self {
-            Called::Http { method, route: Some(route), .. } => format!("{method} {route}"),
-            Called::Http { method, route: None, .. } => method.to_owned(),
-            Called::Rpc { method } => method.to_owned(),
+            CallKind::Http { method, route: Some(route), .. } => format!("{method} {route}"),
+            CallKind::Http { method, route: None, .. } => method.to_owned(),
+            CallKind::Rpc { method } => method.to_owned(),
         }
     }
 
     fn attributes(self) -> Vec<KeyValue> {
         match self {
-            Called::Http { scheme, method, route } => {
+            CallKind::Http { scheme, method, route } => {
                 let known = [KeyValue::new(HTTP_METHOD, method), KeyValue::new(URL_SCHEME, scheme)];
                 known.into_iter().chain(route.map(|route| KeyValue::new(HTTP_ROUTE, route))).collect()
             }
-            Called::Rpc { method } => {
+            CallKind::Rpc { method } => {
                 vec![KeyValue::new(RPC_SYSTEM, "grpc"), KeyValue::new(RPC_METHOD, method)]
             }
         }
@@ -102,7 +102,7 @@ fn method(method: &Method) -> &'static str {
 #[must_use = "dropped, it records that the caller went away"]
 pub struct ServerCall {
     inner: Arc<Inner>,
-    called: Called,
+    called: CallKind,
     context: Context,
     started: Instant,
     is_answered: bool,
@@ -111,17 +111,17 @@ pub struct ServerCall {
 impl Telemetry {
     /// A request over HTTP that has just arrived.
     pub fn http_call<B>(&self, request: &Request<B>) -> ServerCall {
-        ServerCall::new(self, Called::by_http(request, self.0.scheme), request.headers())
+        ServerCall::new(self, CallKind::by_http(request, self.0.scheme), request.headers())
     }
 
     /// A request over gRPC that has just arrived; none for those that are not measured.
     pub fn grpc_call<B>(&self, request: &Request<B>) -> Option<ServerCall> {
-        Some(ServerCall::new(self, Called::by_grpc(request)?, request.headers()))
+        Some(ServerCall::new(self, CallKind::by_grpc(request)?, request.headers()))
     }
 }
 
 impl ServerCall {
-    fn new(telemetry: &Telemetry, called: Called, headers: &HeaderMap) -> Self {
+    fn new(telemetry: &Telemetry, called: CallKind, headers: &HeaderMap) -> Self {
         let inner = Arc::clone(&telemetry.0);
         let parent = trace::extract(headers);
         let context = match &inner.tracer {
@@ -144,12 +144,12 @@ impl ServerCall {
     pub fn answered(mut self, answer: &Response<Body>) {
         self.is_answered = true;
         match self.called {
-            Called::Http { .. } => {
+            CallKind::Http { .. } => {
                 let status = answer.status();
                 let failed = status.is_server_error().then(|| text(status));
                 self.record(Some(KeyValue::new(HTTP_STATUS, i64::from(status.as_u16()))), failed);
             }
-            Called::Rpc { .. } => {
+            CallKind::Rpc { .. } => {
                 // A unary answer has its status in the headers when it is an error.
                 let code = answer
                     .headers()
@@ -174,8 +174,8 @@ impl ServerCall {
         span.set_attributes(status);
         span.end();
         let histogram = match self.called {
-            Called::Http { .. } => &self.inner.instruments.http_server,
-            Called::Rpc { .. } => &self.inner.instruments.rpc_server,
+            CallKind::Http { .. } => &self.inner.instruments.http_server,
+            CallKind::Rpc { .. } => &self.inner.instruments.rpc_server,
         };
         histogram.record(self.started.elapsed().as_secs_f64(), &attributes);
     }
@@ -185,8 +185,8 @@ impl Drop for ServerCall {
     fn drop(&mut self) {
         if !self.is_answered {
             let status = match self.called {
-                Called::Http { .. } => None,
-                Called::Rpc { .. } => Some(KeyValue::new(RPC_STATUS, "CANCELLED")),
+                CallKind::Http { .. } => None,
+                CallKind::Rpc { .. } => Some(KeyValue::new(RPC_STATUS, "CANCELLED")),
             };
             self.record(status, Some("CANCELLED".into()));
         }
@@ -207,15 +207,15 @@ mod tests {
 
     #[test]
     fn nothing_of_a_callers_path_or_method_becomes_an_attribute() {
-        let called = Called::by_http(&request("SECRET", "/v1/secret?secret"), "https");
-        assert_eq!(called, Called::Http { scheme: "https", method: "_OTHER", route: None });
-        let called = Called::by_http(&request("POST", "/v1/before-tool-call?secret"), "http");
+        let called = CallKind::by_http(&request("SECRET", "/v1/secret?secret"), "https");
+        assert_eq!(called, CallKind::Http { scheme: "https", method: "_OTHER", route: None });
+        let called = CallKind::by_http(&request("POST", "/v1/before-tool-call?secret"), "http");
         assert_eq!(
             called,
-            Called::Http { scheme: "http", method: "POST", route: Some("/v1/before-tool-call") }
+            CallKind::Http { scheme: "http", method: "POST", route: Some("/v1/before-tool-call") }
         );
-        let called = Called::by_grpc(&request("POST", "/secret/Secret"));
-        assert_eq!(called, Some(Called::Rpc { method: "_OTHER" }));
+        let called = CallKind::by_grpc(&request("POST", "/secret/Secret"));
+        assert_eq!(called, Some(CallKind::Rpc { method: "_OTHER" }));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         for path in
             ["/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"]
         {
-            assert_eq!(Called::by_grpc(&request("POST", path)), None);
+            assert_eq!(CallKind::by_grpc(&request("POST", path)), None);
         }
     }
 }

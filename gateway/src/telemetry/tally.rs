@@ -12,13 +12,12 @@ use std::{
 
 use crate::{
     config::{Config, Plugin},
-    point::Point,
-    step::StepOutcome,
+    core::{point::Point, step::StepOutcome},
 };
 
 /// A tally per configured plugin and point.
 #[derive(Default)]
-pub(super) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
+pub(crate) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
 
 #[derive(Default)]
 pub(super) struct Tally {
@@ -50,7 +49,7 @@ impl Tallies {
 
     /// Counts a step that ended so. One whose plugin was not asked, or whose caller didn't wait, says nothing about the
     /// plugin.
-    pub(super) fn add(&self, plugin: &str, point: Point, outcome: StepOutcome, took: Duration) {
+    pub(crate) fn add(&self, plugin: &str, point: Point, outcome: StepOutcome, took: Duration) {
         let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else { return };
         let count = match outcome {
             StepOutcome::Continued

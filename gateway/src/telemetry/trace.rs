@@ -23,7 +23,7 @@ pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
 }
 
 /// Id of the trace, where there is one.
-pub(super) fn id(context: &Context) -> Option<String> {
+pub(crate) fn id(context: &Context) -> Option<String> {
     let span = context.span();
     let context = span.span_context();
     context.is_valid().then(|| context.trace_id().to_string())

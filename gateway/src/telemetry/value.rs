@@ -7,23 +7,23 @@ use std::{
 };
 
 /// Longest value of a field, in bytes; what is behind is cut, and a mark says so.
-pub(super) const MAX_VALUE: usize = 8 << 10;
+pub(super) const MAX_VALUE_BYTES: usize = 8 << 10;
 /// Longest line, in bytes.
-pub(super) const MAX_LINE: usize = 64 << 10;
+pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// The longest start of `text` that has at most `most` bytes.
-pub(super) fn cut(text: &str, most: usize) -> &str {
+pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
 /// `text` as a value.
 pub(super) fn bounded(text: &str) -> Cow<'_, str> {
-    if text.len() <= MAX_VALUE { text.into() } else { displayed(&text).into() }
+    if text.len() <= MAX_VALUE_BYTES { text.into() } else { displayed(&text).into() }
 }
 
 /// What `value` displays, as a value; never more of it in memory.
 pub(super) fn displayed(value: &dyn fmt::Display) -> String {
-    let mut prefix = Prefix::default();
+    let mut prefix = TruncatedText::default();
     // A value that fails to be displayed is there as far as it came.
     let _ = write!(prefix, "{value}");
     prefix.marked()
@@ -31,12 +31,12 @@ pub(super) fn displayed(value: &dyn fmt::Display) -> String {
 
 /// The start of a text, and how long all of it is.
 #[derive(Default)]
-struct Prefix {
+struct TruncatedText {
     text: String,
     bytes: usize,
 }
 
-impl Prefix {
+impl TruncatedText {
     fn marked(mut self) -> String {
         if self.bytes > self.text.len() {
             self.text += &mark(self.bytes);
@@ -45,10 +45,10 @@ impl Prefix {
     }
 }
 
-impl fmt::Write for Prefix {
+impl fmt::Write for TruncatedText {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         if self.bytes == self.text.len() {
-            self.text += cut(part, MAX_VALUE - self.text.len());
+            self.text += cut(part, MAX_VALUE_BYTES - self.text.len());
         }
         self.bytes += part.len();
         Ok(())
@@ -63,7 +63,7 @@ fn mark(bytes: usize) -> String {
 /// A line that is too long, with the mark and its end.
 pub(super) fn cut_line(line: &[u8]) -> Vec<u8> {
     let end = format!("{}\n", mark(line.len()));
-    let text = String::from_utf8_lossy(&line[..MAX_LINE - end.len()]);
+    let text = String::from_utf8_lossy(&line[..MAX_LINE_BYTES - end.len()]);
     [text.as_bytes(), end.as_bytes()].concat()
 }
 
@@ -106,28 +106,28 @@ mod tests {
 
     #[test]
     fn a_value_within_the_bound_stays_and_a_longer_one_says_that_it_was_cut() {
-        let fits = "x".repeat(MAX_VALUE);
+        let fits = "x".repeat(MAX_VALUE_BYTES);
         assert_eq!(bounded(&fits), fits);
         assert_eq!(displayed(&fits), fits);
-        let long = "ü".repeat(MAX_VALUE);
-        let expected = format!("{}… (cut: {} bytes)", "ü".repeat(MAX_VALUE / 2), 2 * MAX_VALUE);
+        let long = "ü".repeat(MAX_VALUE_BYTES);
+        let expected = format!("{}… (cut: {} bytes)", "ü".repeat(MAX_VALUE_BYTES / 2), 2 * MAX_VALUE_BYTES);
         assert_eq!(bounded(&long), expected);
-        assert_eq!(displayed(&format_args!("{}{}", "ü".repeat(MAX_VALUE - 1), "ü")), expected);
+        assert_eq!(displayed(&format_args!("{}{}", "ü".repeat(MAX_VALUE_BYTES - 1), "ü")), expected);
     }
 
     #[test]
     fn nothing_behind_a_cut_is_taken_even_where_it_would_fit() {
-        let parts = format!("{}ü", "x".repeat(MAX_VALUE - 1));
+        let parts = format!("{}ü", "x".repeat(MAX_VALUE_BYTES - 1));
         let value = displayed(&format_args!("{parts}{}", 'z'));
-        assert!(value.starts_with(&"x".repeat(MAX_VALUE - 1)) && !value.contains('z'));
+        assert!(value.starts_with(&"x".repeat(MAX_VALUE_BYTES - 1)) && !value.contains('z'));
     }
 
     #[test]
     fn a_line_that_is_too_long_is_cut_to_the_bound_with_the_mark_and_its_end() {
-        let line = format!("{}\n", "x".repeat(MAX_LINE));
+        let line = format!("{}\n", "x".repeat(MAX_LINE_BYTES));
         let cut = String::from_utf8(cut_line(line.as_bytes())).expect("UTF-8");
-        assert_eq!(cut.len(), MAX_LINE);
-        assert!(cut.ends_with("x… (cut: 65537 bytes)\n"), "{}", &cut[MAX_LINE - 64..]);
+        assert_eq!(cut.len(), MAX_LINE_BYTES);
+        assert!(cut.ends_with("x… (cut: 65537 bytes)\n"), "{}", &cut[MAX_LINE_BYTES - 64..]);
     }
 
     #[test]

@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    Watch,
-    files::{File, Files},
-    identity::OneIdentity,
-    material::Material,
+    CertificateWatch,
+    files::{File, TlsFiles},
+    identity::SpiffeVerifier,
+    material::TlsMaterial,
     provider,
     reload::Reloaded,
 };
@@ -42,12 +42,12 @@ impl Client {
         plugin: &str,
         tls: Option<&config::ClientTls>,
         within: Option<&Path>,
-        watch: &Watch,
+        watch: &CertificateWatch,
     ) -> Result<Self, String> {
         let file = |key, path: Option<&PathBuf>| {
             Some(File { key, path: path?.clone(), within: within.map(Path::to_owned) })
         };
-        let files = Files {
+        let files = TlsFiles {
             pair: tls.and_then(|tls| {
                 let chain = file("tls.cert_file", tls.cert_file.as_ref())?;
                 Some((chain, file("tls.key_file", tls.key_file.as_ref())?))
@@ -85,7 +85,7 @@ pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
 }
 
 fn client_config(
-    material: Material,
+    material: TlsMaterial,
     platform: Option<&Arc<RootCertStore>>,
     id: Option<&Arc<str>>,
 ) -> Result<ClientConfig, String> {
@@ -93,7 +93,7 @@ fn client_config(
     let roots =
         material.ca.map(|ca| ca.roots).or_else(|| platform.cloned()).ok_or("`tls.ca_file` is missing")?;
     let verifier: Arc<dyn ServerCertVerifier> = match id {
-        Some(id) => Arc::new(OneIdentity { id: Arc::clone(id), roots, provider: provider() }),
+        Some(id) => Arc::new(SpiffeVerifier { id: Arc::clone(id), roots, provider: provider() }),
         None => WebPkiServerVerifier::builder_with_provider(roots, provider())
             .build()
             .map_err(|error| unusable(&error))?,

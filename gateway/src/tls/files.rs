@@ -4,7 +4,10 @@ use std::{fmt, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{bounded, config, confined};
+use crate::{
+    config,
+    fs::{contained_path, read_limited},
+};
 
 /// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
@@ -30,11 +33,11 @@ impl File {
     fn read(&self) -> Result<Vec<u8>, String> {
         let real = match &self.within {
             None => Ok(Some(self.path.clone())),
-            Some(dir) => confined::real(&self.path, [&**dir]),
+            Some(dir) => contained_path::real(&self.path, [&**dir]),
         };
         let path = real.map_err(|error| config::unreadable(self, &error))?;
         let path = path.ok_or_else(|| format!("{self} leads out of the directory that it has to lie in"))?;
-        match bounded::file(&path, MAX_BYTES) {
+        match read_limited::file(&path, MAX_BYTES) {
             Err(error) => Err(config::unreadable(self, &error)),
             Ok(None) => Err(format!("{self} is larger than 1 MiB: name a file of certificates or a key")),
             Ok(Some(bytes)) => Ok(bytes),
@@ -44,14 +47,14 @@ impl File {
 
 /// The files that belong together: used all or not at all.
 #[derive(Debug, Clone)]
-pub(super) struct Files {
+pub(super) struct TlsFiles {
     /// The certificate chain of this end, and its key.
     pub(super) pair: Option<(File, File)>,
     /// Who may vouch for the other end.
     pub(super) ca: Option<File>,
 }
 
-impl Files {
+impl TlsFiles {
     /// Reads them all; blocks.
     pub(super) fn read(&self) -> Contents {
         Contents {

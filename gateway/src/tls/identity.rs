@@ -31,13 +31,13 @@ impl fmt::Display for WrongIdentity {
 
 /// Accepts servers with one SPIFFE id.
 #[derive(Debug)]
-pub(super) struct OneIdentity {
+pub(super) struct SpiffeVerifier {
     pub(super) id: Arc<str>,
     pub(super) roots: Arc<RootCertStore>,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for OneIdentity {
+impl ServerCertVerifier for SpiffeVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

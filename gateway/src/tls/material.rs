@@ -14,19 +14,19 @@ use rustls::{
 
 use super::{
     certificate::Facts,
-    files::{Contents, File, Files},
+    files::{Contents, File, TlsFiles},
     provider,
 };
 
 /// What one end of TLS has in hand.
-pub(super) struct Material {
+pub(super) struct TlsMaterial {
     /// Our own certificate with its chain and key.
-    pub(super) pair: Option<Pair>,
+    pub(super) pair: Option<CertifiedPair>,
     /// Who may vouch for the other end.
     pub(super) ca: Option<Ca>,
 }
 
-pub(super) struct Pair {
+pub(super) struct CertifiedPair {
     pub(super) key: CertifiedKey,
     pub(super) facts: Facts,
 }
@@ -41,7 +41,7 @@ pub(super) struct Ca {
 ///
 /// # Errors
 /// The first fault, as one sentence.
-pub(super) fn check(files: &Files, contents: Contents) -> Result<Material, String> {
+pub(super) fn check(files: &TlsFiles, contents: Contents) -> Result<TlsMaterial, String> {
     let pair = match (&files.pair, contents.pair) {
         (Some((chain_file, key_file)), Some((chain, key))) => {
             Some(pair(chain_file, key_file, &chain?, &key?)?)
@@ -52,10 +52,10 @@ pub(super) fn check(files: &Files, contents: Contents) -> Result<Material, Strin
         (Some(file), Some(content)) => Some(ca(file, &content?)?),
         _ => None,
     };
-    Ok(Material { pair, ca })
+    Ok(TlsMaterial { pair, ca })
 }
 
-fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
+fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<CertifiedPair, String> {
     let chain = certificates(chain_file, chain)?;
     let facts = facts(chain_file, &chain)?.into_iter().next();
     let facts = facts.ok_or_else(|| none_in(chain_file))?;
@@ -74,7 +74,7 @@ fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<
             "{key_file} holds a key that can't be used: take RSA, ECDSA (P-256, P-384, P-521) or Ed25519"
         ),
     })?;
-    Ok(Pair { key, facts })
+    Ok(CertifiedPair { key, facts })
 }
 
 fn ca(file: &File, content: &[u8]) -> Result<Ca, String> {

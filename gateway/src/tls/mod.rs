@@ -25,7 +25,7 @@ pub(crate) use self::{
     identity::WrongIdentity,
 };
 pub use self::{
-    reload::{Expiry, Watch},
+    reload::{CertificateExpiry, CertificateWatch},
     server::Server,
 };
 

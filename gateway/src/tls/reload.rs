@@ -13,26 +13,26 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     certificate::Facts,
-    files::Files,
-    material::{self, Material},
+    files::TlsFiles,
+    material::{self, TlsMaterial},
 };
 
 /// How often the files are looked at.
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A configuration of rustls that follows its files.
 pub(super) struct Reloaded<C> {
     /// The plugin whose it is; none: the gateway's own listener.
     plugin: Option<Arc<str>>,
-    files: Files,
-    make: Make<C>,
-    current: ArcSwap<InForce<C>>,
+    files: TlsFiles,
+    make: MakeConfig<C>,
+    current: ArcSwap<ActiveConfig<C>>,
     /// Held by whoever looks.
-    judged: Mutex<Judged>,
+    judged: Mutex<CheckedFingerprints>,
 }
 
 /// Fingerprints of contents.
-struct Judged {
+struct CheckedFingerprints {
     /// Of those that need no other look: they are in force, or never will be.
     settled: [u8; 32],
     /// Of those that were refused last.
@@ -40,16 +40,16 @@ struct Judged {
 }
 
 /// Why contents are not taken.
-enum Refused {
+enum MaterialError {
     /// They are wrong.
     Wrong(String),
     /// Their time is not now: it may come.
     Untimely(String),
 }
 
-type Make<C> = Box<dyn Fn(Material) -> Result<C, String> + Send + Sync>;
+type MakeConfig<C> = Box<dyn Fn(TlsMaterial) -> Result<C, String> + Send + Sync>;
 
-struct InForce<C> {
+struct ActiveConfig<C> {
     config: Arc<C>,
     pair: Option<Facts>,
     ca: Option<Facts>,
@@ -60,15 +60,19 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
     /// serves doesn't depend on it, and whoever it is shown to refuses it.
     pub(super) fn load(
         plugin: Option<&str>,
-        files: Files,
-        make: impl Fn(Material) -> Result<C, String> + Send + Sync + 'static,
+        files: TlsFiles,
+        make: impl Fn(TlsMaterial) -> Result<C, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let contents = files.read();
-        let judged = Mutex::new(Judged { settled: contents.fingerprint(), told: None });
-        let make: Make<C> = Box::new(make);
+        let judged = Mutex::new(CheckedFingerprints { settled: contents.fingerprint(), told: None });
+        let make: MakeConfig<C> = Box::new(make);
         let first = in_force(material::check(&files, contents)?, &make)?;
         if let Some((file, wrong)) = untimely(&files, &first) {
-            tracing::warn!(event = "certificate.untimely", plugin, "the certificate of {file} {wrong}");
+            tracing::warn!(
+                event = "certificate.outside_validity",
+                plugin,
+                "the certificate of {file} {wrong}"
+            );
         }
         let plugin = plugin.map(Into::into);
         Ok(Reloaded { plugin, files, make, current: ArcSwap::from_pointee(first), judged })
@@ -79,11 +83,11 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
         Arc::clone(&self.current.load().config)
     }
 
-    fn replace(&self, contents: super::files::Contents) -> Result<Arc<InForce<C>>, Refused> {
-        let material = material::check(&self.files, contents).map_err(Refused::Wrong)?;
-        let fresh = in_force(material, &self.make).map_err(Refused::Wrong)?;
+    fn replace(&self, contents: super::files::Contents) -> Result<Arc<ActiveConfig<C>>, MaterialError> {
+        let material = material::check(&self.files, contents).map_err(MaterialError::Wrong)?;
+        let fresh = in_force(material, &self.make).map_err(MaterialError::Wrong)?;
         if let Some((file, wrong)) = untimely(&self.files, &fresh) {
-            return Err(Refused::Untimely(format!("the certificate of {file} {wrong}")));
+            return Err(MaterialError::Untimely(format!("the certificate of {file} {wrong}")));
         }
         let fresh = Arc::new(fresh);
         self.current.store(Arc::clone(&fresh));
@@ -91,27 +95,27 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
     }
 }
 
-fn in_force<C>(material: Material, make: &Make<C>) -> Result<InForce<C>, String> {
+fn in_force<C>(material: TlsMaterial, make: &MakeConfig<C>) -> Result<ActiveConfig<C>, String> {
     let pair = material.pair.as_ref().map(|pair| pair.facts.clone());
     let ca = material.ca.as_ref().map(|ca| ca.facts.clone());
-    Ok(InForce { config: Arc::new(make(material)?), pair, ca })
+    Ok(ActiveConfig { config: Arc::new(make(material)?), pair, ca })
 }
 
-fn untimely<C>(files: &Files, fresh: &InForce<C>) -> Option<(String, String)> {
+fn untimely<C>(files: &TlsFiles, fresh: &ActiveConfig<C>) -> Option<(String, String)> {
     let wrong = fresh.pair.as_ref()?.untimely()?;
     Some((files.pair.as_ref()?.0.to_string(), wrong))
 }
 
 /// Any [`Reloaded`].
-trait Follows: Send + Sync {
+trait WatchFiles: Send + Sync {
     /// Reads the files and takes what they hold, if that is new and good; else says so, once. Blocks.
     fn look(&self);
 
     /// When what is in force ends.
-    fn expiries(&self) -> Vec<Expiry>;
+    fn expiries(&self) -> Vec<CertificateExpiry>;
 }
 
-impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
+impl<C: Send + Sync + 'static> WatchFiles for Reloaded<C> {
     fn look(&self) {
         let mut judged = match self.judged.try_lock() {
             Ok(judged) => judged,
@@ -127,19 +131,19 @@ impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
         let plugin = self.plugin.as_deref();
         match self.replace(contents) {
             Ok(fresh) => {
-                *judged = Judged { settled: fingerprint, told: None };
+                *judged = CheckedFingerprints { settled: fingerprint, told: None };
                 let names = fresh.pair.as_ref().map(|facts| &*facts.names);
                 let until = fresh.pair.as_ref().or(fresh.ca.as_ref()).map(|facts| &*facts.until);
                 tracing::info!(event = "certificate.reloaded", plugin, names, until, "certificates reloaded");
             }
             Err(refused) => {
                 let error = match refused {
-                    Refused::Wrong(error) => {
+                    MaterialError::Wrong(error) => {
                         judged.settled = fingerprint;
                         error
                     }
                     // Judged again at every look, for its issuer's clock may be ahead of ours; told once.
-                    Refused::Untimely(error) => error,
+                    MaterialError::Untimely(error) => error,
                 };
                 if judged.told.replace(fingerprint) == Some(fingerprint) {
                     return;
@@ -154,11 +158,11 @@ impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
         }
     }
 
-    fn expiries(&self) -> Vec<Expiry> {
+    fn expiries(&self) -> Vec<CertificateExpiry> {
         let current = self.current.load();
         let expiry = |of_ca, facts: &Option<Facts>| {
             let seconds_left = facts.as_ref()?.seconds_left();
-            Some(Expiry { plugin: self.plugin.clone(), of_ca, seconds_left })
+            Some(CertificateExpiry { plugin: self.plugin.clone(), of_ca, seconds_left })
         };
         expiry(false, &current.pair).into_iter().chain(expiry(true, &current.ca)).collect()
     }
@@ -166,7 +170,7 @@ impl<C: Send + Sync + 'static> Follows for Reloaded<C> {
 
 /// How long a certificate in force is still valid.
 #[derive(Debug, Clone)]
-pub struct Expiry {
+pub struct CertificateExpiry {
     /// The plugin that it is for; none: callers.
     pub plugin: Option<Arc<str>>,
     /// Whether it is the CA's that ends first, not our own.
@@ -177,22 +181,22 @@ pub struct Expiry {
 
 /// Everything that follows files. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Watch(Arc<Watched>);
+pub struct CertificateWatch(Arc<WatchedFiles>);
 
 #[derive(Default)]
-struct Watched {
-    all: Mutex<Vec<Weak<dyn Follows>>>,
+struct WatchedFiles {
+    all: Mutex<Vec<Weak<dyn WatchFiles>>>,
     platform: OnceLock<Result<Arc<RootCertStore>, String>>,
 }
 
-impl Watch {
+impl CertificateWatch {
     /// Looks at `reloaded`'s files from now on, as long as somebody holds it.
     pub(super) fn add<C: Send + Sync + 'static>(&self, reloaded: &Arc<Reloaded<C>>) {
         let weak: Weak<Reloaded<C>> = Arc::downgrade(reloaded);
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
     }
 
-    fn all(&self) -> Vec<Arc<dyn Follows>> {
+    fn all(&self) -> Vec<Arc<dyn WatchFiles>> {
         let mut all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|weak| weak.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
@@ -202,7 +206,7 @@ impl Watch {
     pub async fn follow(&self, stop: CancellationToken) {
         let look = async {
             loop {
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 for follows in self.all() {
                     // Nobody waits for it: one that hangs holds up no other.
                     drop(tokio::task::spawn_blocking(move || follows.look()));
@@ -216,7 +220,7 @@ impl Watch {
     }
 
     /// When each certificate in force ends.
-    pub fn expiries(&self) -> Vec<Expiry> {
+    pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.all().iter().flat_map(|follows| follows.expiries()).collect()
     }
 

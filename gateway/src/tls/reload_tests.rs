@@ -55,25 +55,25 @@ impl Folder {
         fs::write(self.path("tls.key"), key).unwrap();
     }
 
-    fn files(&self) -> Files {
+    fn files(&self) -> TlsFiles {
         files(self.0.path(), false)
     }
 }
 
-fn files(folder: &Path, ca: bool) -> Files {
+fn files(folder: &Path, ca: bool) -> TlsFiles {
     let file = |key, name| super::super::files::File { key, path: folder.join(name), within: None };
-    Files {
+    TlsFiles {
         pair: Some((file("cert_file", "tls.crt"), file("key_file", "tls.key"))),
         ca: ca.then(|| file("client_ca_file", "ca.crt")),
     }
 }
 
 /// What stands for a configuration here: the names in the certificate.
-fn names(material: Material) -> Result<String, String> {
+fn names(material: TlsMaterial) -> Result<String, String> {
     Ok(material.pair.map(|pair| pair.facts.names).unwrap_or_default())
 }
 
-fn load(files: Files) -> Result<Reloaded<String>, String> {
+fn load(files: TlsFiles) -> Result<Reloaded<String>, String> {
     Reloaded::load(None, files, names)
 }
 
@@ -172,11 +172,11 @@ fn a_folder_that_is_swapped_by_a_link_is_noticed() {
 fn a_pair_that_has_ended_is_taken_at_the_start_and_shows_as_such() {
     let folder = Folder::new(&Ca::new().pair("a", true));
     let reloaded = Arc::new(load(folder.files()).unwrap());
-    let watch = Watch::default();
+    let watch = CertificateWatch::default();
     watch.add(&reloaded);
     let expiries = watch.expiries();
     assert!(
-        matches!(expiries[..], [Expiry { plugin: None, of_ca: false, seconds_left: ..0 }]),
+        matches!(expiries[..], [CertificateExpiry { plugin: None, of_ca: false, seconds_left: ..0 }]),
         "{expiries:?}"
     );
     drop(reloaded);
@@ -193,7 +193,7 @@ async fn files_are_looked_at_every_two_seconds_and_one_that_hangs_holds_up_no_ot
         key_file: folder.path("tls.key"),
         client_ca_file: None,
     };
-    let watch = Watch::default();
+    let watch = CertificateWatch::default();
     let _hangs = Server::new(&config(&hanging), &watch).unwrap();
     let reloaded = Arc::new(load(folder.files()).unwrap());
     watch.add(&reloaded);

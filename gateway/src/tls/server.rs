@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
-    Watch,
-    files::{File, Files},
-    material::Material,
+    CertificateWatch,
+    files::{File, TlsFiles},
+    material::TlsMaterial,
     provider,
     reload::Reloaded,
 };
@@ -28,9 +28,9 @@ impl Server {
     ///
     /// # Errors
     /// One sentence that names the key and the file.
-    pub fn new(tls: &config::ServerTls, watch: &Watch) -> Result<Self, String> {
+    pub fn new(tls: &config::ServerTls, watch: &CertificateWatch) -> Result<Self, String> {
         let file = |key, path: &std::path::PathBuf| File { key, path: path.clone(), within: None };
-        let files = Files {
+        let files = TlsFiles {
             pair: Some((file("cert_file", &tls.cert_file), file("key_file", &tls.key_file))),
             ca: tls.client_ca_file.as_ref().map(|path| file("client_ca_file", path)),
         };
@@ -51,7 +51,7 @@ impl Server {
     }
 }
 
-fn server_config(material: Material) -> Result<ServerConfig, String> {
+fn server_config(material: TlsMaterial) -> Result<ServerConfig, String> {
     let pair = material.pair.ok_or("`cert_file` is missing")?;
     let unusable = |error: &dyn std::error::Error| format!("TLS can't be set up: {error}");
     let builder = ServerConfig::builder_with_provider(provider())

@@ -33,7 +33,7 @@ impl BreakerState {
 
 /// What a call says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum BreakerVerdict {
     /// It does its work, whatever it said.
     Good,
     /// It doesn't.
@@ -44,14 +44,14 @@ pub(super) enum Judgement {
 
 /// A breaker's leave for one call; says under which position it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct BreakerPermit {
     era: u32,
 }
 
-impl Pass {
+impl BreakerPermit {
     /// The leave of a call that came before the breaker was made.
     pub(super) const fn first() -> Self {
-        Pass { era: 0 }
+        BreakerPermit { era: 0 }
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Change {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum BreakerPhase {
     Closed {
         /// In a row.
         failures: u32,
@@ -82,33 +82,33 @@ enum Phase {
 
 /// A phase and its number: judgements on calls that passed in an earlier one come too late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
-    phase: Phase,
+struct BreakerPosition {
+    phase: BreakerPhase,
     era: u32,
 }
 
-impl Position {
-    fn next(self, phase: Phase) -> Self {
-        Position { phase, era: self.era.wrapping_add(1) }
+impl BreakerPosition {
+    fn next(self, phase: BreakerPhase) -> Self {
+        BreakerPosition { phase, era: self.era.wrapping_add(1) }
     }
 
     /// The position after a call came, and whether it may pass.
-    fn entered(self, now: Instant) -> (Self, Option<Pass>) {
+    fn entered(self, now: Instant) -> (Self, Option<BreakerPermit>) {
         match self.phase {
-            Phase::Closed { .. } => (self, Some(Pass { era: self.era })),
-            Phase::Open { until, times } if now >= until => {
-                let probing = self.next(Phase::Probing { times });
-                (probing, Some(Pass { era: probing.era }))
+            BreakerPhase::Closed { .. } => (self, Some(BreakerPermit { era: self.era })),
+            BreakerPhase::Open { until, times } if now >= until => {
+                let probing = self.next(BreakerPhase::Probing { times });
+                (probing, Some(BreakerPermit { era: probing.era }))
             }
-            Phase::Open { .. } | Phase::Probing { .. } => (self, None),
+            BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => (self, None),
         }
     }
 
     /// The position after a judgement. `jitter` is from 0 to 1.
     fn judged(
         self,
-        pass: Pass,
-        judgement: Judgement,
+        pass: BreakerPermit,
+        judgement: BreakerVerdict,
         now: Instant,
         jitter: f64,
         settings: &config::Breaker,
@@ -119,35 +119,39 @@ impl Position {
         let open = |times: u32| {
             let length = length(settings, times, jitter);
             let until = now + length;
-            (self.next(Phase::Open { until, times }), Some(Change::Opened(length)))
+            (self.next(BreakerPhase::Open { until, times }), Some(Change::Opened(length)))
         };
         match (self.phase, judgement) {
-            (Phase::Closed { failures }, Judgement::Bad) if failures + 1 >= settings.failures => open(1),
-            (Phase::Closed { failures }, Judgement::Bad) => {
-                (Position { phase: Phase::Closed { failures: failures + 1 }, ..self }, None)
+            (BreakerPhase::Closed { failures }, BreakerVerdict::Bad) if failures + 1 >= settings.failures => {
+                open(1)
             }
-            (Phase::Closed { .. }, Judgement::Good) => {
-                (Position { phase: Phase::Closed { failures: 0 }, ..self }, None)
+            (BreakerPhase::Closed { failures }, BreakerVerdict::Bad) => {
+                (BreakerPosition { phase: BreakerPhase::Closed { failures: failures + 1 }, ..self }, None)
             }
-            (Phase::Probing { .. }, Judgement::Good) => {
-                (self.next(Phase::Closed { failures: 0 }), Some(Change::Closed))
+            (BreakerPhase::Closed { .. }, BreakerVerdict::Good) => {
+                (BreakerPosition { phase: BreakerPhase::Closed { failures: 0 }, ..self }, None)
             }
-            (Phase::Probing { times }, Judgement::Bad) => open(times.saturating_add(1)),
+            (BreakerPhase::Probing { .. }, BreakerVerdict::Good) => {
+                (self.next(BreakerPhase::Closed { failures: 0 }), Some(Change::Closed))
+            }
+            (BreakerPhase::Probing { times }, BreakerVerdict::Bad) => open(times.saturating_add(1)),
             // The next call may try.
-            (Phase::Probing { times }, Judgement::Nothing) => {
-                (self.next(Phase::Open { until: now, times }), None)
+            (BreakerPhase::Probing { times }, BreakerVerdict::Nothing) => {
+                (self.next(BreakerPhase::Open { until: now, times }), None)
             }
-            (Phase::Closed { .. }, Judgement::Nothing) | (Phase::Open { .. }, _) => (self, None),
+            (BreakerPhase::Closed { .. }, BreakerVerdict::Nothing) | (BreakerPhase::Open { .. }, _) => {
+                (self, None)
+            }
         }
     }
 
     /// The position once there is news of the endpoint: its next call may try.
     fn due(self, now: Instant) -> Self {
         match self.phase {
-            Phase::Open { until, times } if until > now => {
-                Position { phase: Phase::Open { until: now, times }, ..self }
+            BreakerPhase::Open { until, times } if until > now => {
+                BreakerPosition { phase: BreakerPhase::Open { until: now, times }, ..self }
             }
-            Phase::Open { .. } | Phase::Closed { .. } | Phase::Probing { .. } => self,
+            BreakerPhase::Open { .. } | BreakerPhase::Closed { .. } | BreakerPhase::Probing { .. } => self,
         }
     }
 }
@@ -162,29 +166,29 @@ fn length(settings: &config::Breaker, times: u32, jitter: f64) -> Duration {
 /// Lets calls through, or not.
 pub(super) struct Breaker {
     settings: config::Breaker,
-    position: ArcSwap<Position>,
+    position: ArcSwap<BreakerPosition>,
 }
 
 impl Breaker {
     pub(super) fn new(settings: config::Breaker) -> Self {
-        let position = Position { phase: Phase::Closed { failures: 0 }, era: 0 };
+        let position = BreakerPosition { phase: BreakerPhase::Closed { failures: 0 }, era: 0 };
         Breaker { settings, position: ArcSwap::from_pointee(position) }
     }
 
     /// Whether a call would pass now.
     pub(super) fn lets_through(&self, now: Instant) -> bool {
         match self.position.load().phase {
-            Phase::Closed { .. } => true,
-            Phase::Open { until, .. } => now >= until,
-            Phase::Probing { .. } => false,
+            BreakerPhase::Closed { .. } => true,
+            BreakerPhase::Open { until, .. } => now >= until,
+            BreakerPhase::Probing { .. } => false,
         }
     }
 
     /// Leave for one call, which is to be judged; none: it fails at once.
-    pub(super) fn enter(&self, now: Instant) -> Option<Pass> {
+    pub(super) fn enter(&self, now: Instant) -> Option<BreakerPermit> {
         let position = self.position.load();
-        if matches!(position.phase, Phase::Closed { .. }) {
-            return Some(Pass { era: position.era });
+        if matches!(position.phase, BreakerPhase::Closed { .. }) {
+            return Some(BreakerPermit { era: position.era });
         }
         drop(position);
         let mut pass = None;
@@ -197,7 +201,12 @@ impl Breaker {
     }
 
     /// Takes the judgement on a call that passed.
-    pub(super) fn judge(&self, pass: Pass, judgement: Judgement, now: Instant) -> Option<Change> {
+    pub(super) fn judge(
+        &self,
+        pass: BreakerPermit,
+        judgement: BreakerVerdict,
+        now: Instant,
+    ) -> Option<Change> {
         let position = **self.position.load();
         let jitter = fastrand::f64();
         if position.judged(pass, judgement, now, jitter, &self.settings).0 == position {
@@ -214,16 +223,16 @@ impl Breaker {
 
     /// The endpoint was reached anew: an open breaker lets the next call try.
     pub(super) fn reached(&self, now: Instant) {
-        if !matches!(self.position.load().phase, Phase::Closed { .. }) {
+        if !matches!(self.position.load().phase, BreakerPhase::Closed { .. }) {
             self.position.rcu(|position| position.due(now));
         }
     }
 
     pub(super) fn state(&self, now: Instant) -> BreakerState {
         match self.position.load().phase {
-            Phase::Closed { .. } => BreakerState::Closed,
-            Phase::Open { until, .. } if now < until => BreakerState::Open,
-            Phase::Open { .. } | Phase::Probing { .. } => BreakerState::HalfOpen,
+            BreakerPhase::Closed { .. } => BreakerState::Closed,
+            BreakerPhase::Open { until, .. } if now < until => BreakerState::Open,
+            BreakerPhase::Open { .. } | BreakerPhase::Probing { .. } => BreakerState::HalfOpen,
         }
     }
 }

@@ -16,7 +16,7 @@ fn breaker() -> Breaker {
 fn opened(breaker: &Breaker) -> Duration {
     for _ in 1..FAILURES {
         let pass = breaker.enter(Instant::now()).expect("it is closed");
-        assert_eq!(breaker.judge(pass, Judgement::Bad, Instant::now()), None);
+        assert_eq!(breaker.judge(pass, BreakerVerdict::Bad, Instant::now()), None);
     }
     fail(breaker)
 }
@@ -24,7 +24,7 @@ fn opened(breaker: &Breaker) -> Duration {
 /// A call that passes and opens it.
 fn fail(breaker: &Breaker) -> Duration {
     let pass = breaker.enter(Instant::now()).expect("one call passes");
-    match breaker.judge(pass, Judgement::Bad, Instant::now()) {
+    match breaker.judge(pass, BreakerVerdict::Bad, Instant::now()) {
         Some(Change::Opened(length)) => length,
         other => panic!("{other:?}"),
     }
@@ -45,7 +45,7 @@ async fn five_failures_in_a_row_open_it_for_a_second_and_one_call_tries() {
     advance(Duration::from_millis(1)).await;
     let probe = breaker.enter(Instant::now()).expect("its time is over");
     assert_eq!(breaker.enter(Instant::now()), None, "one at a time");
-    assert_eq!(breaker.judge(probe, Judgement::Good, Instant::now()), Some(Change::Closed));
+    assert_eq!(breaker.judge(probe, BreakerVerdict::Good, Instant::now()), Some(Change::Closed));
     assert_eq!(breaker.state(Instant::now()), BreakerState::Closed);
     about(opened(&breaker), OPEN);
 }
@@ -65,7 +65,13 @@ async fn each_failed_probe_doubles_the_time_up_to_half_a_minute() {
 async fn a_success_between_failures_starts_the_count_anew() {
     let breaker = breaker();
     for _ in 0..10 {
-        for judgement in [Judgement::Bad, Judgement::Bad, Judgement::Bad, Judgement::Bad, Judgement::Good] {
+        for judgement in [
+            BreakerVerdict::Bad,
+            BreakerVerdict::Bad,
+            BreakerVerdict::Bad,
+            BreakerVerdict::Bad,
+            BreakerVerdict::Good,
+        ] {
             let pass = breaker.enter(Instant::now()).expect("it stays closed");
             assert_eq!(breaker.judge(pass, judgement, Instant::now()), None);
         }
@@ -75,14 +81,14 @@ async fn a_success_between_failures_starts_the_count_anew() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_say_nothing_neither_count_nor_make_good() {
     let breaker = breaker();
-    for judgement in [Judgement::Bad, Judgement::Nothing].repeat(4) {
+    for judgement in [BreakerVerdict::Bad, BreakerVerdict::Nothing].repeat(4) {
         let pass = breaker.enter(Instant::now()).expect("it is closed");
         assert_eq!(breaker.judge(pass, judgement, Instant::now()), None);
     }
     let length = fail(&breaker);
     advance(length).await;
     let probe = breaker.enter(Instant::now()).expect("its time is over");
-    assert_eq!(breaker.judge(probe, Judgement::Nothing, Instant::now()), None);
+    assert_eq!(breaker.judge(probe, BreakerVerdict::Nothing, Instant::now()), None);
     about(fail(&breaker), 2 * OPEN);
 }
 
@@ -92,14 +98,14 @@ async fn late_judgements_change_nothing() {
     let late: Vec<_> = (0..9).map(|_| breaker.enter(Instant::now()).expect("it is closed")).collect();
     let length = opened(&breaker);
     for pass in &late {
-        assert_eq!(breaker.judge(*pass, Judgement::Good, Instant::now()), None);
+        assert_eq!(breaker.judge(*pass, BreakerVerdict::Good, Instant::now()), None);
     }
     assert_eq!(breaker.state(Instant::now()), BreakerState::Open);
     advance(length).await;
     let probe = breaker.enter(Instant::now()).expect("its time is over");
-    breaker.judge(probe, Judgement::Good, Instant::now());
+    breaker.judge(probe, BreakerVerdict::Good, Instant::now());
     for pass in late {
-        assert_eq!(breaker.judge(pass, Judgement::Bad, Instant::now()), None);
+        assert_eq!(breaker.judge(pass, BreakerVerdict::Bad, Instant::now()), None);
     }
     assert_eq!(breaker.state(Instant::now()), BreakerState::Closed);
 }
@@ -120,16 +126,16 @@ async fn endpoint_that_was_reached_anew_is_tried_at_once() {
 enum Happens {
     Call,
     /// To the oldest call under way.
-    Ends(Judgement),
+    Ends(BreakerVerdict),
     Passes(u64),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         4 => Just(Happens::Call),
-        5 => Just(Happens::Ends(Judgement::Bad)),
-        1 => Just(Happens::Ends(Judgement::Good)),
-        1 => Just(Happens::Ends(Judgement::Nothing)),
+        5 => Just(Happens::Ends(BreakerVerdict::Bad)),
+        1 => Just(Happens::Ends(BreakerVerdict::Good)),
+        1 => Just(Happens::Ends(BreakerVerdict::Nothing)),
         3 => (1u64..40_000).prop_map(Happens::Passes),
     ]
 }
@@ -149,7 +155,7 @@ proptest! {
     fn it_does_what_the_model_does(script in prop::collection::vec(happens(), 1..200)) {
         let (breaker, mut model, mut now) = (breaker(), Model::default(), Instant::now());
         // Each call under way, with the number of openings and closings before it.
-        let mut under_way: std::collections::VecDeque<(Pass, u32, bool)> = Default::default();
+        let mut under_way: std::collections::VecDeque<(BreakerPermit, u32, bool)> = Default::default();
         for happens in script {
             match happens {
                 Happens::Passes(millis) => now += Duration::from_millis(millis),
@@ -167,12 +173,12 @@ proptest! {
                     let Some((pass, age, probe)) = under_way.pop_front() else { continue };
                     let change = breaker.judge(pass, judgement, now);
                     let in_time = age == model.openings + model.closed_again_at;
-                    let opens = in_time && judgement == Judgement::Bad && (probe || model.run + 1 == FAILURES);
+                    let opens = in_time && judgement == BreakerVerdict::Bad && (probe || model.run + 1 == FAILURES);
                     match (in_time, judgement) {
                         (false, _) => {}
-                        (true, Judgement::Bad) => model.run += 1,
-                        (true, Judgement::Good) => model.run = 0,
-                        (true, Judgement::Nothing) => {}
+                        (true, BreakerVerdict::Bad) => model.run += 1,
+                        (true, BreakerVerdict::Good) => model.run = 0,
+                        (true, BreakerVerdict::Nothing) => {}
                     }
                     if in_time && probe {
                         model.probing = false;
@@ -187,16 +193,16 @@ proptest! {
                             model.shut_until = Some(now + length);
                         }
                         Some(Change::Closed) => {
-                            prop_assert!(in_time && probe && judgement == Judgement::Good);
+                            prop_assert!(in_time && probe && judgement == BreakerVerdict::Good);
                             model.closed_again_at += 1;
                             model.shut_until = None;
                         }
                         None => {
                             prop_assert!(!opens);
-                            prop_assert!(!in_time || !probe || judgement != Judgement::Good);
+                            prop_assert!(!in_time || !probe || judgement != BreakerVerdict::Good);
                         }
                     }
-                    if in_time && probe && judgement == Judgement::Nothing {
+                    if in_time && probe && judgement == BreakerVerdict::Nothing {
                         model.shut_until = Some(now);
                     }
                 }

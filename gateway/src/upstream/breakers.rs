@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::breaker::{self, Breaker, BreakerState, Change, Judgement};
+use super::breaker::{self, Breaker, BreakerState, BreakerVerdict, Change};
 use crate::config;
 
 /// So many tenants' breakers are kept before those that let calls through are forgotten.
@@ -28,15 +28,15 @@ pub(super) enum CallClass {
 }
 
 /// Leave for one call, which is to be judged.
-pub(super) struct CallPass {
-    all: breaker::Pass,
+pub(super) struct BreakerPermits {
+    all: breaker::BreakerPermit,
     /// None: no call of the tenant failed lately.
-    tenant: Option<(Arc<Breaker>, breaker::Pass)>,
+    tenant: Option<(Arc<Breaker>, breaker::BreakerPermit)>,
 }
 
 /// What a judgement changed, and for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BreakerChange {
+pub(super) enum ScopedTransition {
     ForAll(Change),
     ForTenant(Change),
 }
@@ -61,41 +61,43 @@ impl Breakers {
     }
 
     /// Leave for one call of `tenant`; none: it fails at once.
-    pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<CallPass> {
+    pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<BreakerPermits> {
         let all = self.all.enter(now)?;
-        let Some(breaker) = self.of(tenant) else { return Some(CallPass { all, tenant: None }) };
+        let Some(breaker) = self.of(tenant) else { return Some(BreakerPermits { all, tenant: None }) };
         let Some(pass) = breaker.enter(now) else {
             // The other leave isn't used: where it was to try, the next call may.
-            self.all.judge(all, Judgement::Nothing, now);
+            self.all.judge(all, BreakerVerdict::Nothing, now);
             return None;
         };
-        Some(CallPass { all, tenant: Some((breaker, pass)) })
+        Some(BreakerPermits { all, tenant: Some((breaker, pass)) })
     }
 
     /// Takes what a call of `tenant` says.
     pub(super) fn judge(
         &self,
-        CallPass { all, tenant: of_tenant }: CallPass,
+        BreakerPermits { all, tenant: of_tenant }: BreakerPermits,
         tenant: &Arc<str>,
         class: CallClass,
         now: Instant,
-    ) -> Option<BreakerChange> {
+    ) -> Option<ScopedTransition> {
         let (for_all, for_tenant) = match class {
-            CallClass::Success => (Judgement::Good, Judgement::Good),
-            CallClass::ConnectionFailure => (Judgement::Bad, Judgement::Nothing),
+            CallClass::Success => (BreakerVerdict::Good, BreakerVerdict::Good),
+            CallClass::ConnectionFailure => (BreakerVerdict::Bad, BreakerVerdict::Nothing),
             // An answer is proof of life.
-            CallClass::CallFailure => (Judgement::Good, Judgement::Bad),
-            CallClass::NoAnswer => (Judgement::Nothing, Judgement::Bad),
-            CallClass::Unknown => (Judgement::Nothing, Judgement::Nothing),
+            CallClass::CallFailure => (BreakerVerdict::Good, BreakerVerdict::Bad),
+            CallClass::NoAnswer => (BreakerVerdict::Nothing, BreakerVerdict::Bad),
+            CallClass::Unknown => (BreakerVerdict::Nothing, BreakerVerdict::Nothing),
         };
-        let changed = self.all.judge(all, for_all, now).map(BreakerChange::ForAll);
+        let changed = self.all.judge(all, for_all, now).map(ScopedTransition::ForAll);
         let (breaker, pass) = match of_tenant {
             Some(entered) => entered,
-            None if for_tenant == Judgement::Bad => (self.of_failing(tenant), breaker::Pass::first()),
+            None if for_tenant == BreakerVerdict::Bad => {
+                (self.of_failing(tenant), breaker::BreakerPermit::first())
+            }
             None => return changed,
         };
-        let of_tenant = breaker.judge(pass, for_tenant, now).map(BreakerChange::ForTenant);
-        if for_tenant == Judgement::Good && breaker.state(now) == BreakerState::Closed {
+        let of_tenant = breaker.judge(pass, for_tenant, now).map(ScopedTransition::ForTenant);
+        if for_tenant == BreakerVerdict::Good && breaker.state(now) == BreakerState::Closed {
             self.tenants.pin().remove(tenant);
         }
         changed.or(of_tenant)

@@ -13,12 +13,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::fair_queue::{End, FairQueue, Measure};
-use crate::fair_share;
+use super::fair_queue::{End, FairQueue, LaneMeasure};
+use crate::core::fair_share;
 
 /// Who holds places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Holder {
+pub(super) enum PermitHolder {
     /// The calls of one tenant.
     Tenant(Arc<str>),
     /// What the plugin observes, of all tenants: it has a queue and turns of its own.
@@ -34,14 +34,14 @@ struct Waiter {
 #[derive(Default)]
 struct State {
     /// Places by holder; those without any aren't in it.
-    held: HashMap<Holder, usize>,
+    held: HashMap<PermitHolder, usize>,
     taken: usize,
-    waiting: FairQueue<Holder, Waiter>,
+    waiting: FairQueue<PermitHolder, Waiter>,
     /// Of the waiter that came last.
     number: u64,
 }
 
-struct Inner {
+struct BulkheadInner {
     /// Held for a few instructions, and never across an await.
     state: Mutex<State>,
     places: usize,
@@ -49,12 +49,12 @@ struct Inner {
 }
 
 /// Counts the calls under way and those that wait.
-pub(super) struct Bulkhead(Arc<Inner>);
+pub(super) struct Bulkhead(Arc<BulkheadInner>);
 
 /// A place; given back on drop.
 pub(super) struct Place {
-    bulkhead: Arc<Inner>,
-    holder: Holder,
+    bulkhead: Arc<BulkheadInner>,
+    holder: PermitHolder,
     /// How long the call waited for it.
     pub(super) waited: Duration,
 }
@@ -69,18 +69,18 @@ pub(super) enum Full {
 }
 
 /// How many places `holder` has, if it may have one more of those that are free.
-fn may_enter(held: &HashMap<Holder, usize>, holder: &Holder, free: usize) -> Option<usize> {
+fn may_enter(held: &HashMap<PermitHolder, usize>, holder: &PermitHolder, free: usize) -> Option<usize> {
     let held = held.get(holder).copied().unwrap_or(0);
     (free > 0 && fair_share::may_take(held, free)).then_some(held)
 }
 
 impl State {
     /// How many places `holder` has, if it may have one more of `places`.
-    fn may_enter(&self, holder: &Holder, places: usize) -> Option<usize> {
+    fn may_enter(&self, holder: &PermitHolder, places: usize) -> Option<usize> {
         may_enter(&self.held, holder, places - self.taken)
     }
 
-    fn enter(&mut self, holder: &Holder) {
+    fn enter(&mut self, holder: &PermitHolder) {
         self.taken += 1;
         match self.held.get_mut(holder) {
             Some(held) => *held += 1,
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    fn leave(&mut self, holder: &Holder) {
+    fn leave(&mut self, holder: &PermitHolder) {
         self.taken -= 1;
         if let Some(held) = self.held.get_mut(holder) {
             *held -= 1;
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// The next waiter that may enter, which has its place now.
-    fn admit(&mut self, places: usize) -> Option<(Holder, Waiter)> {
+    fn admit(&mut self, places: usize) -> Option<(PermitHolder, Waiter)> {
         let (held, free) = (&self.held, places - self.taken);
         let (holder, waiter) = self.waiting.pop(|holder| may_enter(held, holder, free))?;
         self.enter(&holder);
@@ -107,8 +107,9 @@ impl State {
     }
 
     /// Makes room for one more waiter of `holder`, where another holder has more of them: its newest leaves.
-    fn make_room(&mut self, holder: &Holder) -> Option<Waiter> {
-        let (longest, len) = self.waiting.longest(Measure::Entries, |holder| *holder != Holder::Observers)?;
+    fn make_room(&mut self, holder: &PermitHolder) -> Option<Waiter> {
+        let (longest, len) =
+            self.waiting.longest(LaneMeasure::Entries, |holder| *holder != PermitHolder::Observers)?;
         if len <= self.waiting.len_of(holder) + 1 {
             return None;
         }
@@ -116,14 +117,14 @@ impl State {
     }
 }
 
-impl Inner {
+impl BulkheadInner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
-    fn new(bulkhead: &Arc<Inner>, holder: Holder) -> Self {
+    fn new(bulkhead: &Arc<BulkheadInner>, holder: PermitHolder) -> Self {
         Place { bulkhead: Arc::clone(bulkhead), holder, waited: Duration::ZERO }
     }
 }
@@ -147,7 +148,7 @@ impl Drop for Place {
 impl Bulkhead {
     /// `in_flight` places (at least one) and a queue of `queue`.
     pub(super) fn new(in_flight: usize, queue: usize) -> Self {
-        Bulkhead(Arc::new(Inner { state: Mutex::default(), places: in_flight.max(1), queue }))
+        Bulkhead(Arc::new(BulkheadInner { state: Mutex::default(), places: in_flight.max(1), queue }))
     }
 
     /// Places taken at this moment.
@@ -157,30 +158,30 @@ impl Bulkhead {
 
     /// A place for a call of `tenant`, at once or within `wait`.
     pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<Place, Full> {
-        match self.queue_up(Holder::Tenant(Arc::clone(tenant)), self.0.queue)? {
-            Placement::Now(place) => Ok(place),
-            Placement::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
+        match self.queue_up(PermitHolder::Tenant(Arc::clone(tenant)), self.0.queue)? {
+            PermitRequest::Now(place) => Ok(place),
+            PermitRequest::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
         }
     }
 
     /// A place for an observed call, however long it takes and outside the queue: the observers' own queue is the bound.
     pub(super) async fn enter_observer(&self) -> Place {
-        let turn = self.queue_up(Holder::Observers, usize::MAX);
+        let turn = self.queue_up(PermitHolder::Observers, usize::MAX);
         let place = match turn.expect("no queue is so long") {
-            Placement::Now(place) => Ok(place),
-            Placement::Later(queued) => queued.place().await,
+            PermitRequest::Now(place) => Ok(place),
+            PermitRequest::Later(queued) => queued.place().await,
         };
         place.expect("only calls are turned away from the queue")
     }
 
     /// A place, or one in a queue of at most `most`.
-    fn queue_up(&self, holder: Holder, most: usize) -> Result<Placement, Full> {
+    fn queue_up(&self, holder: PermitHolder, most: usize) -> Result<PermitRequest, Full> {
         let mut state = self.0.state();
         if state.may_enter(&holder, self.0.places).is_some() {
             state.enter(&holder);
-            return Ok(Placement::Now(Place::new(&self.0, holder)));
+            return Ok(PermitRequest::Now(Place::new(&self.0, holder)));
         }
-        let waiting = state.waiting.len() - state.waiting.len_of(&Holder::Observers);
+        let waiting = state.waiting.len() - state.waiting.len_of(&PermitHolder::Observers);
         // Its sender is dropped at the end: that tells it.
         let _turned_away = match waiting >= most {
             true => Some(state.make_room(&holder).ok_or(Full::Queue)?),
@@ -190,20 +191,20 @@ impl Bulkhead {
         let (number, (admit, admitted)) = (state.number, oneshot::channel());
         state.waiting.push(holder.clone(), Waiter { number, admit }, 1);
         let bulkhead = Arc::clone(&self.0);
-        Ok(Placement::Later(QueueEntry { bulkhead, holder, number, admitted, since: Instant::now() }))
+        Ok(PermitRequest::Later(QueueEntry { bulkhead, holder, number, admitted, since: Instant::now() }))
     }
 }
 
 /// What a call gets as it comes.
-enum Placement {
+enum PermitRequest {
     Now(Place),
     Later(QueueEntry),
 }
 
 /// A place in the queue; given back on drop, also by a caller that went away.
 struct QueueEntry {
-    bulkhead: Arc<Inner>,
-    holder: Holder,
+    bulkhead: Arc<BulkheadInner>,
+    holder: PermitHolder,
     number: u64,
     admitted: oneshot::Receiver<Place>,
     since: Instant,

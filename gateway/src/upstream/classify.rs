@@ -1,10 +1,20 @@
 //! What an exchange that failed is for the step, and what it says about the endpoint.
 
-use super::{breakers::CallClass, codec::ExchangeError, live::Live, request::Failure, ticket::Ticket};
-use crate::step::Reason;
+use crate::core::step::Reason;
+use crate::{
+    core::failure::Failure,
+    upstream::{
+        breakers::CallClass, call_guard::CallGuard, codec::ExchangeError, ready_connection::ReadyConnection,
+    },
+};
 
 /// The step's reason for an exchange that is not tried again; tells the endpoint.
-pub(super) fn failed(error: &ExchangeError, live: &Live, ticket: Ticket, whole: bool) -> Failure {
+pub(super) fn failed(
+    error: &ExchangeError,
+    live: &ReadyConnection,
+    ticket: CallGuard,
+    whole: bool,
+) -> Failure {
     let failure = failure(error, live);
     ticket.judge(class(error, &failure, live, whole));
     failure
@@ -12,7 +22,7 @@ pub(super) fn failed(error: &ExchangeError, live: &Live, ticket: Ticket, whole: 
 
 /// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole`: it had all of its step's
 /// time-out; with less, having run out of time says nothing.
-fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> CallClass {
+fn class(error: &ExchangeError, failure: &Failure, live: &ReadyConnection, whole: bool) -> CallClass {
     use tonic::Code;
     match (failure.reason, failure.status) {
         (Reason::Timeout, _) | (Reason::RpcError, Some(Code::DeadlineExceeded)) if !whole => {
@@ -36,7 +46,7 @@ fn class(error: &ExchangeError, failure: &Failure, live: &Live, whole: bool) -> 
 }
 
 /// The step's reason for an exchange that is not tried again.
-fn failure(error: &ExchangeError, live: &Live) -> Failure {
+fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
     let reason = match error {
         ExchangeError::Unsent(_) => Reason::Unreachable,
         ExchangeError::StreamRefused | ExchangeError::Status(_) | ExchangeError::Lost(_) => Reason::RpcError,

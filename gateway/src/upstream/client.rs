@@ -7,37 +7,38 @@ use http::HeaderValue;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    bulkhead::{Bulkhead, Full},
-    classify,
-    codec::{self, ExchangeError},
-    connection::Rpc,
-    consent::Wants,
-    endpoint::Endpoint,
-    observers::{Done, Observers},
-    pool::{self, NoRoute, Pool, Route},
-    registration::Registration,
-    release::InUse,
-    request::{CallMeta, Encoded, Failure, Replied, Request, Served},
-    resolve::{Resolver, System},
-    state::{EndpointStatus, NameStatus, Status},
-    transport::{self, InProcess},
-};
 use crate::{
     config,
-    point::Point,
-    step::Reason,
+    core::{failure::Failure, point::Point, step::Reason},
     telemetry::{Parent, PluginCall, PluginCalls, Telemetry},
     tls,
+    upstream::{
+        bulkhead::{Bulkhead, Full},
+        classify,
+        codec::{self, ExchangeError},
+        connection::Rpc,
+        consent::Wants,
+        endpoint::Endpoint,
+        observers::{Done, Observers},
+        pool::{self, Pool, Route, RouteError},
+        registration::Registration,
+        release::InUse,
+        request::{CallMeta, EncodedPayload, Replied, Request, Served},
+        resolve::{Resolver, SystemResolver},
+        state::{EndpointStatus, NameStatus, Status},
+        transport::{self, InProcess},
+    },
 };
 
 /// A connection older than this is replaced, so that a balancer between us and the plugin can send us elsewhere.
-const MOST_AGE: Duration = Duration::from_secs(30 * 60);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 /// NOT_INITIALIZED once more.
-const FORGOT: &str = "the plugin does not know its configuration, though it was initialised";
+const CONFIG_LOST_MESSAGE: &str = "the plugin does not know its configuration, though it was initialised";
 
 /// Resolves the references in a plugin's configuration.
-type Resolve = dyn Fn(&config::Object, config::Within<'_>) -> Result<config::Resolved, String> + Send + Sync;
+type ReferenceResolver = dyn Fn(&config::JsonObject, config::ReferenceScope<'_>) -> Result<config::ResolvedPluginConfig, String>
+    + Send
+    + Sync;
 
 /// What all plugins of a gateway process share.
 #[derive(Clone)]
@@ -45,14 +46,14 @@ pub struct Shared {
     pub(super) instance_id: Arc<str>,
     pub(super) limits: config::Limits,
     pub(super) observers: config::Observers,
-    pub(super) resolve: Arc<Resolve>,
+    pub(super) resolve: Arc<ReferenceResolver>,
     pub(super) changes: watch::Sender<u64>,
     pub(super) resolver: Arc<dyn Resolver>,
     /// Age of a connection at which it is replaced.
     pub(super) most_age: Duration,
     pub(super) telemetry: Telemetry,
-    pub(super) certificates: tls::Watch,
-    pub(super) reach: Arc<config::Reach>,
+    pub(super) certificates: tls::CertificateWatch,
+    pub(super) reach: Arc<config::ApiPluginPolicy>,
 }
 
 impl Shared {
@@ -63,13 +64,17 @@ impl Shared {
         telemetry: Telemetry,
         limits: config::Limits,
         observers: config::Observers,
-        resolve: impl Fn(&config::Object, config::Within<'_>) -> Result<config::Resolved, String>
+        resolve: impl Fn(
+            &config::JsonObject,
+            config::ReferenceScope<'_>,
+        ) -> Result<config::ResolvedPluginConfig, String>
         + Send
         + Sync
         + 'static,
     ) -> Self {
         let (changes, instance_id, resolve) = (watch::Sender::new(0), instance_id.into(), Arc::new(resolve));
-        let (resolver, most_age, certificates) = (Arc::new(System), MOST_AGE, tls::Watch::default());
+        let (resolver, most_age, certificates) =
+            (Arc::new(SystemResolver), MAX_CONNECTION_AGE, tls::CertificateWatch::default());
         Shared {
             instance_id,
             limits,
@@ -86,7 +91,7 @@ impl Shared {
 
     /// The files for TLS to plugins are among those that this follows.
     #[must_use]
-    pub fn following(self, certificates: tls::Watch) -> Self {
+    pub fn following(self, certificates: tls::CertificateWatch) -> Self {
         Shared { certificates, ..self }
     }
 
@@ -260,7 +265,7 @@ impl PluginClient {
         done: Box<dyn FnOnce(Result<Replied, Failure>) + Send>,
     ) {
         let parent = Parent::current();
-        let payload = Arc::new(Encoded::new(payload));
+        let payload = Arc::new(EncodedPayload::new(payload));
         self.observers.push(Request { point, call, payload, meta, parent, limit }, Done::new(done));
     }
 
@@ -335,7 +340,7 @@ impl PluginClient {
         deadline: Instant,
         call: &mut PluginCall<'_>,
     ) -> Result<(bytes::Bytes, Served), Failure> {
-        let mut attempts = Attempts::default();
+        let mut attempts = AttemptState::default();
         loop {
             let handed_over = attempts.again.is_some();
             let Route { live, ticket } = self.next_route(&mut attempts, &request, deadline).await?;
@@ -367,7 +372,7 @@ impl PluginClient {
                 Err(ExchangeError::Status(status)) if codec::says_not_initialized(&status) => {
                     // On another connection it may be another process.
                     if handed_over {
-                        ticket.endpoint().forgot(&live, FORGOT);
+                        ticket.endpoint().forgot(&live, CONFIG_LOST_MESSAGE);
                     }
                     self.hand_over_again(
                         &mut attempts,
@@ -386,7 +391,7 @@ impl PluginClient {
     /// Where the next attempt goes.
     async fn next_route(
         &self,
-        attempts: &mut Attempts,
+        attempts: &mut AttemptState,
         request: &Request,
         deadline: Instant,
     ) -> Result<Route, Failure> {
@@ -396,7 +401,7 @@ impl PluginClient {
         loop {
             match self.pool.route(request.point, &request.meta, attempts.avoid.as_ref(), deadline).await {
                 Ok(route) => return Ok(route),
-                Err(NoRoute { failure, tried: Some(tried) })
+                Err(RouteError { failure, tried: Some(tried) })
                     if failure.reason == Reason::Unreachable
                         && !attempts.unsent
                         && Instant::now() < deadline =>
@@ -405,7 +410,7 @@ impl PluginClient {
                     attempts.avoid = Some(tried);
                     attempts.failure = Some(failure);
                 }
-                Err(NoRoute { failure, .. }) => {
+                Err(RouteError { failure, .. }) => {
                     let first = attempts.failure.take();
                     // Why it could not be reached says more than that this opened its breaker.
                     return Err(first.filter(|_| failure.reason == Reason::BreakerOpen).unwrap_or(failure));
@@ -418,14 +423,14 @@ impl PluginClient {
     /// there again, or at once to another endpoint that is known to have it.
     async fn hand_over_again(
         &self,
-        attempts: &mut Attempts,
+        attempts: &mut AttemptState,
         tenant: &str,
         Route { live, ticket }: Route,
         generation: u64,
         deadline: Instant,
     ) -> Result<(), Failure> {
         if attempts.seen_by_plugin {
-            return Err(Failure::new(Reason::NotReady, FORGOT));
+            return Err(Failure::new(Reason::NotReady, CONFIG_LOST_MESSAGE));
         }
         attempts.seen_by_plugin = true;
         live.note_forgotten(generation);
@@ -444,7 +449,7 @@ impl PluginClient {
 
 /// What became of a call so far.
 #[derive(Default)]
-struct Attempts {
+struct AttemptState {
     /// A connection could not be made, or handed the call back.
     unsent: bool,
     /// The plugin saw the call and did not process it.

@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 /// Compressed flag and length before every message.
-const PREFIX: usize = 5;
+const FRAME_PREFIX_BYTES: usize = 5;
 
 /// Why an exchange brought no message. Leaves out the message of a plugin's status, and holds other words from
 /// its side as they came: shown to people by way of [`super::initialize::Prepared::shown_error`].
@@ -63,11 +63,12 @@ impl ExchangeError {
 
 /// One uncompressed message, written by `write` into room for `size` bytes, with its prefix.
 pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
-    let mut buffer = BytesMut::with_capacity(PREFIX + size);
-    buffer.put_bytes(0, PREFIX);
+    let mut buffer = BytesMut::with_capacity(FRAME_PREFIX_BYTES + size);
+    buffer.put_bytes(0, FRAME_PREFIX_BYTES);
     write(&mut buffer);
-    let length = u32::try_from(buffer.len() - PREFIX).expect("requests are limited to 16 MiB at the edge");
-    buffer[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    let length =
+        u32::try_from(buffer.len() - FRAME_PREFIX_BYTES).expect("requests are limited to 16 MiB at the edge");
+    buffer[1..FRAME_PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
     buffer.freeze()
 }
 
@@ -91,15 +92,15 @@ pub(super) fn without_controls(text: &str) -> String {
 /// The body of a request: one frame. Unlike `http_body_util::Full` it names no exact size, so that no
 /// `content-length` is sent: gRPC servers don't expect one.
 #[derive(Debug)]
-pub(super) struct Single(Option<Bytes>);
+pub(super) struct SingleFrameBody(Option<Bytes>);
 
-impl Single {
+impl SingleFrameBody {
     pub(super) fn new(frame: Bytes) -> Self {
-        Single(Some(frame))
+        SingleFrameBody(Some(frame))
     }
 }
 
-impl Body for Single {
+impl Body for SingleFrameBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -117,10 +118,10 @@ impl Body for Single {
 
 /// `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2), rounded down.
 pub(super) fn grpc_timeout(left: Duration) -> HeaderValue {
-    const MOST: u128 = 99_999_999;
+    const MAX_TIMEOUT_VALUE: u128 = 99_999_999;
     let text = match (left.as_micros(), left.as_millis()) {
-        (micros, _) if micros <= MOST => format!("{micros}u"),
-        (_, millis) if millis <= MOST => format!("{millis}m"),
+        (micros, _) if micros <= MAX_TIMEOUT_VALUE => format!("{micros}u"),
+        (_, millis) if millis <= MAX_TIMEOUT_VALUE => format!("{millis}m"),
         _ => format!("{}S", left.as_secs().min(99_999_999)),
     };
     HeaderValue::try_from(text).expect("digits and a letter")
@@ -193,9 +194,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The status in headers or trailers. Details that are not base64 are dropped: tonic panics on them.
 fn status(mut headers: HeaderMap) -> Option<Status> {
-    const DETAILS: &str = "grpc-status-details-bin";
-    if headers.get(DETAILS).is_some_and(|details| BASE64.decode(details).is_err()) {
-        headers.remove(DETAILS);
+    const STATUS_DETAILS_HEADER: &str = "grpc-status-details-bin";
+    if headers.get(STATUS_DETAILS_HEADER).is_some_and(|details| BASE64.decode(details).is_err()) {
+        headers.remove(STATUS_DETAILS_HEADER);
     }
     Status::from_header_map(&headers)
 }
@@ -212,42 +213,44 @@ pub(super) fn says_not_initialized(status: &Status) -> bool {
 /// The one message of a reply as it arrives. Never holds more than the limit, whatever length is announced.
 struct Message {
     limit: usize,
-    buffer: Buffer,
+    buffer: ReplyBuffer,
 }
 
 /// Mostly a reply is one DATA frame: that one isn't copied.
-enum Buffer {
+enum ReplyBuffer {
     Whole(Bytes),
     Parts(BytesMut),
 }
 
 impl Message {
     fn new(limit: usize) -> Self {
-        Message { limit, buffer: Buffer::Whole(Bytes::new()) }
+        Message { limit, buffer: ReplyBuffer::Whole(Bytes::new()) }
     }
 
     fn push(&mut self, data: Bytes) -> Result<(), ExchangeError> {
         match &mut self.buffer {
-            Buffer::Whole(whole) if whole.is_empty() => *whole = data,
-            Buffer::Whole(whole) => {
+            ReplyBuffer::Whole(whole) if whole.is_empty() => *whole = data,
+            ReplyBuffer::Whole(whole) => {
                 let mut parts = BytesMut::from(std::mem::take(whole));
                 parts.extend_from_slice(&data);
-                self.buffer = Buffer::Parts(parts);
+                self.buffer = ReplyBuffer::Parts(parts);
             }
-            Buffer::Parts(parts) => parts.extend_from_slice(&data),
+            ReplyBuffer::Parts(parts) => parts.extend_from_slice(&data),
         }
         self.check()
     }
 
     fn so_far(&self) -> &[u8] {
         match &self.buffer {
-            Buffer::Whole(whole) => whole,
-            Buffer::Parts(parts) => parts,
+            ReplyBuffer::Whole(whole) => whole,
+            ReplyBuffer::Parts(parts) => parts,
         }
     }
 
     fn check(&self) -> Result<(), ExchangeError> {
-        let Some((prefix, rest)) = self.so_far().split_first_chunk::<PREFIX>() else { return Ok(()) };
+        let Some((prefix, rest)) = self.so_far().split_first_chunk::<FRAME_PREFIX_BYTES>() else {
+            return Ok(());
+        };
         let [flag, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
         if flag != 0 {
@@ -264,12 +267,12 @@ impl Message {
 
     fn finish(self) -> Result<Bytes, ExchangeError> {
         let bytes = match self.buffer {
-            Buffer::Whole(whole) => whole,
-            Buffer::Parts(parts) => parts.freeze(),
+            ReplyBuffer::Whole(whole) => whole,
+            ReplyBuffer::Parts(parts) => parts.freeze(),
         };
-        match bytes.split_first_chunk::<PREFIX>() {
+        match bytes.split_first_chunk::<FRAME_PREFIX_BYTES>() {
             Some(([_, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
-                Ok(bytes.slice(PREFIX..))
+                Ok(bytes.slice(FRAME_PREFIX_BYTES..))
             }
             Some(_) => Err(bad("the reply was cut short: fewer bytes than announced")),
             None if bytes.is_empty() => Err(bad("the reply has status OK and no message")),

@@ -19,24 +19,26 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::{
-    codec::{self, ExchangeError, Single},
-    heard::HeardOut,
-    transport::InProcess,
+use crate::{
+    core::point::Point,
+    net::read_after_write_error::IgnoreWriteErrors,
+    upstream::{
+        codec::{self, ExchangeError, SingleFrameBody},
+        transport::InProcess,
+    },
 };
-use crate::point::Point;
 
 /// Largest header list of a reply. gRPC puts a status's message there, libraries put an exception's text into it, and that may
 /// quote the whole call: at most 17 MiB, of which percent-encoding and escapes make up to four times as much. Beyond it
 /// h2 ends the connection with every tenant's calls on it, so it has to be more than any honest plugin sends.
-const MAX_HEADER_LIST: u32 = 4 * (17 << 20);
+const MAX_HEADER_LIST_BYTES: u32 = 4 * (17 << 20);
 /// With calls under way and silence for so long, a ping finds out whether anybody is there. Never while idle:
 /// some gRPC servers close a connection for that.
-const PING_AFTER: Duration = Duration::from_secs(10);
-const PING_LIMIT: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A status CANCELLED or DEADLINE_EXCEEDED this close to our deadline is that deadline, kept by the plugin's
 /// server: both timers run out at the same moment and either may win.
-const SAME_MOMENT: Duration = Duration::from_millis(10);
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
 /// What is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,7 @@ impl Rpc {
 
 /// One connection; several calls at once.
 pub(super) struct Connection {
-    sender: Sender,
+    sender: RequestSender,
     scheme: Scheme,
     authority: Authority,
     closed: CancellationToken,
@@ -75,8 +77,8 @@ pub(super) struct Connection {
     pub(super) private: bool,
 }
 
-enum Sender {
-    Http2(http2::SendRequest<Single>),
+enum RequestSender {
+    Http2(http2::SendRequest<SingleFrameBody>),
     InProcess(InProcess),
 }
 
@@ -93,12 +95,12 @@ impl Connection {
     {
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADER_LIST)
+            .max_header_list_size(MAX_HEADER_LIST_BYTES)
             // What is wrong with one reply is that call's matter, however often it happens.
             .max_local_error_reset_streams(None)
-            .keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PING_LIMIT)
-            .handshake(TokioIo::new(HeardOut::new(stream)))
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(IgnoreWriteErrors::new(stream)))
             .await?;
         let closed = CancellationToken::new();
         let ended = closed.clone().drop_guard();
@@ -107,13 +109,13 @@ impl Connection {
             let _ = driver.await;
             drop(ended);
         });
-        Ok(Connection { sender: Sender::Http2(sender), scheme, authority, closed, private })
+        Ok(Connection { sender: RequestSender::Http2(sender), scheme, authority, closed, private })
     }
 
     /// Calls `service` in this process.
     pub(super) fn in_process(service: InProcess) -> Self {
         Connection {
-            sender: Sender::InProcess(service),
+            sender: RequestSender::InProcess(service),
             scheme: Scheme::HTTP,
             authority: Authority::from_static("in-process"),
             closed: CancellationToken::new(),
@@ -124,14 +126,14 @@ impl Connection {
     /// Whether it is known to have ended.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
-            Sender::Http2(sender) => sender.is_closed() || self.closed.is_cancelled(),
-            Sender::InProcess(_) => false,
+            RequestSender::Http2(sender) => sender.is_closed() || self.closed.is_cancelled(),
+            RequestSender::InProcess(_) => false,
         }
     }
 
     /// Whether the plugin is built in.
     pub(super) fn is_in_process(&self) -> bool {
-        matches!(self.sender, Sender::InProcess(_))
+        matches!(self.sender, RequestSender::InProcess(_))
     }
 
     /// Tells of its end, without holding it.
@@ -162,7 +164,7 @@ impl Connection {
             Err(_) => Err(ExchangeError::TimedOut),
             Ok(Err(ExchangeError::Status(status)))
                 if matches!(status.code(), tonic::Code::Cancelled | tonic::Code::DeadlineExceeded)
-                    && Instant::now() + SAME_MOMENT >= deadline =>
+                    && Instant::now() + DEADLINE_TOLERANCE >= deadline =>
             {
                 Err(ExchangeError::TimedOut)
             }
@@ -176,12 +178,12 @@ impl Connection {
         frame: Bytes,
         headers: HeaderMap,
         deadline: Instant,
-    ) -> http::Request<Single> {
+    ) -> http::Request<SingleFrameBody> {
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
         uri.path_and_query = Some(PathAndQuery::from_static(rpc.path()));
-        let mut request = http::Request::new(Single::new(frame));
+        let mut request = http::Request::new(SingleFrameBody::new(frame));
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = Uri::from_parts(uri).expect("scheme, authority and path make a URI");
@@ -197,15 +199,15 @@ impl Connection {
 
     async fn exchange(
         &self,
-        request: http::Request<Single>,
+        request: http::Request<SingleFrameBody>,
         max_reply: usize,
     ) -> Result<Bytes, ExchangeError> {
         match &self.sender {
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 let response = sender.clone().try_send_request(request).await.map_err(classify)?;
                 codec::read(response, max_reply).await
             }
-            Sender::InProcess(service) => {
+            RequestSender::InProcess(service) => {
                 let answer = async {
                     let response = service.0.clone().oneshot(request.map(tonic::body::Body::new)).await;
                     codec::read(response.map_err(|error| ExchangeError::Lost(error.to_string()))?, max_reply)

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{acceptance::Unaccepted, state::Why};
 use crate::{
-    config::{self, Consent, Difference},
-    routing::Manifest,
+    config::{self, Consent, ManifestDiff},
+    core::manifest::Manifest,
+    upstream::{manifest_validation::DescribeError, state::Why},
 };
 
 /// What an endpoint describes itself as that stays out for it.
@@ -19,7 +19,7 @@ pub struct Wants {
     /// What would have to be consented to; as the entry's `accepted` says it.
     pub accepted: Consent,
     /// In what that is another than what is accepted now; everything, where nothing is.
-    pub difference: Difference,
+    pub difference: ManifestDiff,
     /// What the plugin would be then.
     pub manifest: Arc<Manifest>,
 }
@@ -36,7 +36,7 @@ impl Wants {
     /// `before`: what is accepted now.
     pub(super) fn new(manifest: &Arc<Manifest>, accepted: Consent, before: Option<&Consent>) -> Arc<Self> {
         let nothing = Consent::default();
-        let difference = Difference::between(before.unwrap_or(&nothing), &accepted);
+        let difference = ManifestDiff::between(before.unwrap_or(&nothing), &accepted);
         let (name, version) = (Arc::clone(&manifest.name), manifest.version.clone());
         Arc::new(Wants { name, version, accepted, difference, manifest: Arc::clone(manifest) })
     }
@@ -50,7 +50,7 @@ pub(super) fn consented(
     registered: &config::Plugin,
     manifest: &Arc<Manifest>,
     shape: &Consent,
-) -> Result<(), Unaccepted> {
+) -> Result<(), DescribeError> {
     let accepted = registered.accepted.as_ref();
     if !registered.needs_consent() || accepted == Some(shape) {
         return Ok(());
@@ -72,5 +72,5 @@ pub(super) fn consented(
             format!("version {version} is not what was accepted, and waits for approval: it {difference}"),
         ),
     };
-    Err(Unaccepted::Out { why, detail, wants: Some(wants) })
+    Err(DescribeError::Out { why, detail, wants: Some(wants) })
 }

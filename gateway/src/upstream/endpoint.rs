@@ -13,32 +13,35 @@ use arc_swap::ArcSwap;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    acceptance::{self, Accepted, Unaccepted},
-    breakers::Breakers,
-    cause::{Cause, DialError},
-    connection::Connection,
-    consent::Wants,
-    health::{self, Checked, Health},
-    initialize::{self, Prepared, Uninitialised},
-    live::{Down, Live},
-    load::Load,
-    manifests::Admission,
-    registration::Registration,
-    state::{EndpointStatus, StatusCell, Why},
-    transport::Transport,
+use crate::{
+    task::single_flight::SingleFlight,
+    telemetry::Server,
+    upstream::{
+        breakers::Breakers,
+        connection::Connection,
+        consent::Wants,
+        dial_error::{DialError, DialErrorKind},
+        health::{self, Checked, Health},
+        initialize::{self, InitializeError, Prepared},
+        manifest_validation::{self, AcceptedManifest, DescribeError},
+        manifests::Admission,
+        p2c::EndpointLoad,
+        ready_connection::{ConnectError, ReadyConnection},
+        registration::Registration,
+        state::{EndpointStatus, StatusCell, Why},
+        transport::Transport,
+    },
 };
-use crate::{flight::Flight, telemetry::Server};
 
 /// Most connections to one address.
-const MOST_CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 /// Another connection is made when each has so many calls under way: one is served by one task on either side.
 const CALLS_PER_CONNECTION: usize = 16;
 
 /// After one that could not be made, the next is tried no sooner.
-const GROW_AGAIN: Duration = Duration::from_secs(5);
+const SCALE_UP_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-const SHUTTING_DOWN: &str = "the gateway lets go of this endpoint";
+const SHUTTING_DOWN_MESSAGE: &str = "the gateway lets go of this endpoint";
 
 pub(super) struct Endpoint {
     pub(super) registration: Arc<Registration>,
@@ -47,14 +50,14 @@ pub(super) struct Endpoint {
     pub(super) server: Arc<Server>,
     pub(super) status: StatusCell,
     pub(super) breakers: Breakers,
-    pub(super) load: Load,
+    pub(super) load: EndpointLoad,
     health: Health,
     /// Calls that were answered by the time of the last health check.
     answered_before: AtomicU64,
     /// Another connection is made, or came to nothing just now.
     growing: AtomicBool,
-    pub(super) lives: ArcSwap<Vec<Arc<Live>>>,
-    dials: Flight<Result<Arc<Live>, Down>>,
+    pub(super) lives: ArcSwap<Vec<Arc<ReadyConnection>>>,
+    dials: SingleFlight<Result<Arc<ReadyConnection>, ConnectError>>,
     /// One Initialize at a time, over whichever connection.
     pub(super) handing_over: tokio::sync::Mutex<()>,
     /// Digest of the configuration that was handed over last.
@@ -76,17 +79,17 @@ impl Endpoint {
         closing: CancellationToken,
     ) -> Arc<Self> {
         let plugin = &registration.plugin;
-        let why = if plugin.enabled { Why::NotDialled } else { Why::SwitchedOff };
+        let why = if plugin.enabled { Why::NotDialled } else { Why::Disabled };
         let (name, changes) = (plugin.name.as_str().into(), registration.shared.changes.clone());
         Arc::new(Endpoint {
             status: StatusCell::new(name, transport.address().into(), why, changes),
             breakers: Breakers::new(plugin.breaker.clone()),
-            load: Load::new(Instant::now()),
+            load: EndpointLoad::new(Instant::now()),
             health: Health::default(),
             answered_before: AtomicU64::new(0),
             growing: AtomicBool::new(false),
             lives: ArcSwap::default(),
-            dials: Flight::new(),
+            dials: SingleFlight::new(),
             handing_over: tokio::sync::Mutex::default(),
             handed_over: Mutex::default(),
             // A tenth more or less, for not all are to go at once.
@@ -105,7 +108,7 @@ impl Endpoint {
     }
 
     /// The least busy of the connections that are not known to have ended.
-    pub(super) fn live(&self) -> Option<Arc<Live>> {
+    pub(super) fn live(&self) -> Option<Arc<ReadyConnection>> {
         let lives = self.lives.load();
         usable_of(&lives).min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
     }
@@ -144,14 +147,14 @@ impl Endpoint {
     }
 
     /// A connection in use, or a new one that was described and accepted.
-    pub(super) async fn dial(self: &Arc<Self>) -> Result<Arc<Live>, Down> {
+    pub(super) async fn dial(self: &Arc<Self>) -> Result<Arc<ReadyConnection>, ConnectError> {
         self.connect_unless(|endpoint| endpoint.live().map(Ok)).await
     }
 
     /// Makes another connection in the background where each of those there has many calls under way.
-    pub(super) fn grow(self: &Arc<Self>, live: &Live) {
+    pub(super) fn grow(self: &Arc<Self>, live: &ReadyConnection) {
         let is_enough = live.in_flight() < CALLS_PER_CONNECTION || live.connection.is_in_process();
-        if is_enough || self.usable().len() >= MOST_CONNECTIONS || self.growing.swap(true, Ordering::AcqRel) {
+        if is_enough || self.usable().len() >= MAX_CONNECTIONS || self.growing.swap(true, Ordering::AcqRel) {
             return;
         }
         let endpoint = Arc::clone(self);
@@ -162,7 +165,7 @@ impl Endpoint {
                 grown => grown.is_ok(),
             };
             if !grown {
-                tokio::time::sleep(GROW_AGAIN).await;
+                tokio::time::sleep(SCALE_UP_RETRY_DELAY).await;
             }
             endpoint.growing.store(false, Ordering::Release);
         });
@@ -170,7 +173,7 @@ impl Endpoint {
 
     /// Replaces connections that are too old: first there is a new one that serves.
     pub(super) async fn renew(self: &Arc<Self>) {
-        let old = |live: &Arc<Live>| {
+        let old = |live: &Arc<ReadyConnection>| {
             live.since.elapsed() >= self.most_age && live.is_usable() && !live.connection.is_in_process()
         };
         let aged: Vec<_> = self.lives.load().iter().filter(|live| old(live)).map(Arc::clone).collect();
@@ -190,8 +193,8 @@ impl Endpoint {
 
     pub(super) async fn connect_unless(
         self: &Arc<Self>,
-        enough: impl FnOnce(&Self) -> Option<Result<Arc<Live>, Down>>,
-    ) -> Result<Arc<Live>, Down> {
+        enough: impl FnOnce(&Self) -> Option<Result<Arc<ReadyConnection>, ConnectError>>,
+    ) -> Result<Arc<ReadyConnection>, ConnectError> {
         let dialled = self.dials.join(
             || enough(self),
             || {
@@ -199,30 +202,30 @@ impl Endpoint {
                 async move { endpoint.connect().await }
             },
         );
-        dialled.await.unwrap_or_else(|| Err(Down::Away(SHUTTING_DOWN.into())))
+        dialled.await.unwrap_or_else(|| Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())))
     }
 
-    async fn connect(&self) -> Result<Arc<Live>, Down> {
+    async fn connect(&self) -> Result<Arc<ReadyConnection>, ConnectError> {
         if self.status.why() == Why::ShuttingDown {
-            return Err(Down::Away(SHUTTING_DOWN.into()));
+            return Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into()));
         }
         let connection = self.reach().await.map_err(|error| {
             self.trouble(Why::Unreachable(error.cause), &error.detail);
             self.dial_failed.notify_one();
-            Down::Away(error.detail)
+            ConnectError::Away(error.detail)
         })?;
         let connection = Arc::new(connection);
         match self.handshake(&connection).await {
             Ok(live) => Ok(live),
-            Err(Unaccepted::Away(why, detail)) => {
+            Err(DescribeError::Away(why, detail)) => {
                 self.trouble(why, &detail);
-                Err(Down::Away(detail))
+                Err(ConnectError::Away(detail))
             }
-            Err(Unaccepted::Out { why, detail, wants }) => {
+            Err(DescribeError::Out { why, detail, wants }) => {
                 if self.live().is_none() {
                     self.status.out(why, &detail, wants.as_ref());
                 }
-                Err(Down::Out(why, detail, connection))
+                Err(ConnectError::Out(why, detail, connection))
             }
         }
     }
@@ -243,20 +246,20 @@ impl Endpoint {
             }
             Err(_) => {
                 let detail = format!("cannot connect to {address} within {limit:?}");
-                Err(DialError::new(Cause::ConnectTimeout, detail))
+                Err(DialError::new(DialErrorKind::ConnectTimeout, detail))
             }
         }
     }
 
-    async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<Live>, Unaccepted> {
+    async fn handshake(&self, connection: &Arc<Connection>) -> Result<Arc<ReadyConnection>, DescribeError> {
         let Registration { plugin, shared, manifests, prepared, .. } = &*self.registration;
-        let described = acceptance::describe(connection, prepared.load().as_deref()).await?;
+        let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
-        let accepted = acceptance::judge(plugin, described, before.as_deref())?;
+        let accepted = manifest_validation::judge(plugin, described, before.as_deref())?;
         let config = Arc::new(Prepared::new(plugin, shared, &accepted.manifest, connection.private)?);
         prepared.store(Some(Arc::clone(&config)));
         let known = self.handed_over().as_ref() == Some(&config.digest);
-        let live = Live::new(Arc::clone(connection), accepted, config, known);
+        let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
         let admitted = manifests.admit(&live);
         let admission = admitted.map_err(|accepted| mismatch(&accepted, &live))?;
         let mut lives: Vec<_> = self.usable();
@@ -279,7 +282,7 @@ impl Endpoint {
     }
 
     /// The connections that can be used.
-    pub(super) fn usable(&self) -> Vec<Arc<Live>> {
+    pub(super) fn usable(&self) -> Vec<Arc<ReadyConnection>> {
         usable_of(&self.lives.load()).map(Arc::clone).collect()
     }
 
@@ -294,7 +297,11 @@ impl Endpoint {
 
     /// Initialises the plugin behind `live`, unless that was done after generation `seen` (see
     /// [`Live::generation`]).
-    pub(super) async fn initialise(self: &Arc<Self>, live: &Arc<Live>, seen: u64) -> Result<(), Down> {
+    pub(super) async fn initialise(
+        self: &Arc<Self>,
+        live: &Arc<ReadyConnection>,
+        seen: u64,
+    ) -> Result<(), ConnectError> {
         let initialised = live.initializes.join(
             || (live.generation() > seen).then_some(Ok(())),
             || {
@@ -302,14 +309,14 @@ impl Endpoint {
                 async move { endpoint.hand_over(&live).await }
             },
         );
-        initialised.await.unwrap_or_else(|| Err(Down::Away(SHUTTING_DOWN.into())))
+        initialised.await.unwrap_or_else(|| Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())))
     }
 
-    async fn hand_over(&self, live: &Live) -> Result<(), Down> {
+    async fn hand_over(&self, live: &ReadyConnection) -> Result<(), ConnectError> {
         let Registration { plugin, shared, turn, .. } = &*self.registration;
         tokio::select! {
             biased;
-            () = self.closing.cancelled() => return Err(Down::Away(SHUTTING_DOWN.into())),
+            () = self.closing.cancelled() => return Err(ConnectError::Away(SHUTTING_DOWN_MESSAGE.into())),
             () = turn.came() => {}
         }
         let _alone = self.handing_over.lock().await;
@@ -323,24 +330,24 @@ impl Endpoint {
                 self.note_initialised(live, sent);
                 Ok(())
             }
-            Err(Uninitialised::Unavailable(detail)) => {
+            Err(InitializeError::Unavailable(detail)) => {
                 self.withdraw(live, Why::InitializeUnavailable, &detail);
-                Err(Down::Away(detail))
+                Err(ConnectError::Away(detail))
             }
-            Err(Uninitialised::Unsent(detail)) => {
+            Err(InitializeError::Unsent(detail)) => {
                 live.withdraw();
                 self.note_end();
-                Err(Down::Gone(detail))
+                Err(ConnectError::Gone(detail))
             }
-            Err(Uninitialised::Refused(refused)) => {
+            Err(InitializeError::Refused(refused)) => {
                 self.withdraw(live, Why::Refused(refused.refusal), &refused.advice);
                 let why = Why::Refused(refused.refusal);
-                Err(Down::Out(why, refused.to_string(), Arc::clone(&live.connection)))
+                Err(ConnectError::Out(why, refused.to_string(), Arc::clone(&live.connection)))
             }
         }
     }
 
-    fn note_initialised(&self, live: &Live, sent: Instant) {
+    fn note_initialised(&self, live: &ReadyConnection, sent: Instant) {
         *self.handed_over() = Some(Arc::clone(&live.config.digest));
         self.registration.note_initialised(sent);
         live.note_initialised();
@@ -372,7 +379,7 @@ impl Endpoint {
         }
     }
 
-    async fn check_over(&self, live: &Live) {
+    async fn check_over(&self, live: &ReadyConnection) {
         if live.lacks_health() {
             return;
         }
@@ -404,12 +411,12 @@ impl Endpoint {
 
     /// Takes `live` out of use because the plugin doesn't know what it was just handed. The supervisor hands it
     /// over again, each time later: done by every call, secrets would be sent as often as there are calls.
-    pub(super) fn forgot(&self, live: &Live, detail: &str) {
+    pub(super) fn forgot(&self, live: &ReadyConnection, detail: &str) {
         self.withdraw(live, Why::InitializeUnavailable, detail);
     }
 
     /// Takes `live` out of use. What was initialised is forgotten: the next connection is handed it anew.
-    fn withdraw(&self, live: &Live, why: Why, detail: &str) {
+    fn withdraw(&self, live: &ReadyConnection, why: Why, detail: &str) {
         live.withdraw();
         if self.holds(live) {
             *self.handed_over() = None;
@@ -418,7 +425,7 @@ impl Endpoint {
         self.registration.connection_ended();
     }
 
-    fn holds(&self, live: &Live) -> bool {
+    fn holds(&self, live: &ReadyConnection) -> bool {
         self.lives.load().iter().any(|held| std::ptr::eq(&raw const **held, live))
     }
 
@@ -441,16 +448,16 @@ impl Endpoint {
 }
 
 /// Why `live` stays out while others have the manifest that is `accepted`.
-fn mismatch(accepted: &Accepted, live: &Live) -> Unaccepted {
-    let Accepted { manifest, shape } = &*live.accepted;
+fn mismatch(accepted: &AcceptedManifest, live: &ReadyConnection) -> DescribeError {
+    let AcceptedManifest { manifest, shape } = &*live.accepted;
     let wants = Wants::new(manifest, shape.clone(), Some(&accepted.shape));
     let detail = format!(
         "version {} is not what is accepted: it {}; it gets calls when no endpoint with the accepted manifest is left",
         wants.version, wants.difference
     );
-    Unaccepted::Out { why: Why::ManifestMismatch, detail, wants: Some(wants) }
+    DescribeError::Out { why: Why::ManifestMismatch, detail, wants: Some(wants) }
 }
 
-fn usable_of(lives: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {
+fn usable_of(lives: &[Arc<ReadyConnection>]) -> impl Iterator<Item = &Arc<ReadyConnection>> {
     lives.iter().filter(|live| live.is_usable())
 }

@@ -7,14 +7,14 @@ use std::{
 };
 
 /// One entry, and how much of the queue's room it takes.
-struct Entry<T> {
+struct LaneEntry<T> {
     item: T,
     size: usize,
 }
 
 /// The entries of one tenant; never empty.
 struct Lane<T> {
-    entries: VecDeque<Entry<T>>,
+    entries: VecDeque<LaneEntry<T>>,
     size: usize,
     /// Its place in the order of turns: the lower, the longer its last turn is past.
     turn: u64,
@@ -29,7 +29,7 @@ pub(super) enum End {
 
 /// What makes a lane the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(super) enum LaneMeasure {
     Entries,
     Size,
 }
@@ -68,7 +68,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.turns += 1;
         let turn = self.turns;
         let lane = self.lanes.entry(key).or_insert_with(|| Lane { entries: VecDeque::new(), size: 0, turn });
-        lane.entries.push_back(Entry { item, size });
+        lane.entries.push_back(LaneEntry { item, size });
         lane.size += size;
         self.entries += 1;
         self.size += size;
@@ -88,10 +88,10 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// The key of the longest lane, and how many entries it has.
-    pub(super) fn longest(&self, measure: Measure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
+    pub(super) fn longest(&self, measure: LaneMeasure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
         let length = |lane: &Lane<T>| match measure {
-            Measure::Entries => lane.entries.len(),
-            Measure::Size => lane.size,
+            LaneMeasure::Entries => lane.entries.len(),
+            LaneMeasure::Size => lane.size,
         };
         let lanes = self.lanes.iter().filter(|(key, _)| counts(key));
         // Of equals the one that had its turn last.
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         lanes.into_values().flat_map(|lane| lane.entries).map(|entry| entry.item).collect()
     }
 
-    fn taken(&mut self, key: &K, entry: Option<Entry<T>>) -> Option<T> {
+    fn taken(&mut self, key: &K, entry: Option<LaneEntry<T>>) -> Option<T> {
         let entry = entry?;
         self.entries -= 1;
         self.size -= entry.size;
@@ -215,7 +215,7 @@ mod tests {
                         }
                     }
                     Act::Shorten(oldest) => {
-                        let Some((key, len)) = queue.longest(Measure::Entries, |_| true) else { continue };
+                        let Some((key, len)) = queue.longest(LaneMeasure::Entries, |_| true) else { continue };
                         let of_key: Vec<_> = model.iter().filter(|entry| entry.0 == key).cloned().collect();
                         prop_assert_eq!(of_key.len(), len);
                         prop_assert!((0..4).all(|other| queue.len_of(&other) <= len));

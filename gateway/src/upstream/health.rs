@@ -19,7 +19,7 @@ use super::{
 use crate::config;
 
 /// Largest answer: a status and room for fields of later versions.
-const MAX_ANSWER: usize = 1 << 10;
+const MAX_ANSWER_BYTES: usize = 1 << 10;
 
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Checked {
 pub(super) async fn check(connection: &Connection, settings: &config::Health) -> Checked {
     let frame = codec::message(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
-    let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER).await;
+    let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
     match answer {
         Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
             Ok(ServingStatus::Serving) => Checked::Serving,
@@ -60,7 +60,7 @@ pub(super) async fn check(connection: &Connection, settings: &config::Health) ->
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Count {
+struct HealthCounts {
     misses: u32,
     passes: u32,
     out: Option<Why>,
@@ -70,7 +70,7 @@ struct Count {
 #[derive(Default)]
 pub(super) struct Health {
     /// Only the one who checks takes it.
-    count: Mutex<Count>,
+    count: Mutex<HealthCounts>,
     /// What calls look at: why it is out, as a number.
     out: AtomicU8,
     asked: AtomicBool,
@@ -113,12 +113,12 @@ impl Health {
     }
 }
 
-impl Count {
+impl HealthCounts {
     fn note(&mut self, found: &Checked, settings: &config::Health) -> Option<bool> {
         let count = self;
         match found {
             Checked::Serving | Checked::Unsupported => {
-                *count = Count { misses: 0, passes: count.passes.saturating_add(1), out: count.out };
+                *count = HealthCounts { misses: 0, passes: count.passes.saturating_add(1), out: count.out };
                 let back = count.passes >= settings.passes || *found == Checked::Unsupported;
                 (back && count.out.take().is_some()).then_some(true)
             }
@@ -127,7 +127,7 @@ impl Count {
                 (count.out.replace(Why::NotServing) != Some(Why::NotServing)).then_some(false)
             }
             Checked::Missed(_) => {
-                *count = Count { misses: count.misses.saturating_add(1), passes: 0, out: count.out };
+                *count = HealthCounts { misses: count.misses.saturating_add(1), passes: 0, out: count.out };
                 (count.misses >= settings.misses && count.out.replace(Why::HealthUnanswered).is_none())
                     .then_some(false)
             }

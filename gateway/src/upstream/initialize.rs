@@ -18,10 +18,13 @@ use super::{
     redaction::Redaction,
     refusal::{Refusal, Refused},
 };
-use crate::{config, digest::digest, routing::Manifest};
+use crate::{
+    config,
+    core::{digest::digest, manifest::Manifest},
+};
 
 /// Most violations of a schema that one refusal lists.
-const MAX_LISTED: usize = 5;
+const MAX_LISTED_VIOLATIONS: usize = 5;
 
 /// A plugin-level configuration with its references resolved.
 pub(super) struct Prepared {
@@ -56,8 +59,11 @@ impl Prepared {
         let (resolved, secrets) = resolved.into_exposed();
         let resolved = Value::Object(resolved);
         if let Some(schema) = &manifest.config_schema {
-            let listed: Vec<_> =
-                schema.iter_errors(&resolved).take(MAX_LISTED).map(|error| violation(&error)).collect();
+            let listed: Vec<_> = schema
+                .iter_errors(&resolved)
+                .take(MAX_LISTED_VIOLATIONS)
+                .map(|error| violation(&error))
+                .collect();
             if !listed.is_empty() {
                 let listed = listed.join("; ");
                 return Err(refused(format!("`config` does not fit the plugin's schema: {listed}")));
@@ -118,7 +124,7 @@ fn holds_reference(value: &Value) -> bool {
 
 /// Why a plugin is not initialised.
 #[derive(Debug)]
-pub(super) enum Uninitialised {
+pub(super) enum InitializeError {
     Refused(Refused),
     /// May pass: UNAVAILABLE, or a lost connection.
     Unavailable(String),
@@ -132,7 +138,7 @@ pub(super) async fn initialize(
     prepared: &Prepared,
     plugin: &config::Plugin,
     shared: &Shared,
-) -> Result<(), Uninitialised> {
+) -> Result<(), InitializeError> {
     let request = InitializeRequest {
         config: prepared.json.clone(),
         config_digest: prepared.digest.as_ref().into(),
@@ -145,7 +151,7 @@ pub(super) async fn initialize(
     let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
     let reply =
         connection.unary(Rpc::Initialize, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
-    let refused = |refusal, advice| Err(Uninitialised::Refused(Refused::new(refusal, advice)));
+    let refused = |refusal, advice| Err(InitializeError::Refused(Refused::new(refusal, advice)));
     match reply {
         Ok(reply) => match InitializeResponse::decode(reply) {
             Ok(InitializeResponse {}) => Ok(()),
@@ -172,28 +178,28 @@ pub(super) async fn initialize(
                 prepared.shown(&detail)
             ),
         ),
-        Err(ExchangeError::Unsent(detail)) => Err(Uninitialised::Unsent(prepared.shown(&detail))),
+        Err(ExchangeError::Unsent(detail)) => Err(InitializeError::Unsent(prepared.shown(&detail))),
         Err(ExchangeError::Lost(detail)) => {
             let detail = prepared.shown(&detail);
-            Err(Uninitialised::Unavailable(format!("the connection ended during Initialize: {detail}")))
+            Err(InitializeError::Unavailable(format!("the connection ended during Initialize: {detail}")))
         }
         Err(ExchangeError::StreamRefused) => {
-            Err(Uninitialised::Unavailable("the plugin refused the stream of Initialize".into()))
+            Err(InitializeError::Unavailable("the plugin refused the stream of Initialize".into()))
         }
     }
 }
 
 /// What a plugin's own status means (docs/protocol.md, section 2).
-fn of_status(status: &tonic::Status, prepared: &Prepared) -> Uninitialised {
+fn of_status(status: &tonic::Status, prepared: &Prepared) -> InitializeError {
     let shown = prepared.shown_status(status);
-    let refused = |refusal, advice| Uninitialised::Refused(Refused::new(refusal, advice));
+    let refused = |refusal, advice| InitializeError::Refused(Refused::new(refusal, advice));
     match status.code() {
         tonic::Code::InvalidArgument => refused(
             Refusal::ConfigRefused,
             format!("the plugin refused `config` with {shown}: correct `config`"),
         ),
         tonic::Code::Unavailable => {
-            Uninitialised::Unavailable(format!("Initialize was answered with {shown}"))
+            InitializeError::Unavailable(format!("Initialize was answered with {shown}"))
         }
         _ => refused(
             Refusal::InitializeFailed,

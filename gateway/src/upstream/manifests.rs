@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, futures::Notified};
 
-use super::{acceptance::Accepted, live::Live};
+use crate::upstream::{manifest_validation::AcceptedManifest, ready_connection::ReadyConnection};
 
 /// What came of a connection's manifest.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(super) enum Admission {
 
 #[derive(Default)]
 pub(super) struct Manifests {
-    accepted: ArcSwapOption<Accepted>,
+    accepted: ArcSwapOption<AcceptedManifest>,
     /// The connections that were let in.
-    serving: Mutex<Vec<Weak<Live>>>,
+    serving: Mutex<Vec<Weak<ReadyConnection>>>,
     /// Wakes those who stay out until none of the others is left.
     freed: Notify,
 }
 
 impl Manifests {
-    pub(super) fn accepted(&self) -> Option<Arc<Accepted>> {
+    pub(super) fn accepted(&self) -> Option<Arc<AcceptedManifest>> {
         self.accepted.load_full()
     }
 
@@ -36,7 +36,7 @@ impl Manifests {
         self.accepted.load().is_some()
     }
 
-    fn serving(&self) -> MutexGuard<'_, Vec<Weak<Live>>> {
+    fn serving(&self) -> MutexGuard<'_, Vec<Weak<ReadyConnection>>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,7 +44,7 @@ impl Manifests {
     ///
     /// # Errors
     /// Its manifest differs, and there are connections to endpoints that have the accepted one, which is given back.
-    pub(super) fn admit(&self, live: &Arc<Live>) -> Result<Admission, Arc<Accepted>> {
+    pub(super) fn admit(&self, live: &Arc<ReadyConnection>) -> Result<Admission, Arc<AcceptedManifest>> {
         let mut serving = self.serving();
         let others = usable(&mut serving);
         let Some(accepted) = self.accepted() else {
@@ -91,13 +91,13 @@ impl Manifests {
     }
 }
 
-fn is(live: &Live, accepted: &Accepted) -> bool {
+fn is(live: &ReadyConnection, accepted: &AcceptedManifest) -> bool {
     live.accepted.has_shape_of(accepted) && live.accepted.version() == accepted.version()
 }
 
 /// Those that are still there; forgets the others.
-fn usable(serving: &mut Vec<Weak<Live>>) -> Vec<Arc<Live>> {
-    let there = |live: &Weak<Live>| live.upgrade().filter(|live| live.is_usable());
+fn usable(serving: &mut Vec<Weak<ReadyConnection>>) -> Vec<Arc<ReadyConnection>> {
+    let there = |live: &Weak<ReadyConnection>| live.upgrade().filter(|live| live.is_usable());
     let usable: Vec<_> = serving.iter().filter_map(there).collect();
     *serving = usable.iter().map(Arc::downgrade).collect();
     usable

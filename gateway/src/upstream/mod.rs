@@ -9,51 +9,50 @@
 //! Untyped: a call is a point, a `Call` and a message; the reply is bytes, which `invoke` decodes and judges.
 //! Knows nothing of verdicts, tenants or plans; `telemetry` measures calls where they are sent.
 
-mod acceptance;
-mod again;
 mod breaker;
 mod breakers;
 mod bulkhead;
-mod cause;
+mod call_guard;
 mod classify;
 mod client;
 mod codec;
 mod connection;
 mod consent;
+mod dial_error;
 mod endpoint;
 mod fair_queue;
 mod health;
-mod heard;
+mod hints;
 mod initialize;
-mod live;
-mod load;
+mod initialize_order;
+mod manifest_validation;
 mod manifests;
 mod observers;
+mod p2c;
 mod pool;
+mod ready_connection;
 mod redaction;
+mod redescribe;
 mod refusal;
 mod registration;
 mod release;
-mod remedy;
 mod request;
 mod resolve;
 mod state;
 mod supervisor;
-mod ticket;
 mod transport;
-mod turns;
 
 #[cfg(test)]
 mod tests;
 
-pub use again::Described;
+pub use crate::upstream::dial_error::DialErrorKind;
+pub use crate::upstream::initialize_order::start_in_order;
+pub use crate::upstream::redescribe::Described;
 pub use breaker::BreakerState;
-pub use cause::Cause;
 pub use client::{PluginClient, Shared};
 pub use consent::Wants;
 pub use refusal::Refusal;
 pub use release::InUse;
-pub use request::{CallMeta, Failure, Replied, Served};
+pub use request::{CallMeta, Replied, Served};
 pub use state::{EndpointStatus, NameStatus, State, Status, Why};
 pub use transport::InProcess;
-pub use turns::start_in_order;

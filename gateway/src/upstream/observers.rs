@@ -13,27 +13,29 @@ use std::{
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
-use super::{
-    client::PluginClient,
-    fair_queue::{End, FairQueue, Measure},
-    request::{Failure, Replied, Request},
+use crate::{
+    core::{failure::Failure, step::Reason},
+    upstream::{
+        client::PluginClient,
+        fair_queue::{End, FairQueue, LaneMeasure},
+        request::{Replied, Request},
+    },
 };
-use crate::step::Reason;
 
 /// Most deliveries under way to one plugin: enough to keep up with a slow one, few beside the places for
 /// calls.
-const MOST_UNDER_WAY: usize = 8;
+const MAX_DELIVERIES: usize = 8;
 
 /// How often it is looked whether an open breaker lets one through.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const BREAKER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Told what came of an entry; told that it was given up when nothing else was.
-pub(super) struct Done(Option<Tell>);
+pub(super) struct Done(Option<DeliveryFn>);
 
-type Tell = Box<dyn FnOnce(Result<Replied, Failure>) + Send>;
+type DeliveryFn = Box<dyn FnOnce(Result<Replied, Failure>) + Send>;
 
 impl Done {
-    pub(super) fn new(done: Tell) -> Self {
+    pub(super) fn new(done: DeliveryFn) -> Self {
         Done(Some(done))
     }
 
@@ -52,20 +54,20 @@ impl Drop for Done {
     }
 }
 
-struct Entry {
+struct ObserverEntry {
     request: Request,
     done: Done,
 }
 
 #[derive(Default)]
-struct Queue {
-    entries: FairQueue<Arc<str>, Entry>,
+struct ObserverQueue {
+    entries: FairQueue<Arc<str>, ObserverEntry>,
     ended: bool,
 }
 
 /// The queue and its delivery.
 pub(super) struct Observers {
-    queue: Mutex<Queue>,
+    queue: Mutex<ObserverQueue>,
     arrived: Notify,
     most_items: usize,
     most_bytes: usize,
@@ -93,7 +95,7 @@ impl Observers {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, ObserverQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,10 +105,11 @@ impl Observers {
         let mut given_up = Vec::new();
         {
             let mut queue = self.queue();
-            queue.entries.push(tenant, Entry { request, done }, size);
+            queue.entries.push(tenant, ObserverEntry { request, done }, size);
             let (ended, entries) = (queue.ended, &mut queue.entries);
             while ended || entries.len() > self.most_items || entries.size() > self.most_bytes {
-                let over = if entries.len() > self.most_items { Measure::Entries } else { Measure::Size };
+                let over =
+                    if entries.len() > self.most_items { LaneMeasure::Entries } else { LaneMeasure::Size };
                 let Some((longest, _)) = entries.longest(over, |_| true) else { break };
                 given_up.extend(entries.take(&longest, End::Oldest));
             }
@@ -119,7 +122,7 @@ impl Observers {
 
     /// The next entry; none when the queue has ended and is empty. While the plugin's breakers are open, for all or for a tenant,
     /// the entries stay where they are: an outage that ends before the queue is full costs none of them. In the end they are tried at once.
-    async fn next(&self, client: &PluginClient) -> Option<Entry> {
+    async fn next(&self, client: &PluginClient) -> Option<ObserverEntry> {
         loop {
             let arrived = self.arrived.notified();
             let is_empty = {
@@ -143,7 +146,7 @@ impl Observers {
             } else {
                 tokio::select! {
                     () = arrived => {}
-                    () = sleep(LOOK_AGAIN) => {}
+                    () = sleep(BREAKER_POLL_INTERVAL) => {}
                 }
             }
         }
@@ -151,7 +154,7 @@ impl Observers {
 
     /// Starts the delivery: each tenant's in order of arrival, several under way at once, one with `in_flight: 1`.
     pub(super) fn start(&self, client: Arc<PluginClient>, in_flight: usize) {
-        let most = in_flight.clamp(1, MOST_UNDER_WAY);
+        let most = in_flight.clamp(1, MAX_DELIVERIES);
         let delivery = tokio::spawn(async move { deliver_all(&client, most).await });
         *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = Some(delivery);
     }
@@ -195,23 +198,23 @@ async fn deliver_all(client: &PluginClient, most: usize) {
     }
 }
 
-async fn deliver(client: &PluginClient, entry: Entry) {
-    let interrupted = Interrupted(Some(&client.observers.dropped));
+async fn deliver(client: &PluginClient, entry: ObserverEntry) {
+    let interrupted = InterruptionCounter(Some(&client.observers.dropped));
     let result = client.deliver(entry.request).await;
     interrupted.finished();
     entry.done.tell(result);
 }
 
 /// Counts a delivery that was broken off.
-struct Interrupted<'a>(Option<&'a AtomicU64>);
+struct InterruptionCounter<'a>(Option<&'a AtomicU64>);
 
-impl Interrupted<'_> {
+impl InterruptionCounter<'_> {
     fn finished(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Interrupted<'_> {
+impl Drop for InterruptionCounter<'_> {
     fn drop(&mut self) {
         if let Some(dropped) = self.0 {
             dropped.fetch_add(1, Ordering::Relaxed);

@@ -17,33 +17,36 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    again::{self, Described},
-    breakers::CallClass,
-    cause::Cause,
-    consent::Wants,
-    endpoint::Endpoint,
-    live::{Down, Live},
-    load,
-    registration::Registration,
-    release::InUse,
-    request::{CallMeta, Failure},
-    resolve::{self, Asked, Found},
-    state::{EndpointStatus, NameStatus, State, Status, Why},
-    supervisor,
-    ticket::Ticket,
-    transport::{self, Names, Target},
+use crate::{
+    core::{failure::Failure, point::Point, step::Reason},
+    telemetry::Server,
+    upstream::{
+        breakers::CallClass,
+        call_guard::CallGuard,
+        consent::Wants,
+        dial_error::DialErrorKind,
+        endpoint::Endpoint,
+        p2c,
+        ready_connection::{ConnectError, ReadyConnection},
+        redescribe::{self, Described},
+        registration::Registration,
+        release::InUse,
+        request::CallMeta,
+        resolve::{self, Asked, Found},
+        state::{EndpointStatus, NameStatus, State, Status, Why},
+        supervisor,
+        transport::{self, Names, Target},
+    },
 };
-use crate::{point::Point, step::Reason, telemetry::Server};
 
 mod no_route;
 
 /// How long calls under way to an endpoint that left its name may go on: the longest time-out of a step.
-const LAST_CALLS: Duration = Duration::from_secs(60);
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked whether they have ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two draws one probe may have been given away: a call tries again so often.
-const DRAWS: usize = 4;
+const MAX_PICKS: usize = 4;
 
 /// A name among a plugin's endpoints.
 struct Source {
@@ -60,7 +63,7 @@ struct Source {
 }
 
 #[derive(Clone)]
-struct Member {
+struct PoolMember {
     endpoint: Arc<Endpoint>,
     /// Index of the name it came from, and the address; none: it was written as it is.
     origin: Option<(usize, SocketAddr)>,
@@ -70,7 +73,7 @@ pub(super) struct Pool {
     pub(super) registration: Arc<Registration>,
     sources: Vec<Source>,
     /// Written by the names' lookups alone, one after the other.
-    members: ArcSwap<Vec<Member>>,
+    members: ArcSwap<Vec<PoolMember>>,
     /// Why a name gives no address.
     trouble: ArcSwapOption<(Why, String)>,
     pub(super) closing: CancellationToken,
@@ -80,19 +83,19 @@ pub(super) struct Pool {
 
 /// Where a call goes.
 pub(super) struct Route {
-    pub(super) live: Arc<Live>,
-    pub(super) ticket: Ticket,
+    pub(super) live: Arc<ReadyConnection>,
+    pub(super) ticket: CallGuard,
 }
 
 /// Why it goes nowhere, and the endpoint that was tried.
-pub(super) struct NoRoute {
+pub(super) struct RouteError {
     pub(super) failure: Failure,
     pub(super) tried: Option<Arc<Endpoint>>,
 }
 
 /// How near an endpoint is to taking a call; the less the better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Distance {
+enum EndpointReadiness {
     Ready,
     /// Initialize is under way.
     Initialising,
@@ -113,7 +116,7 @@ impl Pool {
                     let (registration, failed) = (Arc::clone(&registration), Arc::default());
                     let closing = closing.child_token();
                     let endpoint = Endpoint::new(registration, transport, server, failed, closing);
-                    members.push(Member { endpoint, origin: None });
+                    members.push(PoolMember { endpoint, origin: None });
                 }
                 Target::Names(names) => {
                     let server = Arc::new(Server::new(&names.address));
@@ -179,7 +182,7 @@ impl Pool {
         let members = self.members.load_full();
         let source = &self.sources[index];
         source.trouble.store(None);
-        let has_left = |member: &&Member| {
+        let has_left = |member: &&PoolMember| {
             member.origin.is_some_and(|(of, address)| of == index && !addresses.contains(&address))
         };
         let is_new =
@@ -204,23 +207,23 @@ impl Pool {
         self.registration.changed();
     }
 
-    fn not_found(&self, cause: Cause, detail: &str) {
+    fn not_found(&self, cause: DialErrorKind, detail: &str) {
         let before = self.trouble.swap(Some(Arc::new((Why::Unreachable(cause), detail.to_owned()))));
         if before.is_none_or(|before| before.0 != Why::Unreachable(cause)) {
             let (plugin, reason) = (&*self.registration.plugin.name, cause.as_str());
             let kept = self.members.load().len();
-            tracing::warn!(event = "plugin.health_fail", plugin, reason, kept, "{detail}");
+            tracing::warn!(event = "plugin.health_failed", plugin, reason, kept, "{detail}");
             self.registration.changed();
         }
     }
 
-    fn member(&self, index: usize, address: SocketAddr) -> Member {
+    fn member(&self, index: usize, address: SocketAddr) -> PoolMember {
         let source = &self.sources[index];
         let transport = transport::of_address(&source.names, address);
         let (registration, server) = (Arc::clone(&self.registration), Arc::clone(&source.server));
         let (failed, closing) = (Arc::clone(&source.failed), self.closing.child_token());
         let endpoint = Endpoint::new(registration, transport, server, failed, closing);
-        Member { endpoint, origin: Some((index, address)) }
+        PoolMember { endpoint, origin: Some((index, address)) }
     }
 
     /// Where a call at `point` goes, connected and initialised; `avoid` only where there is no other.
@@ -230,8 +233,8 @@ impl Pool {
         meta: &CallMeta,
         avoid: Option<&Arc<Endpoint>>,
         deadline: Instant,
-    ) -> Result<Route, NoRoute> {
-        let ticket = self.draw(&meta.tenant, avoid).map_err(|failure| NoRoute { failure, tried: None })?;
+    ) -> Result<Route, RouteError> {
+        let ticket = self.draw(&meta.tenant, avoid).map_err(|failure| RouteError { failure, tried: None })?;
         let endpoint = Arc::clone(ticket.endpoint());
         match reach(&endpoint, point, deadline).await {
             Ok(live) => {
@@ -241,34 +244,34 @@ impl Pool {
             Err(failure) => {
                 let speaks = failure.reason == Reason::Unreachable && (meta.whole || !failure.ran_out);
                 ticket.judge(if speaks { CallClass::ConnectionFailure } else { CallClass::Unknown });
-                Err(NoRoute { failure, tried: Some(endpoint) })
+                Err(RouteError { failure, tried: Some(endpoint) })
             }
         }
     }
 
     /// Draws an endpoint for a call of `tenant`.
-    fn draw(&self, tenant: &Arc<str>, avoid: Option<&Arc<Endpoint>>) -> Result<Ticket, Failure> {
+    fn draw(&self, tenant: &Arc<str>, avoid: Option<&Arc<Endpoint>>) -> Result<CallGuard, Failure> {
         let members = self.members.load();
         let has_manifest = self.registration.manifests.has_accepted();
         let avoided = |endpoint: &Arc<Endpoint>| avoid.is_some_and(|avoid| Arc::ptr_eq(avoid, endpoint));
         let now = Instant::now();
-        let near = |member: &Member| {
+        let near = |member: &PoolMember| {
             let endpoint = &member.endpoint;
             let distance = distance(endpoint, has_manifest)?;
             // What is known to be away is no better than what was just tried.
-            Some((distance == Distance::Lost, avoided(endpoint), distance))
+            Some((distance == EndpointReadiness::Lost, avoided(endpoint), distance))
         };
-        let open = |member: &Member| member.endpoint.breakers.lets_through(Some(tenant), now);
-        for _ in 0..DRAWS {
+        let open = |member: &PoolMember| member.endpoint.breakers.lets_through(Some(tenant), now);
+        for _ in 0..MAX_PICKS {
             let Some(best) = members.iter().filter(|member| open(member)).filter_map(near).min() else {
                 break;
             };
-            let best = |member: &&Member| near(member) == Some(best) && open(member);
-            let drawn = load::pick(members.iter().filter(best), |member| member.endpoint.load.score(now));
+            let best = |member: &&PoolMember| near(member) == Some(best) && open(member);
+            let drawn = p2c::pick(members.iter().filter(best), |member| member.endpoint.load.score(now));
             if let Some(member) = drawn
                 && let Some(pass) = member.endpoint.breakers.enter(tenant, now)
             {
-                return Ok(Ticket::new(Arc::clone(&member.endpoint), Arc::clone(tenant), pass));
+                return Ok(CallGuard::new(Arc::clone(&member.endpoint), Arc::clone(tenant), pass));
             }
         }
         let held_back = members.iter().any(|member| near(member).is_some());
@@ -278,9 +281,9 @@ impl Pool {
     /// Whether an endpoint other than this one takes calls of `tenant` at once, and is known to have its configuration.
     pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>, tenant: &str) -> bool {
         let now = Instant::now();
-        self.members.load().iter().any(|Member { endpoint: other, .. }| {
+        self.members.load().iter().any(|PoolMember { endpoint: other, .. }| {
             !Arc::ptr_eq(other, endpoint)
-                && distance(other, true) == Some(Distance::Ready)
+                && distance(other, true) == Some(EndpointReadiness::Ready)
                 && other.breakers.lets_through(Some(tenant), now)
                 && other.live().is_some_and(|live| live.is_proven())
         })
@@ -296,7 +299,7 @@ impl Pool {
             return Status { state: why.state(), why, detail, manifest };
         }
         let (why, detail) = match self.trouble.load_full() {
-            _ if !self.registration.plugin.enabled => (Why::SwitchedOff, String::new()),
+            _ if !self.registration.plugin.enabled => (Why::Disabled, String::new()),
             _ if self.closing.is_cancelled() => (Why::ShuttingDown, String::new()),
             Some(trouble) => (*trouble).clone(),
             None => (Why::NotDialled, String::new()),
@@ -330,7 +333,7 @@ impl Pool {
             address: source.names.address.to_string(),
             is_known: source.is_known.load(Ordering::Acquire),
             trouble: match source.trouble.load_full() {
-                _ if !self.registration.plugin.enabled => Some((Why::SwitchedOff, String::new())),
+                _ if !self.registration.plugin.enabled => Some((Why::Disabled, String::new())),
                 trouble => trouble.map(|trouble| (*trouble).clone()),
             },
         };
@@ -341,7 +344,7 @@ impl Pool {
     pub(super) async fn shut_down(&self, limit: Duration, in_use: &InUse) {
         self.closing.cancel();
         let members = self.members.load_full();
-        let all = members.iter().map(|Member { endpoint, origin }| {
+        let all = members.iter().map(|PoolMember { endpoint, origin }| {
             let written =
                 origin.map_or(endpoint.address(), |(source, _)| &self.sources[source].names.address);
             let goes_on = in_use.has(written);
@@ -372,7 +375,7 @@ impl Pool {
         }
         for member in self.members.load_full().iter() {
             let (address, trouble) =
-                (member.endpoint.address().to_owned(), again::describe(&member.endpoint));
+                (member.endpoint.address().to_owned(), redescribe::describe(&member.endpoint));
             tell(Described { address, trouble: trouble.await });
         }
     }
@@ -387,37 +390,41 @@ fn supervised(endpoint: &Arc<Endpoint>) {
 /// Lets go of an endpoint that left its name, once the calls under way have ended.
 async fn retire(endpoint: &Endpoint) {
     endpoint.leave();
-    let end = Instant::now() + LAST_CALLS;
+    let end = Instant::now() + RETIRE_TIMEOUT;
     while endpoint.load.in_flight() > 0 && Instant::now() < end {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
 }
 
 /// How near an endpoint is to taking a call; none: it must not get one.
-fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<Distance> {
+fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<EndpointReadiness> {
     if endpoint.out().is_some() || endpoint.closing.is_cancelled() {
         return None;
     }
     match endpoint.is_initialised() {
-        Some(true) => Some(Distance::Ready),
-        Some(false) => Some(Distance::Initialising),
+        Some(true) => Some(EndpointReadiness::Ready),
+        Some(false) => Some(EndpointReadiness::Initialising),
         None if !has_manifest || !endpoint.status.why().may_dial() => None,
-        None if endpoint.is_lost() => Some(Distance::Lost),
-        None => Some(Distance::Away),
+        None if endpoint.is_lost() => Some(EndpointReadiness::Lost),
+        None => Some(EndpointReadiness::Away),
     }
 }
 
 /// A connection to `endpoint` that is initialised.
-async fn reach(endpoint: &Arc<Endpoint>, point: Point, deadline: Instant) -> Result<Arc<Live>, Failure> {
+async fn reach(
+    endpoint: &Arc<Endpoint>,
+    point: Point,
+    deadline: Instant,
+) -> Result<Arc<ReadyConnection>, Failure> {
     let live = match endpoint.live() {
         Some(live) => live,
         None => match timeout_at(deadline, endpoint.dial()).await {
             Ok(Ok(live)) => live,
-            Ok(Err(Down::Away(detail) | Down::Gone(detail))) => {
+            Ok(Err(ConnectError::Away(detail) | ConnectError::Gone(detail))) => {
                 return Err(Failure::new(Reason::Unreachable, detail));
             }
-            Ok(Err(Down::Out(_, detail, _))) => return Err(Failure::new(Reason::NotReady, detail)),
+            Ok(Err(ConnectError::Out(_, detail, _))) => return Err(Failure::new(Reason::NotReady, detail)),
             Err(_) => return Err(Failure::ran_out(Reason::Unreachable, "no connection in time")),
         },
     };
@@ -434,14 +441,16 @@ async fn reach(endpoint: &Arc<Endpoint>, point: Point, deadline: Instant) -> Res
 /// Waits until the plugin behind `live` has its configuration, handed over after generation `seen`.
 pub(super) async fn initialised(
     endpoint: &Arc<Endpoint>,
-    live: &Arc<Live>,
+    live: &Arc<ReadyConnection>,
     seen: u64,
     deadline: Instant,
 ) -> Result<(), Failure> {
     match timeout_at(deadline, endpoint.initialise(live, seen)).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(Down::Gone(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
-        Ok(Err(Down::Away(detail) | Down::Out(_, detail, _))) => Err(Failure::new(Reason::NotReady, detail)),
+        Ok(Err(ConnectError::Gone(detail))) => Err(Failure::new(Reason::Unreachable, detail)),
+        Ok(Err(ConnectError::Away(detail) | ConnectError::Out(_, detail, _))) => {
+            Err(Failure::new(Reason::NotReady, detail))
+        }
         Err(_) => Err(Failure::ran_out(Reason::NotReady, "Initialize is still under way")),
     }
 }

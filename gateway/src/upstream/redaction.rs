@@ -6,10 +6,10 @@ use super::codec;
 
 /// Shortest value, in bytes, that is looked for. References stand for ports, flags and regions too: one of those
 /// would blot out unrelated words, and nothing so short is hard to guess.
-const SHORTEST: usize = 4;
+const MIN_SECRET_BYTES: usize = 4;
 
 /// So much of a plugin's words is looked at, in bytes: of which 1 KiB is shown.
-const MAX_LOOKED_AT: usize = 64 << 10;
+const MAX_SCANNED_BYTES: usize = 64 << 10;
 
 /// The texts that nobody may see.
 pub(super) struct Redaction(Vec<String>);
@@ -22,7 +22,7 @@ impl Redaction {
             let json = serde_json::Value::from(secret).to_string();
             [secret.to_owned(), codec::without_controls(secret), json[1..json.len() - 1].to_owned()]
         });
-        let mut forms: Vec<_> = forms.filter(|form| form.len() >= SHORTEST).collect();
+        let mut forms: Vec<_> = forms.filter(|form| form.len() >= MIN_SECRET_BYTES).collect();
         forms.sort_unstable();
         forms.dedup();
         Redaction(forms)
@@ -30,10 +30,10 @@ impl Redaction {
 
     /// The same of the beginning of a text that may be long; what could be half a secret at the cut goes, too.
     pub(super) fn apply_to_beginning(&self, text: &str) -> String {
-        if text.len() <= MAX_LOOKED_AT {
+        if text.len() <= MAX_SCANNED_BYTES {
             return self.apply(text);
         }
-        let mut redacted = self.apply(&text[..text.floor_char_boundary(MAX_LOOKED_AT)]);
+        let mut redacted = self.apply(&text[..text.floor_char_boundary(MAX_SCANNED_BYTES)]);
         let longest = self.0.iter().map(String::len).max().unwrap_or_default();
         redacted.truncate(redacted.floor_char_boundary(redacted.len().saturating_sub(longest)));
         redacted

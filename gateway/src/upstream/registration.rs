@@ -5,15 +5,20 @@ use std::sync::OnceLock;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use super::{acceptance::Accepted, client::Shared, initialize::Prepared, manifests::Manifests, turns::Turn};
-use crate::config;
+use crate::{
+    config,
+    upstream::{
+        client::Shared, initialize::Prepared, initialize_order::InitializeTurn,
+        manifest_validation::AcceptedManifest, manifests::Manifests,
+    },
+};
 
 pub(super) struct Registration {
     pub(super) plugin: config::Plugin,
     pub(super) shared: Shared,
     pub(super) manifests: Manifests,
     /// Whether it may be initialised yet.
-    pub(super) turn: Turn,
+    pub(super) turn: InitializeTurn,
     first_initialised: OnceLock<Instant>,
     /// What was prepared last for any endpoint: what must not show of a plugin's words.
     pub(super) prepared: ArcSwapOption<Prepared>,
@@ -25,7 +30,7 @@ impl Registration {
             plugin,
             shared,
             manifests: Manifests::default(),
-            turn: Turn::new(),
+            turn: InitializeTurn::new(),
             first_initialised: OnceLock::new(),
             prepared: ArcSwapOption::empty(),
         }
@@ -71,7 +76,7 @@ impl Registration {
     }
 
     /// Another manifest is the accepted one.
-    pub(super) fn upgraded(&self, before: Option<&Accepted>) {
+    pub(super) fn upgraded(&self, before: Option<&AcceptedManifest>) {
         if let (Some(before), Some(now)) = (before, self.manifests.accepted()) {
             let (plugin, from, to) = (&*self.plugin.name, before.version(), now.version());
             tracing::info!(event = "plugin.upgraded", plugin, %from, %to, "another manifest is the accepted one");

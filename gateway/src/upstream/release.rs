@@ -11,12 +11,12 @@ use hookgate_proto::plugin::v1::{ReleaseRequest, ShutdownRequest};
 use http::HeaderMap;
 use tokio::time::{Instant, timeout_at};
 
-use super::{
+use crate::upstream::{
     client::PluginClient,
     codec::{self, ExchangeError},
     connection::Rpc,
     endpoint::Endpoint,
-    live::Live,
+    ready_connection::ReadyConnection,
     registration::Registration,
     state::Why,
 };
@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     /// Lets go of the connections. Calls under way go on.
-    fn let_go(&self) -> Arc<Vec<Arc<Live>>> {
+    fn let_go(&self) -> Arc<Vec<Arc<ReadyConnection>>> {
         self.status.set(Why::ShuttingDown, "");
         self.leave();
         self.lives.swap(Arc::default())
@@ -129,6 +129,6 @@ impl Endpoint {
 }
 
 /// Whether the plugin can be told over this connection that it is let go of, and was initialised.
-fn hears(live: &Live) -> bool {
+fn hears(live: &ReadyConnection) -> bool {
     live.is_initialised() && !live.connection.is_closed()
 }

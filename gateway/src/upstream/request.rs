@@ -7,8 +7,11 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use hookgate_proto::plugin::v1 as plugin;
 use prost::Message;
 
-use super::{breakers::CallClass, codec, ticket::Ticket};
-use crate::{point::Point, step::Reason, telemetry::Parent};
+use crate::{
+    core::{point::Point, step::Reason},
+    telemetry::Parent,
+    upstream::{breakers::CallClass, call_guard::CallGuard, codec},
+};
 
 /// What travels beside a call's message.
 #[derive(Debug, Clone, Default)]
@@ -36,10 +39,10 @@ pub struct Replied {
 
 /// The endpoint that sent a reply. Whether it does its work is known when the reply was read.
 #[derive(Default)]
-pub struct Served(Option<Ticket>);
+pub struct Served(Option<CallGuard>);
 
 impl Served {
-    pub(super) fn by(ticket: Ticket) -> Self {
+    pub(super) fn by(ticket: CallGuard) -> Self {
         Served(Some(ticket))
     }
 
@@ -57,33 +60,6 @@ impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoint = self.0.as_ref().map(|ticket| ticket.endpoint().address());
         f.debug_tuple("Served").field(&endpoint).finish()
-    }
-}
-
-/// Why a call brought no reply.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{reason}: {detail}")]
-pub struct Failure {
-    /// The step's reason: `timeout` where the call was sent and its limit elapsed.
-    pub reason: Reason,
-    /// The plugin's own status, for `rpc_error`; `UNAVAILABLE` too where the connection was lost.
-    pub status: Option<tonic::Code>,
-    /// One sentence for the operator.
-    pub detail: String,
-    /// Whether the call's own limit elapsed, whatever it was waiting for then. Whether that was the step's
-    /// time-out or the budget is known to the invoker.
-    pub ran_out: bool,
-}
-
-impl Failure {
-    /// A failure that no status of the plugin belongs to.
-    pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Failure { reason, status: None, detail: detail.into(), ran_out: false }
-    }
-
-    /// A failure because the call's limit elapsed.
-    pub fn ran_out(reason: Reason, detail: impl Into<String>) -> Self {
-        Failure { ran_out: true, ..Failure::new(reason, detail) }
     }
 }
 
@@ -106,15 +82,15 @@ impl<M: Message> Payload for M {
 }
 
 /// A message that was encoded before: memory of its own, as much as its length.
-pub(super) struct Encoded(Bytes);
+pub(super) struct EncodedPayload(Bytes);
 
-impl Encoded {
+impl EncodedPayload {
     pub(super) fn new(message: &impl Message) -> Self {
-        Encoded(message.encode_to_vec().into())
+        EncodedPayload(message.encode_to_vec().into())
     }
 }
 
-impl Payload for Encoded {
+impl Payload for EncodedPayload {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -138,8 +114,8 @@ pub(super) struct Request {
 }
 
 /// Keys of the fields `call = 1` and `payload = 2`, length-delimited, that all four request messages have.
-const CALL: u8 = 1 << 3 | 2;
-const PAYLOAD: u8 = 2 << 3 | 2;
+const CALL_FIELD_KEY: u8 = 1 << 3 | 2;
+const PAYLOAD_FIELD_KEY: u8 = 2 << 3 | 2;
 
 impl Request {
     /// Bytes that the request occupies, about: what a queue counts.
@@ -153,9 +129,9 @@ impl Request {
             self.call.config_digest = config_digest.to_owned();
         }
         codec::frame(self.size() + 12, |buffer| {
-            buffer.put_u8(CALL);
+            buffer.put_u8(CALL_FIELD_KEY);
             Payload::write(&self.call, buffer);
-            buffer.put_u8(PAYLOAD);
+            buffer.put_u8(PAYLOAD_FIELD_KEY);
             self.payload.write(buffer);
         })
     }

@@ -9,15 +9,15 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::cause::Cause;
+use crate::upstream::dial_error::DialErrorKind;
 
-const INTERVAL: Duration = Duration::from_secs(10);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
 /// Not sooner after a lookup than this, however many dials fail.
-const SOONEST: Duration = Duration::from_secs(1);
+const MIN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for one lookup.
-const LIMIT: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most addresses of one name that are used.
-const MOST_ADDRESSES: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 
 /// Looks up names.
 pub(super) trait Resolver: Send + Sync {
@@ -26,16 +26,16 @@ pub(super) trait Resolver: Send + Sync {
 }
 
 /// The system's resolver.
-pub(super) struct System;
+pub(super) struct SystemResolver;
 
-impl Resolver for System {
+impl Resolver for SystemResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
     }
 }
 
 /// What a lookup brought: addresses, at least one, each once and in order; or why none.
-pub(super) type Found = Result<Vec<SocketAddr>, (Cause, String)>;
+pub(super) type Found = Result<Vec<SocketAddr>, (DialErrorKind, String)>;
 
 /// Lookups of one name that somebody asks for and waits for, by number.
 #[derive(Default)]
@@ -73,10 +73,10 @@ pub(super) async fn follow(
         let (looked_up, number) = (Instant::now(), *wanted.borrow_and_update());
         found(look_up(resolver, host, port).await);
         asked.done.send_replace(number);
-        let next = looked_up + INTERVAL.mul_f64(0.9 + fastrand::f64() / 5.0);
+        let next = looked_up + LOOKUP_INTERVAL.mul_f64(0.9 + fastrand::f64() / 5.0);
         let soonest = async {
             failed.notified().await;
-            sleep_until(looked_up + SOONEST).await;
+            sleep_until(looked_up + MIN_LOOKUP_INTERVAL).await;
         };
         tokio::select! {
             () = sleep_until(next) => {}
@@ -87,23 +87,26 @@ pub(super) async fn follow(
 }
 
 async fn look_up(resolver: &dyn Resolver, host: &str, port: u16) -> Found {
-    let mut addresses = match timeout(LIMIT, resolver.resolve(host, port)).await {
+    let mut addresses = match timeout(LOOKUP_TIMEOUT, resolver.resolve(host, port)).await {
         Ok(Ok(addresses)) => addresses,
         Ok(Err(error)) => {
-            return Err((Cause::NameUnresolved, format!("the name `{host}` can't be resolved: {error}")));
+            return Err((
+                DialErrorKind::NameUnresolved,
+                format!("the name `{host}` can't be resolved: {error}"),
+            ));
         }
         Err(_) => {
             return Err((
-                Cause::NameUnresolved,
-                format!("the name `{host}` was not resolved within {LIMIT:?}"),
+                DialErrorKind::NameUnresolved,
+                format!("the name `{host}` was not resolved within {LOOKUP_TIMEOUT:?}"),
             ));
         }
     };
     addresses.sort_unstable();
     addresses.dedup();
-    addresses.truncate(MOST_ADDRESSES);
+    addresses.truncate(MAX_ADDRESSES);
     if addresses.is_empty() {
-        return Err((Cause::NoAddress, format!("the name `{host}` has no address")));
+        return Err((DialErrorKind::NoAddress, format!("the name `{host}` has no address")));
     }
     Ok(addresses)
 }
@@ -176,7 +179,7 @@ mod tests {
         }
         let all = all.lock().expect("unpoisoned");
         let causes: Vec<_> = all.iter().map(|found| found.as_ref().map_err(|(cause, _)| *cause)).collect();
-        let expected = [Ok(&vec![a, b]), Err(Cause::NoAddress), Err(Cause::NameUnresolved)];
+        let expected = [Ok(&vec![a, b]), Err(DialErrorKind::NoAddress), Err(DialErrorKind::NameUnresolved)];
         assert!(causes.ends_with(&expected), "{causes:?}");
     }
 }

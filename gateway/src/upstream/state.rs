@@ -7,8 +7,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{breaker::BreakerState, cause::Cause, consent::Wants, refusal::Refusal};
-use crate::routing::Manifest;
+use crate::{
+    core::manifest::Manifest,
+    upstream::{breaker::BreakerState, consent::Wants, dial_error::DialErrorKind, refusal::Refusal},
+};
 
 /// Where a plugin stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +67,7 @@ impl std::fmt::Display for State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
     /// `enabled: false`.
-    SwitchedOff,
+    Disabled,
     /// Not dialled yet.
     NotDialled,
     /// Described and accepted; the first Initialize is under way.
@@ -75,7 +77,7 @@ pub enum Why {
     /// Described, accepted and initialised.
     Serving,
     /// Can't be connected to.
-    Unreachable(Cause),
+    Unreachable(DialErrorKind),
     /// The connection ended.
     Disconnected,
     /// Describe was not answered within 5 s.
@@ -103,7 +105,7 @@ impl Why {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Why> {
         let plain = [
-            Why::SwitchedOff,
+            Why::Disabled,
             Why::NotDialled,
             Why::Initializing,
             Why::Approval,
@@ -118,14 +120,14 @@ impl Why {
             Why::UpgradePending,
             Why::ShuttingDown,
         ];
-        let unreachable = Cause::ALL.iter().copied().map(Why::Unreachable);
+        let unreachable = DialErrorKind::ALL.iter().copied().map(Why::Unreachable);
         plain.into_iter().chain(unreachable).chain(Refusal::ALL.iter().copied().map(Why::Refused))
     }
 
     /// The state that follows.
     pub const fn state(self) -> State {
         match self {
-            Why::SwitchedOff => State::Disabled,
+            Why::Disabled => State::Disabled,
             Why::NotDialled | Why::Initializing => State::Connecting,
             Why::Approval => State::Pending,
             Why::Serving => State::Ready,
@@ -146,7 +148,7 @@ impl Why {
     /// The name used in status and logs; a refusal's is its own.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Why::SwitchedOff => "switched_off",
+            Why::Disabled => "disabled",
             Why::NotDialled => "not_dialled",
             Why::Initializing => "initializing",
             Why::Approval => "approval",
@@ -175,7 +177,7 @@ impl Why {
             | Why::Disconnected
             | Why::DescribeTimeout
             | Why::DescribeFailed => true,
-            Why::SwitchedOff
+            Why::Disabled
             | Why::NotDialled
             | Why::Approval
             | Why::InitializeUnavailable
@@ -199,11 +201,11 @@ impl Why {
             | Why::InitializeUnavailable
             | Why::NotServing
             | Why::HealthUnanswered
-            | Why::ManifestMismatch => Some("plugin.health_fail"),
+            | Why::ManifestMismatch => Some("plugin.health_failed"),
             Why::UpgradePending => Some("plugin.capability_overreach"),
             Why::Approval => Some("plugin.pending"),
             Why::Refused(_) => Some("plugin.refused"),
-            Why::SwitchedOff | Why::NotDialled | Why::Initializing | Why::Serving | Why::ShuttingDown => None,
+            Why::Disabled | Why::NotDialled | Why::Initializing | Why::Serving | Why::ShuttingDown => None,
         }
     }
 }

@@ -8,18 +8,18 @@ use futures::future::select_all;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{endpoint::Endpoint, live::Down, state::Why};
+use crate::upstream::{endpoint::Endpoint, ready_connection::ConnectError, state::Why};
 
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// A connection that held for so long was a good one: the next delay is the first again.
-const STABLE: Duration = Duration::from_secs(5);
+const STABLE_AFTER: Duration = Duration::from_secs(5);
 /// How often a refused plugin is asked again.
-const REFUSED_RETRY: Duration = Duration::from_secs(60);
+const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns when the endpoint is let go of; one that is switched off is never dialled.
 pub(super) async fn supervise(endpoint: &Arc<Endpoint>) {
-    if endpoint.status.why() == Why::SwitchedOff {
+    if endpoint.status.why() == Why::Disabled {
         return;
     }
     tokio::select! {
@@ -29,20 +29,20 @@ pub(super) async fn supervise(endpoint: &Arc<Endpoint>) {
 }
 
 async fn stay_connected(endpoint: &Arc<Endpoint>) {
-    let mut delay = FIRST_DELAY;
+    let mut delay = INITIAL_RETRY_DELAY;
     loop {
         let mut freed = pin!(endpoint.registration.manifests.freed());
         freed.as_mut().enable();
         let refused = match up(endpoint).await {
             Ok((since, closed)) => {
                 keep(endpoint).await;
-                if since.elapsed() >= STABLE {
-                    delay = FIRST_DELAY;
+                if since.elapsed() >= STABLE_AFTER {
+                    delay = INITIAL_RETRY_DELAY;
                 }
                 matches!(endpoint.status.why(), Why::Refused(_)).then_some(closed)
             }
-            Err(Down::Away(_) | Down::Gone(_)) => None,
-            Err(Down::Out(_, _, connection)) => {
+            Err(ConnectError::Away(_) | ConnectError::Gone(_)) => None,
+            Err(ConnectError::Out(_, _, connection)) => {
                 let is_fixed = endpoint.registration.plugin.needs_consent();
                 let waits = endpoint.status.why() == Why::ManifestMismatch && !is_fixed;
                 // Kept, for its end says when another process may be there.
@@ -51,7 +51,7 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
                     // Nobody has the accepted manifest any more: this one may have its turn.
                     () = freed, if waits => continue,
                     () = endpoint.tried.notified() => continue,
-                    () = sleep(REFUSED_RETRY) => continue,
+                    () = sleep(REFUSED_RETRY_DELAY) => continue,
                 }
                 None
             }
@@ -60,20 +60,20 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
             tokio::select! {
                 () = closed.cancelled() => {}
                 () = endpoint.tried.notified() => continue,
-                () = sleep(REFUSED_RETRY) => continue,
+                () = sleep(REFUSED_RETRY_DELAY) => continue,
             }
         }
         tokio::select! {
             () = endpoint.tried.notified() => continue,
             () = sleep(jittered(delay)) => {}
         }
-        delay = (delay * 2).min(LONGEST_DELAY);
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
 /// Makes a connection to a plugin that was described, accepted and initialised. Says since when it is there, and how to
 /// hear of its end: held itself, it would never be closed.
-async fn up(endpoint: &Arc<Endpoint>) -> Result<(Instant, CancellationToken), Down> {
+async fn up(endpoint: &Arc<Endpoint>) -> Result<(Instant, CancellationToken), ConnectError> {
     let live = endpoint.dial().await?;
     if !live.is_initialised() {
         endpoint.initialise(&live, 0).await?;
@@ -121,8 +121,8 @@ mod tests {
     use crate::{
         telemetry::Server,
         upstream::{
-            cause::{Cause, DialError},
             connection::Connection,
+            dial_error::{DialError, DialErrorKind},
             registration::Registration,
             tests::support::{registered, shared},
             transport::Transport,
@@ -135,7 +135,7 @@ mod tests {
     impl Transport for Nobody {
         fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
             self.0.lock().expect("unpoisoned").push(Instant::now());
-            Box::pin(std::future::ready(Err(DialError::new(Cause::NobodyListens, "nobody"))))
+            Box::pin(std::future::ready(Err(DialError::new(DialErrorKind::NobodyListens, "nobody"))))
         }
 
         fn address(&self) -> &str {
@@ -172,7 +172,7 @@ mod tests {
             longest = f64::min(longest * 2.0, 5.0);
         }
         assert!(gaps.len() > 110, "{}", gaps.len());
-        assert_eq!(endpoint.status.why(), Why::Unreachable(Cause::NobodyListens));
+        assert_eq!(endpoint.status.why(), Why::Unreachable(DialErrorKind::NobodyListens));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ mod tests {
         let (endpoint, dials) = supervised(|plugin| plugin.enabled = false);
         sleep(Duration::from_secs(60)).await;
         assert!(dials.lock().expect("unpoisoned").is_empty());
-        assert_eq!(endpoint.status.why(), Why::SwitchedOff);
+        assert_eq!(endpoint.status.why(), Why::Disabled);
     }
 
     #[tokio::test(start_paused = true)]

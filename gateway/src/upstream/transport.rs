@@ -21,15 +21,15 @@ use tower::{
 };
 
 pub(super) use self::tcp::Names;
-use self::tcp::{Tcp, To};
-use super::{
-    cause::{Cause, DialError},
-    connection::Connection,
-};
+use self::tcp::{Destination, Tcp};
 use crate::{
-    config::{self, Policy},
-    joined::joined,
+    config::{self, DialPolicy},
+    task::join::joined,
     tls,
+    upstream::{
+        connection::Connection,
+        dial_error::{DialError, DialErrorKind},
+    },
 };
 
 /// Makes connections to one address.
@@ -79,50 +79,55 @@ impl fmt::Debug for InProcess {
 pub(super) fn of_plugin(
     plugin: &config::Plugin,
     builtin: Option<InProcess>,
-    reach: &config::Reach,
-    watch: &tls::Watch,
+    reach: &config::ApiPluginPolicy,
+    watch: &tls::CertificateWatch,
 ) -> Result<Vec<Target>, String> {
     let (name, endpoints) = (&plugin.name, plugin.addresses().collect::<Vec<_>>());
     if let Some(flaw) = reach.flaws(plugin).into_iter().next() {
         let builtin = plugin.builtin.iter().map(|builtin| format!("builtin:{builtin}"));
         let addresses = endpoints.iter().map(|&endpoint| endpoint.to_owned()).chain(builtin);
         let said = flaw.sentence();
-        let barred = |address| Target::One(Box::new(Barred { address, said: said.clone() }));
+        let barred = |address| Target::One(Box::new(DeniedTransport { address, said: said.clone() }));
         return Ok(addresses.map(barred).collect());
     }
     match (&*endpoints, &plugin.builtin, builtin) {
         ([_, ..], None, None) => {
-            let security = Security::new(plugin, reach, watch);
+            let security = TransportSecurity::new(plugin, reach, watch);
             let parsed = endpoints.iter().map(|endpoint| parse(endpoint, &security));
             parsed.collect::<Result<_, _>>().map_err(|error| format!("plugin `{name}`: {error}"))
         }
-        ([], Some(builtin), Some(service)) => {
-            Ok(vec![Target::One(Box::new(BuiltIn { address: format!("builtin:{builtin}"), service }))])
-        }
+        ([], Some(builtin), Some(service)) => Ok(vec![Target::One(Box::new(BuiltinTransport {
+            address: format!("builtin:{builtin}"),
+            service,
+        }))]),
         ([], Some(builtin), None) => Err(format!("plugin `{name}`: there is no built-in `{builtin}`")),
         _ => Err(format!("plugin `{name}`: set exactly one of `endpoint`, `endpoints` and `builtin`")),
     }
 }
 
 /// Where a plugin may be, and its `tls`: made when an endpoint first asks for it, and shared by all of them.
-pub(super) struct Security<'a> {
+pub(super) struct TransportSecurity<'a> {
     plugin: &'a str,
-    policy: Policy,
+    policy: DialPolicy,
     tls: Option<&'a config::ClientTls>,
     /// Where the files of `tls` must be; none: anywhere.
     within: Option<&'a Path>,
-    watch: &'a tls::Watch,
+    watch: &'a tls::CertificateWatch,
     made: OnceCell<Arc<tls::Client>>,
 }
 
-impl<'a> Security<'a> {
-    pub(super) fn new(plugin: &'a config::Plugin, reach: &'a config::Reach, watch: &'a tls::Watch) -> Self {
+impl<'a> TransportSecurity<'a> {
+    pub(super) fn new(
+        plugin: &'a config::Plugin,
+        reach: &'a config::ApiPluginPolicy,
+        watch: &'a tls::CertificateWatch,
+    ) -> Self {
         let within = match reach.within(plugin) {
-            config::Within::Anywhere => None,
-            config::Within::Dir(dir) => Some(dir),
+            config::ReferenceScope::Anywhere => None,
+            config::ReferenceScope::Dir(dir) => Some(dir),
         };
-        let (policy, made) = (Policy::of(plugin, reach), OnceCell::new());
-        Security { plugin: &plugin.name, policy, tls: plugin.tls.as_ref(), within, watch, made }
+        let (policy, made) = (DialPolicy::of(plugin, reach), OnceCell::new());
+        TransportSecurity { plugin: &plugin.name, policy, tls: plugin.tls.as_ref(), within, watch, made }
     }
 
     fn client(&self) -> Result<Arc<tls::Client>, String> {
@@ -146,7 +151,7 @@ pub(super) enum Target {
 ///
 /// # Errors
 /// One sentence: what is wrong with it or with the files of `security`.
-pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, String> {
+pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<Target, String> {
     let wrong = |what| {
         format!(
             "`{endpoint}` is {what}: write `unix:///path`, `http://host:port`, `https://host:port` or \
@@ -157,7 +162,7 @@ pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, S
         if !path.starts_with('/') {
             return Err(wrong("not an absolute path"));
         }
-        return Ok(Target::One(Box::new(Unix {
+        return Ok(Target::One(Box::new(UnixTransport {
             address: endpoint.to_owned(),
             path: path.into(),
             policy: security.policy.clone(),
@@ -178,7 +183,7 @@ pub(super) fn parse(endpoint: &str, security: &Security<'_>) -> Result<Target, S
     }
     let authority = uri.authority().map_or("", Authority::as_str);
     let names = names(endpoint, authority, secure, security, wrong)?;
-    let to = To::Name { host: names.host.clone(), port: names.port };
+    let to = Destination::Name { host: names.host.clone(), port: names.port };
     let Names { address, authority, policy, tls, .. } = names;
     Ok(Target::One(Box::new(Tcp { address, authority, to, policy, tls })))
 }
@@ -190,7 +195,7 @@ pub(super) fn of_address(target: &Names, address: std::net::SocketAddr) -> Box<d
     Box::new(Tcp {
         address: format!("{scheme}://{address}"),
         authority: target.authority.clone(),
-        to: To::Address(address),
+        to: Destination::Address(address),
         policy: target.policy.clone(),
         tls: target.tls.clone(),
     })
@@ -200,7 +205,7 @@ fn names(
     endpoint: &str,
     authority: &str,
     secure: bool,
-    security: &Security<'_>,
+    security: &TransportSecurity<'_>,
     wrong: impl Fn(&'static str) -> String,
 ) -> Result<Names, String> {
     let authority: Authority = authority.parse().map_err(|_| wrong("not a URL"))?;
@@ -220,13 +225,13 @@ fn names(
     Ok(Names { address: endpoint.to_owned(), host, port, authority, policy, tls })
 }
 
-struct Unix {
+struct UnixTransport {
     address: String,
     path: PathBuf,
-    policy: Policy,
+    policy: DialPolicy,
 }
 
-impl Unix {
+impl UnixTransport {
     /// Where the socket really is, which is where it may be.
     async fn real_path(&self) -> Result<PathBuf, DialError> {
         let (policy, path) = (self.policy.clone(), self.path.clone());
@@ -237,7 +242,7 @@ impl Unix {
             let detail = format!(
                 "{path} leads out of the directories of `egress.socket_dirs`: list the one that the socket is in"
             );
-            DialError::new(Cause::NotPermitted, detail)
+            DialError::new(DialErrorKind::NotPermitted, detail)
         })
     }
 
@@ -247,27 +252,27 @@ impl Unix {
         let is_socket = || std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_socket());
         let path = self.path.display();
         match error.kind() {
-            io::ErrorKind::NotFound => DialError::new(Cause::NoSocket, error.to_string()),
+            io::ErrorKind::NotFound => DialError::new(DialErrorKind::NoSocket, error.to_string()),
             io::ErrorKind::PermissionDenied => DialError::new(
-                Cause::SocketPermission,
+                DialErrorKind::SocketPermission,
                 format!("{error}: let the gateway's user or group write to {path}"),
             ),
             io::ErrorKind::ConnectionRefused if !is_socket() => {
-                DialError::new(Cause::NotASocket, format!("{path} is no socket: correct `endpoint`"))
+                DialError::new(DialErrorKind::NotASocket, format!("{path} is no socket: correct `endpoint`"))
             }
             _ => DialError::of_socket(error),
         }
     }
 }
 
-impl Transport for Unix {
+impl Transport for UnixTransport {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(async {
             let path = self.real_path().await?;
             let stream = UnixStream::connect(path).await.map_err(|error| self.failed(&error))?;
             let authority = Authority::from_static("localhost");
             let connected = Connection::http2(stream, Scheme::HTTP, authority, true).await;
-            connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
+            connected.map_err(|error| DialError::new(DialErrorKind::Closed, error.to_string()))
         })
     }
 
@@ -277,14 +282,14 @@ impl Transport for Unix {
 }
 
 /// What may not be reached, known from how it is written.
-struct Barred {
+struct DeniedTransport {
     address: String,
     said: String,
 }
 
-impl Transport for Barred {
+impl Transport for DeniedTransport {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
-        let error = DialError::new(Cause::NotPermitted, &*self.said);
+        let error = DialError::new(DialErrorKind::NotPermitted, &*self.said);
         Box::pin(std::future::ready(Err(error)))
     }
 
@@ -293,12 +298,12 @@ impl Transport for Barred {
     }
 }
 
-struct BuiltIn {
+struct BuiltinTransport {
     address: String,
     service: InProcess,
 }
 
-impl Transport for BuiltIn {
+impl Transport for BuiltinTransport {
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>> {
         Box::pin(std::future::ready(Ok(Connection::in_process(self.service.clone()))))
     }

@@ -18,7 +18,14 @@ fn ca() -> tempfile::NamedTempFile {
 }
 
 fn read(endpoint: &str, tls: Option<serde_json::Value>) -> Result<Target, String> {
-    parse(endpoint, &Security::new(&plugin(tls), &config::Reach::default(), &tls::Watch::default()))
+    parse(
+        endpoint,
+        &TransportSecurity::new(
+            &plugin(tls),
+            &config::ApiPluginPolicy::default(),
+            &tls::CertificateWatch::default(),
+        ),
+    )
 }
 
 #[tokio::test]
@@ -26,8 +33,8 @@ async fn dialled_socket_sends_small_writes_at_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     let authority = Authority::from_static("plugin");
-    let to = To::Name { host: "127.0.0.1".into(), port };
-    let tcp = Tcp { address: String::new(), authority, to, policy: Policy::Any, tls: None };
+    let to = Destination::Name { host: "127.0.0.1".into(), port };
+    let tcp = Tcp { address: String::new(), authority, to, policy: DialPolicy::Any, tls: None };
     assert!(tcp.dial().await.expect("listening").nodelay().expect("a socket"));
 }
 
@@ -77,7 +84,7 @@ fn an_address_of_a_name_is_dialled_under_the_name() {
 async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied() {
     let denied = async |transport: Box<dyn Transport>| {
         let error = transport.connect().await.map(|_| ()).expect_err("not dialled");
-        assert_eq!(error.cause, Cause::EgressDenied, "{error}");
+        assert_eq!(error.cause, DialErrorKind::EgressDenied, "{error}");
         assert!(error.detail.contains("169.254.169.254"), "{error}");
     };
     let Ok(Target::Names(names)) = read("dns:///guard:7000", None) else { panic!("a name") };
@@ -91,9 +98,10 @@ async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied()
 /// What the system says is given here: root, as which tests may run, may write to every socket.
 #[test]
 fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
-    let unix = Unix { address: String::new(), path: "/run/guard.sock".into(), policy: Policy::Any };
+    let unix =
+        UnixTransport { address: String::new(), path: "/run/guard.sock".into(), policy: DialPolicy::Any };
     let error = unix.failed(&io::ErrorKind::PermissionDenied.into());
-    assert_eq!(error.cause, Cause::SocketPermission);
+    assert_eq!(error.cause, DialErrorKind::SocketPermission);
     assert!(error.detail.contains("let the gateway's user or group write to /run/guard.sock"), "{error}");
 }
 
@@ -101,21 +109,22 @@ fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
 async fn a_name_that_nobody_knows_is_told_apart() {
     let Ok(Target::One(one)) = read("http://guard.invalid:7000", None) else { panic!("a host") };
     let error = one.connect().await.map(|_| ()).expect_err("unknown");
-    assert_eq!(error.cause, Cause::NameUnresolved, "{error}");
+    assert_eq!(error.cause, DialErrorKind::NameUnresolved, "{error}");
 }
 
 /// A plugin of the API at `endpoint`, where it may be at what is listed.
 fn of_api(endpoint: &str, egress: serde_json::Value) -> Target {
     let mut plugin: config::Plugin =
         serde_json::from_value(json!({ "name": "guard", "endpoint": endpoint })).expect("a plugin");
-    plugin.owner = crate::store::Owner::Api;
+    plugin.owner = crate::core::object::Owner::Api;
     let egress = serde_json::from_value(egress).expect("an egress");
-    let reach = config::Reach { egress, ..config::Reach::default() };
-    let targets = of_plugin(&plugin, None, &reach, &tls::Watch::default()).expect("endpoints are right");
+    let reach = config::ApiPluginPolicy { egress, ..config::ApiPluginPolicy::default() };
+    let targets =
+        of_plugin(&plugin, None, &reach, &tls::CertificateWatch::default()).expect("endpoints are right");
     targets.into_iter().next().expect("one endpoint")
 }
 
-async fn cause(target: Target) -> Option<Cause> {
+async fn cause(target: Target) -> Option<DialErrorKind> {
     match target {
         Target::One(transport) => transport.connect().await.err().map(|error| error.cause),
         Target::Names(_) => panic!("one address"),
@@ -141,11 +150,11 @@ async fn a_plugin_of_the_api_is_dialled_where_it_is_listed_and_nowhere_else() {
         (at("localhost"), &json!({ "names": ["*.localhost"] })),
     ] {
         let found = cause(of_api(&endpoint, egress.clone())).await;
-        assert_eq!(found, Some(Cause::NotPermitted), "{endpoint} {egress}");
+        assert_eq!(found, Some(DialErrorKind::NotPermitted), "{endpoint} {egress}");
     }
     // What is listed never takes back what is never dialled.
     let metadata = of_api("http://2852039166:1", json!({ "cidrs": ["0.0.0.0/0"], "names": ["2852039166"] }));
-    assert_eq!(cause(metadata).await, Some(Cause::EgressDenied));
+    assert_eq!(cause(metadata).await, Some(DialErrorKind::EgressDenied));
     let accepted = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(accepted.is_err(), "it was dialled");
 
@@ -169,12 +178,12 @@ async fn an_address_that_a_listed_name_server_gives_is_judged_by_the_name_it_was
         let error = of_address(&names, "127.0.0.1:1".parse().expect("an address")).connect().await.err();
         error.expect("nobody listens").cause
     };
-    assert_eq!(dial(json!({ "cidrs": ["10.0.0.0/8"] })).await, Cause::NotPermitted);
-    assert_eq!(dial(json!({ "cidrs": ["127.0.0.1"] })).await, Cause::NobodyListens);
-    assert_eq!(dial(json!({ "names": ["*.example.com"] })).await, Cause::NobodyListens);
+    assert_eq!(dial(json!({ "cidrs": ["10.0.0.0/8"] })).await, DialErrorKind::NotPermitted);
+    assert_eq!(dial(json!({ "cidrs": ["127.0.0.1"] })).await, DialErrorKind::NobodyListens);
+    assert_eq!(dial(json!({ "names": ["*.example.com"] })).await, DialErrorKind::NobodyListens);
     // Not even looked up.
     let barred = of_api("dns:///guard.example.com:1", json!({ "names": ["example.com"] }));
-    assert_eq!(cause(barred).await, Some(Cause::NotPermitted));
+    assert_eq!(cause(barred).await, Some(DialErrorKind::NotPermitted));
 }
 
 #[tokio::test]
@@ -198,7 +207,7 @@ async fn a_socket_is_dialled_where_it_really_is() {
     let made = tokio::time::timeout(std::time::Duration::from_millis(200), dial(inside.join("a.sock"))).await;
     assert!(matches!(made, Err(_) | Ok(None)), "{made:?}");
     for path in [outside.join("a.sock"), inside.join("link.sock"), inside.join("../out/a.sock")] {
-        assert_eq!(dial(path.clone()).await, Some(Cause::NotPermitted), "{}", path.display());
+        assert_eq!(dial(path.clone()).await, Some(DialErrorKind::NotPermitted), "{}", path.display());
     }
-    assert_eq!(dial(inside.join("nothing")).await, Some(Cause::NoSocket));
+    assert_eq!(dial(inside.join("nothing")).await, Some(DialErrorKind::NoSocket));
 }

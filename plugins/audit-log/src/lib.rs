@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use hookgate_sdk::{
     AfterToolResultPatch, AfterToolResultPayload, Answer, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
     BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host,
-    InitError, NoConfig, Offer, Plugin, PluginError, Point, Reply, ServeError,
+    InitError, NoConfig, Offer, Plugin, PluginError, Point, Reply,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -115,14 +115,6 @@ impl Plugin for AuditLog {
         // Every line was flushed when it was written; one that can't be now was reported to its caller.
         let _ = self.output.lock().await.flush().await;
     }
-}
-
-/// Runs the plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c.
-///
-/// # Errors
-/// When the address is wrong or taken.
-pub async fn serve(address: &str) -> Result<(), ServeError> {
-    hookgate_sdk::serve::<AuditLog>(address).await
 }
 
 #[cfg(test)]

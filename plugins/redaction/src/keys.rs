@@ -8,21 +8,21 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::Found;
+use super::Matches;
 
 /// Shortest run that is a key wherever it stands.
-const RUN: usize = 32;
+const MIN_RUN_BYTES: usize = 32;
 /// Shortest value that is a key where a label says so. No mask may be longer.
-pub(crate) const VALUE: usize = 12;
+pub(crate) const MIN_VALUE_BYTES: usize = 12;
 /// Shortest value without a digit behind a bare `Bearer`: longer than `authentication`.
-const BEARER_WORD: usize = 16;
+const MIN_BEARER_BYTES: usize = 16;
 
 /// The boundaries are those between ASCII words: with Unicode's, a key that follows a letter such as `é` would pass.
-static LONG: LazyLock<Regex> =
-    LazyLock::new(|| super::pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{RUN},}}(?-u:\b)")));
+static LONG_RUN_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| super::pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
 
 /// Ends where the value begins. `name` is no word of prose, as `token` is.
-static LABEL: LazyLock<Regex> = LazyLock::new(|| {
+static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     super::pattern(
         r#"(?xi-u)
         (?:
@@ -38,14 +38,19 @@ static LABEL: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Runs that are keys by themselves, in order.
-pub(crate) fn long_runs(text: &str) -> Found<'_> {
-    Box::new(LONG.find_iter(text).filter(|found| is_dense(found.as_str(), RUN)).map(|found| found.range()))
+pub(crate) fn long_runs(text: &str) -> Matches<'_> {
+    Box::new(
+        LONG_RUN_PATTERN
+            .find_iter(text)
+            .filter(|found| is_dense(found.as_str(), MIN_RUN_BYTES))
+            .map(|found| found.range()),
+    )
 }
 
 /// Values that a label before them makes keys, in order. A label that is itself in a value counts too, so that nothing
 /// hides behind another.
-pub(crate) fn labelled(text: &str) -> Found<'_> {
-    Box::new(LABEL.find_iter(text).filter_map(|label| {
+pub(crate) fn labelled(text: &str) -> Matches<'_> {
+    Box::new(LABEL_PATTERN.find_iter(text).filter_map(|label| {
         let start = label.end();
         let value = value(&text[start..]);
         let end = start + value.len();
@@ -64,19 +69,19 @@ fn value(text: &str) -> &str {
 
 /// Whether a value behind `label` is a key, `next` being the byte behind it.
 fn is_key(value: &str, label: &str, next: Option<u8>) -> bool {
-    if value.len() < VALUE || !is_dense(value, VALUE) {
+    if value.len() < MIN_VALUE_BYTES || !is_dense(value, MIN_VALUE_BYTES) {
         return false;
     }
     if value.bytes().any(|byte| byte.is_ascii_digit()) {
         return true;
     }
-    let Some(label) = LABEL.captures(label) else { return false };
+    let Some(label) = LABEL_PATTERN.captures(label) else { return false };
     let has = |group| label.name(group).is_some();
     if value.starts_with('$') || !has("quote") && (value.contains('.') || matches!(next, Some(b'(' | b'['))) {
         return false; // code that names where the key is
     }
     let is_sure = ["name", "equals", "quote", "scheme"].into_iter().any(has);
-    is_sure || has("bearer") && value.len() >= BEARER_WORD
+    is_sure || has("bearer") && value.len() >= MIN_BEARER_BYTES
 }
 
 /// Whether half of the shortest length are letters and digits; a line of hyphens is no key.

@@ -16,10 +16,11 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
-static EMAIL: LazyLock<Regex> = LazyLock::new(|| pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
+static EMAIL_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
 
 /// What was found in a text, in order.
-type Found<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
+type Matches<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant that the tests compile")
@@ -37,7 +38,7 @@ pub struct Redactor {
 
 /// A text after redaction, and what was found in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redacted<'a> {
+pub struct RedactedText<'a> {
     /// The text; borrowed when nothing was found.
     pub text: Cow<'a, str>,
     /// An e-mail address was found.
@@ -48,7 +49,7 @@ pub struct Redacted<'a> {
 
 impl Redactor {
     /// Redacts e-mail addresses first: one whose name is as long as a key is an address.
-    pub fn redact<'a>(&self, text: &'a str) -> Redacted<'a> {
+    pub fn redact<'a>(&self, text: &'a str) -> RedactedText<'a> {
         let mut text = Cow::Borrowed(text);
         let emails = self.emails && replace(&mut text, emails, email_mask);
         let (mut long_runs, mut labelled) = (false, false);
@@ -56,19 +57,19 @@ impl Redactor {
             long_runs = replace(&mut text, keys::long_runs, key_mask);
             labelled = replace(&mut text, keys::labelled, key_mask);
         }
-        Redacted { text, emails, api_keys: long_runs || labelled }
+        RedactedText { text, emails, api_keys: long_runs || labelled }
     }
 }
 
-impl Redacted<'_> {
+impl RedactedText<'_> {
     /// Whether anything was found.
     pub fn changed(&self) -> bool {
         self.emails || self.api_keys
     }
 }
 
-fn emails(text: &str) -> Found<'_> {
-    Box::new(EMAIL.find_iter(text).map(|found| found.range()))
+fn emails(text: &str) -> Matches<'_> {
+    Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
 }
 
 /// What stands in the place of an address. The shortest ones, such as `a@b.cc`, have six characters.
@@ -82,7 +83,7 @@ fn key_mask(_: &str) -> &'static str {
 }
 
 /// Puts a mask in the place of everything that is found; says whether there was anything.
-fn replace(text: &mut Cow<'_, str>, find: fn(&str) -> Found<'_>, mask: fn(&str) -> &'static str) -> bool {
+fn replace(text: &mut Cow<'_, str>, find: fn(&str) -> Matches<'_>, mask: fn(&str) -> &'static str) -> bool {
     let mut found = find(text).peekable();
     if found.peek().is_none() {
         return false;

@@ -9,7 +9,7 @@
 
 use std::num::NonZeroUsize;
 
-use hookgate_redaction::{Redacted, Redactor};
+use hookgate_redaction::{RedactedText, Redactor};
 use hookgate_sdk::{
     Answer, BeforeResponsePatch, BeforeResponsePayload, Context, Host, InitError, Limits, NoConfig, Notice,
     Offer, Plugin, Point, Reply, ServeError,
@@ -19,9 +19,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Stands behind a content that was cut.
-const TRUNCATED: &str = "\n[Response truncated]";
+const TRUNCATION_MARK: &str = "\n[Response truncated]";
 /// By how much the mark lengthens a payload at most: content has a length before it, which may take 2 bytes for 1.
-const MARK_BYTES: usize = TRUNCATED.len() + 1;
+const MAX_MARK_BYTES: usize = TRUNCATION_MARK.len() + 1;
 
 /// Plugin-level configuration.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ impl ResponseSanitizer {
     fn has_room(&self, response: &BeforeResponsePayload) -> bool {
         let max_payload = self.limits.max_reply_bytes.saturating_sub(self.limits.max_notice_bytes);
         // 0: the gateway did not say.
-        max_payload == 0 || (response.encoded_len() + MARK_BYTES) as u64 <= max_payload
+        max_payload == 0 || (response.encoded_len() + MAX_MARK_BYTES) as u64 <= max_payload
     }
 }
 
@@ -77,7 +77,8 @@ impl Plugin for ResponseSanitizer {
     ) -> Answer<BeforeResponsePatch> {
         let content = self.redactor.redact(&response.content);
         let reasoning = response.reasoning.as_deref().map(|text| self.redactor.redact(text));
-        let any = |found: fn(&Redacted<'_>) -> bool| found(&content) || reasoning.as_ref().is_some_and(found);
+        let any =
+            |found: fn(&RedactedText<'_>) -> bool| found(&content) || reasoning.as_ref().is_some_and(found);
         let mut reply = Reply::proceed();
         if any(|redacted| redacted.emails) {
             reply = reply.notice(Notice::warn("EMAIL_REDACTED", "Email addresses redacted from response"));
@@ -86,12 +87,12 @@ impl Plugin for ResponseSanitizer {
             reply =
                 reply.notice(Notice::warn("API_KEY_REDACTED", "Potential API keys redacted from response"));
         }
-        if let Some(reasoning) = reasoning.filter(Redacted::changed) {
+        if let Some(reasoning) = reasoning.filter(RedactedText::changed) {
             reply = reply.reasoning(reasoning.text);
         }
         let cut = self.max_length.and_then(|limit| Some((limit, truncated(&content.text, limit.get())?)));
         if let Some((limit, text)) = cut {
-            let mark = if self.has_room(&response) { TRUNCATED } else { "" };
+            let mark = if self.has_room(&response) { TRUNCATION_MARK } else { "" };
             let message = format!("Response truncated to {limit} characters");
             reply =
                 reply.content(format!("{text}{mark}")).notice(Notice::warn("RESPONSE_TRUNCATED", message));

@@ -71,7 +71,7 @@ async fn redaction_comes_before_the_cut() {
 async fn the_mark_of_a_cut_is_left_out_where_the_payload_has_no_room_for_it() {
     const MAX_PAYLOAD: usize = (4 << 20) - 8192; // of the harness
     let config = json!({ "redact_emails": true, "max_response_length": 3 });
-    for (room, cut) in [(MARK_BYTES, "fou\n[Response truncated]"), (MARK_BYTES - 1, "fou")] {
+    for (room, cut) in [(MAX_MARK_BYTES, "fou\n[Response truncated]"), (MAX_MARK_BYTES - 1, "fou")] {
         // "four" and its 2 bytes, the reasoning's tag and 4 bytes for its length.
         let reasoning = format!("a@b.cc, {}", "x".repeat(MAX_PAYLOAD - room - 6 - 5 - 8));
         let reply = ask(config.clone(), "four", Some(&reasoning)).await;
@@ -86,7 +86,7 @@ proptest! {
     fn cutting_twice_cuts_once(text in any::<String>(), limit in 1_usize..40) {
         if let Some(cut) = truncated(&text, limit) {
             prop_assert!(cut.chars().count() == limit);
-            let marked = format!("{cut}{TRUNCATED}");
+            let marked = format!("{cut}{TRUNCATION_MARK}");
             prop_assert_eq!(truncated(&marked, limit), Some(cut));
         } else {
             prop_assert!(text.chars().count() <= limit);

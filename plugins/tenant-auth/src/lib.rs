@@ -8,7 +8,7 @@ mod tools;
 
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Cancel, Context, Host, InitError, NoConfig, Notice,
-    Offer, Plugin, Point, Reply, ServeError,
+    Offer, Plugin, Point, Reply,
 };
 
 pub use tools::ToolRules;
@@ -47,14 +47,6 @@ impl Plugin for TenantAuth {
         let notice = Notice::block(TOOL_NOT_ALLOWED, message.as_str()).details(&details)?;
         Ok(Reply::from(Cancel::new(TOOL_NOT_ALLOWED, message)).notice(notice))
     }
-}
-
-/// Runs the plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c.
-///
-/// # Errors
-/// When the address is wrong or taken.
-pub async fn serve(address: &str) -> Result<(), ServeError> {
-    hookgate_sdk::serve::<TenantAuth>(address).await
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// Bytes of patterns that a refusal names at most: the details of a notice may have 4 KiB, and a tool's name and
 /// JSON's escapes need room too.
-const SHOWN_BYTES: usize = 1024;
+const MAX_SHOWN_BYTES: usize = 1024;
 
 /// Tenant-level configuration, as written.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ impl TryFrom<ToolLists> for ToolRules {
     fn try_from(lists: ToolLists) -> Result<Self, String> {
         let allowed = compile("allowed_tools", &lists.allowed_tools)?;
         let blocked = compile("blocked_tools", &lists.blocked_tools)?;
-        let mut room = SHOWN_BYTES;
+        let mut room = MAX_SHOWN_BYTES;
         let mut shown = lists.allowed_tools;
         let fits = shown.iter().take_while(|pattern| {
             let left = room.checked_sub(pattern.len());

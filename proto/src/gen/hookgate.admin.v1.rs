@@ -94,10 +94,10 @@ pub struct TenantEffect {
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
     /// How it stood.
-    #[prost(enumeration = "Standing", tag = "2")]
+    #[prost(enumeration = "TenantStatus", tag = "2")]
     pub before: i32,
     /// How it stands then.
-    #[prost(enumeration = "Standing", tag = "3")]
+    #[prost(enumeration = "TenantStatus", tag = "3")]
     pub after: i32,
     /// Whether its limits, or what answers tell it, change.
     #[prost(bool, tag = "4")]
@@ -114,11 +114,11 @@ pub struct Effects {
     pub tenants: u64,
     /// The first 100 of them, by id.
     #[prost(message, repeated, tag = "2")]
-    pub named: ::prost::alloc::vec::Vec<TenantEffect>,
+    pub sample: ::prost::alloc::vec::Vec<TenantEffect>,
 }
 /// What came of a write, or would.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Written {
+pub struct WriteResult {
     /// The revision that it made. Absent: nothing had to be changed, or it was only tried out.
     #[prost(uint64, optional, tag = "1")]
     pub revision: ::core::option::Option<u64>,
@@ -136,14 +136,14 @@ pub struct Written {
     pub unvalidated: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Whether this process serves by it already; it is waited for up to 2 s. False for what was only tried out.
     #[prost(bool, tag = "6")]
-    pub in_force: bool,
+    pub active: bool,
     /// Plugins that were written and refuse that: they go on by the entry before.
     #[prost(message, repeated, tag = "7")]
-    pub held_back: ::prost::alloc::vec::Vec<HeldBack>,
+    pub rejected: ::prost::alloc::vec::Vec<RejectedEntry>,
 }
 /// A plugin that goes on by the entry before, for it refuses the one that is written.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct HeldBack {
+pub struct RejectedEntry {
     /// Its name.
     #[prost(string, tag = "1")]
     pub plugin: ::prost::alloc::string::String,
@@ -293,7 +293,7 @@ pub struct PutObjectRequest {
 pub struct PutObjectResponse {
     /// Of `changes`, the object was created if `before` is absent.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// Members of an object as they are to be.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -322,7 +322,7 @@ pub struct PatchObjectRequest {
 pub struct PatchObjectResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// An object that is to go.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -351,7 +351,7 @@ pub struct DeleteObjectRequest {
 pub struct DeleteObjectResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// A plugin that is to be switched on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -374,7 +374,7 @@ pub struct EnablePluginRequest {
 pub struct EnablePluginResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// A plugin that is to be switched off.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -397,7 +397,7 @@ pub struct DisablePluginRequest {
 pub struct DisablePluginResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// Several objects as they are to be.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -426,7 +426,7 @@ pub struct ApplyRequest {
 pub struct ApplyResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// Asks for a part of the list of revisions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -509,7 +509,7 @@ pub struct RollBackRequest {
 pub struct RollBackResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// Asks for a tenant's plan.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -572,8 +572,8 @@ pub struct ApprovePluginRequest {
     /// Its name.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// JSON object with `accepted`, as an entry of `wants` in the plugin's `status_json` has it. When the plugin wants
-    /// something else by now, that is a CONFLICT.
+    /// JSON object with `accepted`, as an entry of `pending_manifests` in the plugin's `status_json` has it. When the
+    /// plugin wants something else by now, that is a CONFLICT.
     #[prost(bytes = "bytes", tag = "2")]
     pub approval_json: ::prost::bytes::Bytes,
     /// Its `version` as it was read; absent: whatever it is.
@@ -591,7 +591,7 @@ pub struct ApprovePluginRequest {
 pub struct ApprovePluginResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// A binding that is to be out of a tenant's chains for a while.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -617,7 +617,7 @@ pub struct PutBypassRequest {
 pub struct PutBypassResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// A binding that is to be back in a tenant's chains.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -640,7 +640,7 @@ pub struct DeleteBypassRequest {
 pub struct DeleteBypassResponse {
     /// See there.
     #[prost(message, optional, tag = "1")]
-    pub written: ::core::option::Option<Written>,
+    pub written: ::core::option::Option<WriteResult>,
 }
 /// Asks for the configuration to be read again.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -660,13 +660,13 @@ pub struct ReloadResponse {
     pub revision: u64,
     /// What it waits for.
     #[prost(string, optional, tag = "3")]
-    pub waits_for: ::core::option::Option<::prost::alloc::string::String>,
+    pub waiting_for: ::core::option::Option<::prost::alloc::string::String>,
     /// Why entries of plugins are not in force, one sentence for each.
     #[prost(string, repeated, tag = "4")]
-    pub held_back: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    pub rejected: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Keys whose values in the file wait for another start of the process.
     #[prost(string, repeated, tag = "5")]
-    pub at_restart: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    pub restart_required: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A plugin that is to be described again.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -725,7 +725,7 @@ pub struct DrainPluginResponse {
     pub revision: ::core::option::Option<u64>,
     /// Whether that is in force in this process.
     #[prost(bool, tag = "2")]
-    pub in_force: bool,
+    pub active: bool,
     /// Calls of this process that are still under way there.
     #[prost(uint64, tag = "3")]
     pub in_flight: u64,
@@ -922,36 +922,36 @@ impl Owner {
 /// What becomes of a tenant's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
-pub enum Standing {
+pub enum TenantStatus {
     /// Never sent.
     Unspecified = 0,
     /// They pass its plans.
     Served = 1,
     /// They are refused as TENANT_DISABLED.
-    SwitchedOff = 2,
+    Disabled = 2,
     /// They are refused as TENANT_UNKNOWN.
     Unknown = 3,
 }
-impl Standing {
+impl TenantStatus {
     /// String value of the enum field names used in the ProtoBuf definition.
     ///
     /// The values are not transformed in any way and thus are considered stable
     /// (if the ProtoBuf definition does not change) and safe for programmatic use.
     pub fn as_str_name(&self) -> &'static str {
         match self {
-            Self::Unspecified => "STANDING_UNSPECIFIED",
-            Self::Served => "STANDING_SERVED",
-            Self::SwitchedOff => "STANDING_SWITCHED_OFF",
-            Self::Unknown => "STANDING_UNKNOWN",
+            Self::Unspecified => "TENANT_STATUS_UNSPECIFIED",
+            Self::Served => "TENANT_STATUS_SERVED",
+            Self::Disabled => "TENANT_STATUS_DISABLED",
+            Self::Unknown => "TENANT_STATUS_UNKNOWN",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
-            "STANDING_UNSPECIFIED" => Some(Self::Unspecified),
-            "STANDING_SERVED" => Some(Self::Served),
-            "STANDING_SWITCHED_OFF" => Some(Self::SwitchedOff),
-            "STANDING_UNKNOWN" => Some(Self::Unknown),
+            "TENANT_STATUS_UNSPECIFIED" => Some(Self::Unspecified),
+            "TENANT_STATUS_SERVED" => Some(Self::Served),
+            "TENANT_STATUS_DISABLED" => Some(Self::Disabled),
+            "TENANT_STATUS_UNKNOWN" => Some(Self::Unknown),
             _ => None,
         }
     }
@@ -963,7 +963,7 @@ pub enum ReloadOutcome {
     /// Never sent.
     Unspecified = 0,
     /// It is in force since now.
-    InForce = 1,
+    Applied = 1,
     /// It is what was in force.
     Unchanged = 2,
     /// It is right, and waits for something.
@@ -977,7 +977,7 @@ impl ReloadOutcome {
     pub fn as_str_name(&self) -> &'static str {
         match self {
             Self::Unspecified => "RELOAD_OUTCOME_UNSPECIFIED",
-            Self::InForce => "RELOAD_OUTCOME_IN_FORCE",
+            Self::Applied => "RELOAD_OUTCOME_APPLIED",
             Self::Unchanged => "RELOAD_OUTCOME_UNCHANGED",
             Self::Waiting => "RELOAD_OUTCOME_WAITING",
         }
@@ -986,7 +986,7 @@ impl ReloadOutcome {
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
             "RELOAD_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
-            "RELOAD_OUTCOME_IN_FORCE" => Some(Self::InForce),
+            "RELOAD_OUTCOME_APPLIED" => Some(Self::Applied),
             "RELOAD_OUTCOME_UNCHANGED" => Some(Self::Unchanged),
             "RELOAD_OUTCOME_WAITING" => Some(Self::Waiting),
             _ => None,

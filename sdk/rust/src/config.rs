@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub struct NoConfig {}
 
 /// Tenant-level configurations kept in parsed form; a gateway with more tenants parses some again.
-const TENANT_CONFIGS: u64 = 1024;
+const MAX_TENANT_CONFIGS: u64 = 1024;
 
 /// Reads JSON into `T`; the error is one sentence that names the member.
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
@@ -54,7 +54,7 @@ pub(crate) struct TenantConfigs<T>(Cache<String, Arc<T>>);
 
 impl<T: DeserializeOwned + Send + Sync + 'static> TenantConfigs<T> {
     pub(crate) fn new() -> Self {
-        TenantConfigs(Cache::new(TENANT_CONFIGS))
+        TenantConfigs(Cache::new(MAX_TENANT_CONFIGS))
     }
 
     /// The parsed configuration. The digest is the gateway's word for the text; without one nothing is kept.

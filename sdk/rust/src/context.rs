@@ -18,7 +18,7 @@ pub struct Context {
     caller: CallContext,
     chain_result: Option<ChainResult>,
     deadline: Option<Instant>,
-    pub(crate) forwarded: Forwarded,
+    pub(crate) forwarded: ForwardedMetadata,
 }
 
 impl Context {
@@ -28,7 +28,7 @@ impl Context {
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
             deadline: grpc_timeout(metadata).and_then(|left| Instant::now().checked_add(left)),
-            forwarded: Forwarded::of(metadata),
+            forwarded: ForwardedMetadata::of(metadata),
         }
     }
 
@@ -85,13 +85,15 @@ impl Context {
 
 /// The metadata that a plugin hands on when it calls a gateway or an agent itself.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Forwarded(Vec<(&'static str, AsciiMetadataValue)>);
+pub(crate) struct ForwardedMetadata(Vec<(&'static str, AsciiMetadataValue)>);
 
-impl Forwarded {
-    const KEYS: [&'static str; 3] = ["traceparent", "tracestate", "hookgate-depth"];
+impl ForwardedMetadata {
+    const METADATA_KEYS: [&'static str; 3] = ["traceparent", "tracestate", "hookgate-depth"];
 
     fn of(metadata: &MetadataMap) -> Self {
-        Forwarded(Self::KEYS.iter().filter_map(|key| Some((*key, metadata.get(*key)?.clone()))).collect())
+        ForwardedMetadata(
+            Self::METADATA_KEYS.iter().filter_map(|key| Some((*key, metadata.get(*key)?.clone()))).collect(),
+        )
     }
 
     fn text(&self, key: &str) -> Option<&str> {

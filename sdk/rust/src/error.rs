@@ -34,19 +34,19 @@ impl PluginError {
     }
 }
 
-/// A status's message as it is sent: at most [`MAX_MESSAGE`] bytes. gRPC sends it in the trailers, of which many clients and
+/// A status's message as it is sent: at most [`MAX_MESSAGE_BYTES`] bytes. gRPC sends it in the trailers, of which many clients and
 /// proxies take 8 KiB, percent-encoding included, and end the connection or the call above that.
 pub(crate) fn cut(mut message: String) -> String {
-    const MARK: &str = "…";
-    if message.len() > MAX_MESSAGE {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE - MARK.len()));
-        message.push_str(MARK);
+    const TRUNCATION_MARK: &str = "…";
+    if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES - TRUNCATION_MARK.len()));
+        message.push_str(TRUNCATION_MARK);
     }
     message
 }
 
 /// Longest message of a status, in bytes.
-const MAX_MESSAGE: usize = 1 << 10;
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 impl<E: std::error::Error> From<E> for PluginError {
     fn from(error: E) -> Self {
@@ -98,11 +98,11 @@ mod tests {
     fn a_long_message_is_cut_between_characters_and_a_short_one_is_kept() {
         let long = PluginError::internal("é".repeat(40_000)).into_status();
         assert!(
-            long.message().len() <= MAX_MESSAGE && long.message().ends_with("é…"),
+            long.message().len() <= MAX_MESSAGE_BYTES && long.message().ends_with("é…"),
             "{}",
             long.message().len()
         );
-        let just = "x".repeat(MAX_MESSAGE);
+        let just = "x".repeat(MAX_MESSAGE_BYTES);
         assert_eq!(InitError::unavailable(just.clone()).into_status().message(), just);
     }
 }

@@ -15,6 +15,7 @@
 
 mod address;
 pub mod agent;
+mod call_span;
 mod config;
 mod context;
 mod error;
@@ -26,6 +27,8 @@ mod plugin;
 mod point;
 mod reply;
 mod serve;
+#[cfg(feature = "otel")]
+pub mod telemetry;
 mod wire;
 
 pub use address::{Address, AddressError};

@@ -19,7 +19,7 @@ use crate::{
 
 /// What a reply has beside the fields of its patch and its notices: a verdict, and the tag and the length of the patch.
 /// A patch as large as a payload may be leaves no room for it but that of the notices.
-const FRAME_BYTES: u64 = 16;
+const REPLY_OVERHEAD_BYTES: u64 = 16;
 
 /// The size of a message of `size` bytes inside another one, with its tag and its length.
 fn framed(size: usize) -> u64 {
@@ -71,7 +71,7 @@ impl<Patch> Reply<Patch> {
         if limits.max_notices == 0 {
             return self; // the gateway did not say
         }
-        let mut left = limits.max_notice_bytes.saturating_sub(FRAME_BYTES);
+        let mut left = limits.max_notice_bytes.saturating_sub(REPLY_OVERHEAD_BYTES);
         let fits = |notice: &Notice| {
             let size = framed(notice.0.encoded_len());
             let fits = size <= left;
@@ -359,9 +359,9 @@ mod tests {
         assert_eq!(kept(&["a", "b", "c"], &limits(2, 8 << 10)), 2);
         assert_eq!(kept(&["a", "b"], &limits(16, 1)), 0);
         // 2 bytes for the kind, 6 for the code, 3 for the message, 2 around them.
-        assert_eq!(kept(&["a", "b"], &limits(16, FRAME_BYTES + 2 * 13)), 2);
-        assert_eq!(kept(&["a", "b"], &limits(16, FRAME_BYTES + 2 * 13 - 1)), 1);
-        assert_eq!(kept(&["a long one", "b"], &limits(16, FRAME_BYTES + 13)), 0, "order is kept");
+        assert_eq!(kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13)), 2);
+        assert_eq!(kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13 - 1)), 1);
+        assert_eq!(kept(&["a long one", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 13)), 0, "order is kept");
         assert_eq!(kept(&["a", "b"], &Limits::default()), 2, "the gateway did not say");
     }
 }

@@ -1,6 +1,6 @@
 //! What an operator consents to who consents to a plugin as it is (docs/decisions/0033-consent.md).
 
-use hookgate::digest::digest;
+use hookgate::core::digest::digest;
 use hookgate_proto::{
     plugin::v1::{Access, DescribeResponse, SideEffects},
     types::v1::ExtensionPoint,

@@ -13,7 +13,7 @@ use hookgate_proto::{
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use super::wire::Wire;
+use super::wire::WireBehaviour;
 
 /// One reaction to a call: wait, answer, and how the answer goes over the wire.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct Act {
     pub(super) delay: Duration,
     pub(super) gate: Option<Gate>,
     pub(super) reply: Reply,
-    pub(super) wire: Wire,
+    pub(super) wire: WireBehaviour,
 }
 
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ patch_from!(
 
 impl Act {
     fn new(reply: Reply) -> Self {
-        Act { delay: Duration::ZERO, gate: None, reply, wire: Wire::Proper }
+        Act { delay: Duration::ZERO, gate: None, reply, wire: WireBehaviour::Proper }
     }
 
     fn answering(verdict: Option<Verdict>) -> Self {
@@ -138,7 +138,7 @@ impl Act {
 
     /// Sends the answer this way.
     #[must_use]
-    pub fn sent(mut self, wire: Wire) -> Self {
+    pub fn sent(mut self, wire: WireBehaviour) -> Self {
         self.wire = wire;
         self
     }

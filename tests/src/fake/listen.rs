@@ -32,9 +32,9 @@ use tower::Service as _;
 use super::{
     flood::{self, Trigger},
     service::Service,
-    wire::{Instead, Misconduct},
+    wire::{ResponseAction, WireFault},
 };
-use crate::port::Reserved;
+use crate::port::ReservedPort;
 
 /// Largest message taken, as every SDK sets it: request limit (at most 16 MiB) and 1 MiB around it.
 const MAX_MESSAGE: usize = 17 << 20;
@@ -56,12 +56,12 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// Where a plugin listens, and whether it does.
-pub(super) struct Listening {
+pub(super) struct PluginListener {
     address: Address,
     /// Holds the Unix socket and lives as long as the plugin.
     _directory: Option<TempDir>,
     /// Keeps the TCP port from its first start on.
-    reserved: Option<Reserved>,
+    reserved: Option<ReservedPort>,
     flooding: bool,
     tls: Option<Arc<Tls>>,
     /// Told to connections: go away.
@@ -105,7 +105,7 @@ enum Address {
     Unix(PathBuf),
 }
 
-enum Socket {
+enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -113,18 +113,18 @@ enum Socket {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-impl Listening {
+impl PluginListener {
     pub(super) fn tcp() -> Self {
-        Listening::tcp_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        PluginListener::tcp_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
     pub(super) fn tcp_at(address: SocketAddr) -> Self {
-        Listening::at(Address::Tcp(address), None)
+        PluginListener::at(Address::Tcp(address), None)
     }
 
     pub(super) fn tls(config: ServerConfig) -> Self {
         let tls = Tls { config: Mutex::new(Arc::new(config)), peers: Mutex::default() };
-        let mut listening = Listening::tcp();
+        let mut listening = PluginListener::tcp();
         listening.tls = Some(Arc::new(tls));
         listening
     }
@@ -132,13 +132,22 @@ impl Listening {
     pub(super) fn unix() -> Self {
         let directory =
             tempfile::Builder::new().prefix("hg").tempdir().expect("a temporary directory can be made");
-        Listening::at(Address::Unix(directory.path().join("s")), Some(directory))
+        PluginListener::at(Address::Unix(directory.path().join("s")), Some(directory))
     }
 
     fn at(address: Address, directory: Option<TempDir>) -> Self {
         let (farewell, leaving) = (watch::Sender::new(0), CancellationToken::new());
         let (reserved, flooding, tls, accepting) = (None, false, None, None);
-        Listening { address, _directory: directory, reserved, flooding, tls, farewell, leaving, accepting }
+        PluginListener {
+            address,
+            _directory: directory,
+            reserved,
+            flooding,
+            tls,
+            farewell,
+            leaving,
+            accepting,
+        }
     }
 
     pub(super) fn set_flooding(&mut self, flooding: bool) {
@@ -160,14 +169,14 @@ impl Listening {
     pub(super) async fn start(&mut self, service: Service) {
         assert!(self.accepting.is_none(), "the plugin runs already");
         if let (Address::Tcp(address), None) = (&mut self.address, &self.reserved) {
-            let reserved = Reserved::at(*address).expect("the address is free");
+            let reserved = ReservedPort::at(*address).expect("the address is free");
             *address = reserved.address();
             self.reserved = Some(reserved);
         }
         let bound = RUNTIME.spawn(bind(self.address.clone())).await;
         let socket = bound.expect("binding does not panic").expect("the address is free");
         self.leaving = CancellationToken::new();
-        let manner = Manner {
+        let manner = ServeOptions {
             tls: self.tls.clone(),
             flooding: self.flooding,
             farewell: self.farewell.clone(),
@@ -204,7 +213,7 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for PluginListener {
     fn drop(&mut self) {
         if let Some(accepting) = &self.accepting {
             accepting.abort();
@@ -212,16 +221,16 @@ impl Drop for Listening {
     }
 }
 
-async fn bind(address: Address) -> io::Result<Socket> {
+async fn bind(address: Address) -> io::Result<ListenerSocket> {
     Ok(match address {
-        Address::Tcp(address) => Socket::Tcp(TcpListener::bind(address).await?),
-        Address::Unix(path) => Socket::Unix(UnixListener::bind(path)?),
+        Address::Tcp(address) => ListenerSocket::Tcp(TcpListener::bind(address).await?),
+        Address::Unix(path) => ListenerSocket::Unix(UnixListener::bind(path)?),
     })
 }
 
 /// How connections are served.
 #[derive(Clone)]
-struct Manner {
+struct ServeOptions {
     tls: Option<Arc<Tls>>,
     flooding: bool,
     farewell: watch::Sender<u64>,
@@ -229,7 +238,7 @@ struct Manner {
 }
 
 /// Dropped, it takes its connections with it; told to leave, it lets them finish.
-async fn accept(socket: Socket, service: Service, manner: Manner) {
+async fn accept(socket: ListenerSocket, service: Service, manner: ServeOptions) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -250,15 +259,15 @@ async fn accept(socket: Socket, service: Service, manner: Manner) {
     while connections.join_next().await.is_some() {}
 }
 
-impl Socket {
+impl ListenerSocket {
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         match self {
-            Socket::Tcp(listener) => {
+            ListenerSocket::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
             }
-            Socket::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            ListenerSocket::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
         }
     }
 }
@@ -267,7 +276,7 @@ impl Socket {
 async fn converse(
     mut stream: Box<dyn Stream>,
     service: Service,
-    Manner { tls, flooding, .. }: Manner,
+    ServeOptions { tls, flooding, .. }: ServeOptions,
     mut farewell: watch::Receiver<u64>,
 ) {
     if let Some(tls) = &tls {
@@ -319,13 +328,13 @@ async fn respond(
     let result: Result<_, Infallible> =
         if is_check { health.call(request).await } else { server.call(request).await };
     let Ok(mut response) = result;
-    let Some(misconduct) = response.extensions_mut().remove::<Misconduct>() else {
+    let Some(misconduct) = response.extensions_mut().remove::<WireFault>() else {
         return Ok(response);
     };
     match misconduct.respond(&trigger) {
-        Instead::Respond(response) => Ok(response),
-        Instead::ResetStream => Err(io::Error::other("the script resets the stream")),
-        Instead::Disconnect => {
+        ResponseAction::Respond(response) => Ok(response),
+        ResponseAction::ResetStream => Err(io::Error::other("the script resets the stream")),
+        ResponseAction::Disconnect => {
             cut.cancel();
             std::future::pending().await
         }

@@ -32,10 +32,10 @@ pub use self::{
     act::{Act, Answer, Gate, Patch, Verdict, notice},
     health::Health,
     record::{Counts, Payload, Seen},
-    wire::Wire,
+    wire::WireBehaviour,
 };
 use self::{
-    listen::{Listening, Tls},
+    listen::{PluginListener, Tls},
     record::Record,
     service::Service,
 };
@@ -160,7 +160,7 @@ impl Builder {
         self
     }
 
-    /// Makes [`Wire::EndlessTrailers`] possible on its connections.
+    /// Makes [`WireBehaviour::EndlessTrailers`] possible on its connections.
     pub fn flooding(mut self) -> Self {
         self.flooding = true;
         self
@@ -168,17 +168,17 @@ impl Builder {
 
     /// Serves on a free TCP port of 127.0.0.1.
     pub async fn start(self) -> FakePlugin {
-        FakePlugin::serve(self, Listening::tcp()).await
+        FakePlugin::serve(self, PluginListener::tcp()).await
     }
 
     /// Serves at this TCP address.
     pub async fn start_at(self, address: SocketAddr) -> FakePlugin {
-        FakePlugin::serve(self, Listening::tcp_at(address)).await
+        FakePlugin::serve(self, PluginListener::tcp_at(address)).await
     }
 
     /// Serves on a Unix socket in a temporary directory of its own.
     pub async fn start_unix(self) -> FakePlugin {
-        FakePlugin::serve(self, Listening::unix()).await
+        FakePlugin::serve(self, PluginListener::unix()).await
     }
 
     /// Serves over TLS on a free TCP port of 127.0.0.1, with a certificate of `ca` for that address;
@@ -192,14 +192,14 @@ impl Builder {
 
     /// Serves over TLS as `config` says; the gateway has to be told what to expect.
     pub async fn start_tls_as(self, config: ServerConfig) -> FakePlugin {
-        FakePlugin::serve(self, Listening::tls(config)).await
+        FakePlugin::serve(self, PluginListener::tls(config)).await
     }
 }
 
 /// A plugin that runs. It stops when it is dropped.
 pub struct FakePlugin {
     state: Arc<State>,
-    listening: Listening,
+    listening: PluginListener,
     name: String,
     /// Who vouches for it.
     ca: Option<Ca>,
@@ -231,7 +231,7 @@ impl FakePlugin {
         Builder { behaviour, flooding: false }
     }
 
-    async fn serve(builder: Builder, listening: Listening) -> Self {
+    async fn serve(builder: Builder, listening: PluginListener) -> Self {
         let name = builder.behaviour.manifest.name.clone();
         let state = Arc::new(State { behaviour: Mutex::new(builder.behaviour), record: Record::default() });
         let mut plugin = FakePlugin { state, listening, name, ca: None };
@@ -242,7 +242,7 @@ impl FakePlugin {
 
     /// The same plugin on a Unix socket beside: what one is told or sees, the other was told and saw.
     pub async fn twin_unix(&self) -> FakePlugin {
-        let (state, listening) = (Arc::clone(&self.state), Listening::unix());
+        let (state, listening) = (Arc::clone(&self.state), PluginListener::unix());
         let mut twin = FakePlugin { state, listening, name: self.name.clone(), ca: None };
         twin.start().await;
         twin

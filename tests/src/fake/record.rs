@@ -75,12 +75,12 @@ pub struct Counts {
 
 #[derive(Default)]
 pub(super) struct Record {
-    log: Mutex<Log>,
+    log: Mutex<RecordedCalls>,
     counts: watch::Sender<Counts>,
 }
 
 #[derive(Default)]
-struct Log {
+struct RecordedCalls {
     seen: Vec<Seen>,
     initialized: Vec<InitializeRequest>,
     initialized_at: Vec<u64>,
@@ -89,7 +89,7 @@ struct Log {
 }
 
 impl Record {
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, RecordedCalls> {
         self.log.lock().expect("no holder of this lock panics")
     }
 
@@ -140,13 +140,13 @@ impl Record {
     }
 
     /// Records a call, numbers it, and watches over its end.
-    pub(super) fn begin(&self, mut seen: Seen) -> (Seen, UnderWay<'_>) {
+    pub(super) fn begin(&self, mut seen: Seen) -> (Seen, CallInProgress<'_>) {
         let mut log = self.log();
         seen.number = log.seen.len() as u64 + 1;
         log.seen.push(seen.clone());
         drop(log);
         self.count(|counts| counts.calls += 1);
-        (seen, UnderWay { record: self, finished: false })
+        (seen, CallInProgress { record: self, finished: false })
     }
 
     pub(super) async fn wait_until(&self, condition: impl FnMut(&Counts) -> bool) -> Counts {
@@ -160,18 +160,18 @@ impl Record {
 }
 
 /// A call under way: dropped before it is finished, it counts as cancelled.
-pub(super) struct UnderWay<'a> {
+pub(super) struct CallInProgress<'a> {
     record: &'a Record,
     finished: bool,
 }
 
-impl UnderWay<'_> {
+impl CallInProgress<'_> {
     pub(super) fn finish(mut self) {
         self.finished = true;
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
         let finished = self.finished;
         self.record.count(|counts| if finished { counts.finished += 1 } else { counts.cancelled += 1 });

@@ -23,7 +23,7 @@ use super::{
     Handshake, State,
     act::{Act, Answer, Patch, Reply, Verdict},
     record::{Payload, Seen},
-    wire::{Misconduct, Wire},
+    wire::{WireBehaviour, WireFault},
 };
 
 #[derive(Clone)]
@@ -63,9 +63,9 @@ impl Service {
 }
 
 /// An answer that goes over the wire in another way than the proper one is marked for the connection to see.
-fn respond<M: Message>(reply: M, wire: Wire) -> Response<M> {
-    let misconduct =
-        (!matches!(wire, Wire::Proper)).then(|| Misconduct { message: reply.encode_to_vec().into(), wire });
+fn respond<M: Message>(reply: M, wire: WireBehaviour) -> Response<M> {
+    let misconduct = (!matches!(wire, WireBehaviour::Proper))
+        .then(|| WireFault { message: reply.encode_to_vec().into(), wire });
     let mut response = Response::new(reply);
     if let Some(misconduct) = misconduct {
         response.extensions_mut().insert(misconduct);

@@ -13,7 +13,7 @@ use super::flood::Trigger;
 
 /// How an answer is sent.
 #[derive(Debug, Clone, Default)]
-pub enum Wire {
+pub enum WireBehaviour {
     /// As gRPC says.
     #[default]
     Proper,
@@ -45,13 +45,13 @@ pub enum Wire {
 
 /// The extension that marks a response for the connection: replace it by this.
 #[derive(Debug, Clone)]
-pub(super) struct Misconduct {
+pub(super) struct WireFault {
     pub(super) message: Bytes,
-    pub(super) wire: Wire,
+    pub(super) wire: WireBehaviour,
 }
 
 /// What a connection does in place of sending the response.
-pub(super) enum Instead {
+pub(super) enum ResponseAction {
     Respond(Response<Body>),
     ResetStream,
     Disconnect,
@@ -59,38 +59,42 @@ pub(super) enum Instead {
 
 type BodyResult = Result<Frame<Bytes>, io::Error>;
 
-impl Misconduct {
+impl WireFault {
     /// Arms the trigger where endless headers are to follow the answer.
-    pub(super) fn respond(self, trigger: &Trigger) -> Instead {
+    pub(super) fn respond(self, trigger: &Trigger) -> ResponseAction {
         let whole = frame(self.message.len(), &self.message);
         let half = whole.slice(..5 + self.message.len() / 2);
         let frames: Vec<BodyResult> = match self.wire {
-            Wire::Reset => return Instead::ResetStream,
-            Wire::Disconnect => return Instead::Disconnect,
-            Wire::Json => return Instead::Respond(json()),
-            Wire::Drip(pause) => return Instead::Respond(grpc(drip(whole, pause))),
-            Wire::EndlessTrailers => {
+            WireBehaviour::Reset => return ResponseAction::ResetStream,
+            WireBehaviour::Disconnect => return ResponseAction::Disconnect,
+            WireBehaviour::Json => return ResponseAction::Respond(json()),
+            WireBehaviour::Drip(pause) => return ResponseAction::Respond(grpc(drip(whole, pause))),
+            WireBehaviour::EndlessTrailers => {
                 trigger.arm(whole.len());
-                return Instead::Respond(grpc(stream::iter([data(whole)]).chain(stream::pending())));
+                return ResponseAction::Respond(grpc(stream::iter([data(whole)]).chain(stream::pending())));
             }
-            Wire::HugeLength => {
+            WireBehaviour::HugeLength => {
                 let announced = frame(u32::MAX as usize, &self.message);
-                return Instead::Respond(grpc(stream::iter([data(announced)]).chain(stream::pending())));
+                return ResponseAction::Respond(grpc(
+                    stream::iter([data(announced)]).chain(stream::pending()),
+                ));
             }
-            Wire::Proper => vec![data(whole), status(Code::Ok)],
-            Wire::Garbage => vec![data(frame(GARBAGE.len(), GARBAGE)), status(Code::Ok)],
-            Wire::Raw(bytes) => vec![data(frame(bytes.len(), &bytes)), status(Code::Ok)],
-            Wire::HalfThenReset => vec![data(half), Err(io::Error::other("the script resets the stream"))],
-            Wire::HalfThenOk => vec![data(half), status(Code::Ok)],
-            Wire::NoStatus => vec![data(whole)],
-            Wire::ThenStatus(code) => vec![data(whole), status(code)],
+            WireBehaviour::Proper => vec![data(whole), status(Code::Ok)],
+            WireBehaviour::Garbage => vec![data(frame(GARBAGE.len(), GARBAGE)), status(Code::Ok)],
+            WireBehaviour::Raw(bytes) => vec![data(frame(bytes.len(), &bytes)), status(Code::Ok)],
+            WireBehaviour::HalfThenReset => {
+                vec![data(half), Err(io::Error::other("the script resets the stream"))]
+            }
+            WireBehaviour::HalfThenOk => vec![data(half), status(Code::Ok)],
+            WireBehaviour::NoStatus => vec![data(whole)],
+            WireBehaviour::ThenStatus(code) => vec![data(whole), status(code)],
         };
         // The connection gets its turn between the parts, so that a reset seldom overtakes the data before it.
         let paced = stream::iter(frames).then(|frame| async move {
             tokio::task::yield_now().await;
             frame
         });
-        Instead::Respond(grpc(paced))
+        ResponseAction::Respond(grpc(paced))
     }
 }
 

@@ -14,7 +14,7 @@ use self::process::Process;
 pub use self::{
     binary::path as binary,
     log::{Line, Log},
-    process::Exit,
+    process::ProcessExit,
     setup::Setup,
 };
 use crate::{
@@ -161,7 +161,7 @@ impl Gateway {
     }
 
     /// Waits for its end.
-    pub async fn exited(&self) -> Exit {
+    pub async fn exited(&self) -> ProcessExit {
         self.process.exited().await
     }
 
@@ -171,13 +171,13 @@ impl Gateway {
     }
 
     /// Sends SIGTERM and waits for its end.
-    pub async fn stop(&self) -> Exit {
+    pub async fn stop(&self) -> ProcessExit {
         self.terminate();
         self.exited().await
     }
 
     /// Ends it without a warning, as a crash does.
-    pub async fn kill(&self) -> Exit {
+    pub async fn kill(&self) -> ProcessExit {
         self.process.signal("KILL");
         self.exited().await
     }

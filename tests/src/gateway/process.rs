@@ -15,7 +15,7 @@ const FAREWELL: Duration = Duration::from_secs(8);
 
 /// How a process ended.
 #[derive(Debug)]
-pub struct Exit {
+pub struct ProcessExit {
     /// None: a signal ended it.
     pub code: Option<i32>,
     /// Everything it wrote to standard error.
@@ -26,16 +26,16 @@ pub struct Exit {
 pub(super) struct Process {
     id: u32,
     log: Log,
-    end: Arc<End>,
+    end: Arc<ExitStatusCell>,
 }
 
 #[derive(Debug, Default)]
-struct End {
+struct ExitStatusCell {
     status: Mutex<Option<ExitStatus>>,
     came: Condvar,
 }
 
-impl End {
+impl ExitStatusCell {
     fn status(&self) -> MutexGuard<'_, Option<ExitStatus>> {
         self.status.lock().expect("no holder of this lock panics")
     }
@@ -51,7 +51,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the gateway can be run");
         let stderr = child.stderr.take().expect("standard error is piped");
-        let (log, end) = (Log::default(), Arc::new(End::default()));
+        let (log, end) = (Log::default(), Arc::new(ExitStatusCell::default()));
         let process = Process { id: child.id(), log: log.clone(), end: Arc::clone(&end) };
         thread::spawn(move || log.read(BufReader::new(stderr)));
         thread::spawn(move || report_end(child, &end));
@@ -78,10 +78,10 @@ impl Process {
         status.code()
     }
 
-    pub(super) async fn exited(&self) -> Exit {
+    pub(super) async fn exited(&self) -> ProcessExit {
         let code = self.ended().await;
         self.log.closed().await;
-        Exit { code, log: self.log.clone() }
+        ProcessExit { code, log: self.log.clone() }
     }
 
     /// Sends a signal by name, unless it has ended: its id may be another's by then.
@@ -95,7 +95,7 @@ impl Process {
     }
 }
 
-fn report_end(mut child: Child, end: &End) {
+fn report_end(mut child: Child, end: &ExitStatusCell) {
     let status = child.wait().expect("a child can be waited for");
     *end.status() = Some(status);
     end.came.notify_all();

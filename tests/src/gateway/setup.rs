@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::{Exit, Gateway, binary, process::Process};
+use super::{Gateway, ProcessExit, binary, process::Process};
 use crate::{
     fake::FakePlugin,
     token::{ADMIN_AUDIENCE, AUDIENCE, ISSUER, SECRET},
@@ -168,7 +168,7 @@ impl Setup {
     }
 
     /// Runs it to its end, for configurations that it refuses.
-    pub async fn run_to_the_end(self) -> Exit {
+    pub async fn run_to_the_end(self) -> ProcessExit {
         let (process, _directory) = self.run().await;
         process.exited().await
     }

@@ -56,7 +56,7 @@ pub enum Flow {
 
 /// What becomes of new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum AcceptPolicy {
     Open,
     /// So many are reset before anything is read.
     Reset(u64),
@@ -64,10 +64,10 @@ enum Door {
 
 /// What the proxy does; read by every connection.
 #[derive(Debug, Clone, Copy)]
-struct Script {
+struct ProxyState {
     down: Flow,
     up: Flow,
-    door: Door,
+    door: AcceptPolicy,
     /// Goes up by one whenever connections are reset or lost; each has the age of when it was accepted.
     age: u64,
     /// Connections of an earlier age are reset.
@@ -102,7 +102,7 @@ pub struct Proxy {
 
 struct Shared {
     plugin: Address,
-    script: watch::Sender<Script>,
+    script: watch::Sender<ProxyState>,
     traffic: watch::Sender<Traffic>,
 }
 
@@ -110,8 +110,8 @@ impl Proxy {
     /// A proxy before the plugin at this endpoint, of the same kind of socket; it passes everything on.
     pub async fn before(endpoint: &str) -> Self {
         let (plugin, address, held) = Address::pair(endpoint);
-        let (flow, door) = (Flow::Pass, Door::Open);
-        let script = Script { down: flow, up: flow, door, age: 0, reset_before: 0, lost_before: 0 };
+        let (flow, door) = (Flow::Pass, AcceptPolicy::Open);
+        let script = ProxyState { down: flow, up: flow, door, age: 0, reset_before: 0, lost_before: 0 };
         let (script, traffic) = (watch::Sender::new(script), watch::Sender::default());
         let shared = Arc::new(Shared { plugin, script, traffic });
         let mut proxy = Proxy { address, _held: held, shared, accepting: None };
@@ -161,7 +161,7 @@ impl Proxy {
 
     /// Resets the next connections, so many, before anything is read of them.
     pub fn reset_next(&self, connections: u64) {
-        let door = if connections == 0 { Door::Open } else { Door::Reset(connections) };
+        let door = if connections == 0 { AcceptPolicy::Open } else { AcceptPolicy::Reset(connections) };
         self.shared.script.send_modify(|script| script.door = door);
     }
 
@@ -223,9 +223,9 @@ async fn accept(listener: Listener, shared: Arc<Shared>) {
         shared.traffic.send_modify(|traffic| traffic.connections += 1);
         let mut is_reset = false;
         shared.script.send_if_modified(|script| {
-            if let Door::Reset(left) = script.door {
+            if let AcceptPolicy::Reset(left) = script.door {
                 is_reset = true;
-                script.door = if left > 1 { Door::Reset(left - 1) } else { Door::Open };
+                script.door = if left > 1 { AcceptPolicy::Reset(left - 1) } else { AcceptPolicy::Open };
             }
             is_reset
         });
@@ -240,7 +240,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>) {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     Down,
     Up,
 }
@@ -261,7 +261,8 @@ impl Shared {
 
     /// Returns when both directions have ended; fails when the plugin can't be reached.
     async fn relay(&self, gateway: &mut Box<dyn Socket>, age: u64) -> io::Result<()> {
-        let flows = |script: &Script| !matches!(script.flow(Way::Down, age), Flow::Stop | Flow::Vanish);
+        let flows =
+            |script: &ProxyState| !matches!(script.flow(Direction::Down, age), Flow::Stop | Flow::Vanish);
         let mut script = self.script.subscribe();
         // What is lost from the beginning never reaches the plugin, not even as a connection.
         let _ = script.wait_for(flows).await;
@@ -270,10 +271,10 @@ impl Shared {
         let (from_plugin, to_plugin) = tokio::io::split(plugin);
         let (down, up) = (mpsc::channel(ON_THEIR_WAY), mpsc::channel(ON_THEIR_WAY));
         tokio::join!(
-            self.take(Way::Down, age, from_gateway, down.0),
-            self.pass_on(Way::Down, age, to_plugin, down.1),
-            self.take(Way::Up, age, from_plugin, up.0),
-            self.pass_on(Way::Up, age, to_gateway, up.1),
+            self.take(Direction::Down, age, from_gateway, down.0),
+            self.pass_on(Direction::Down, age, to_plugin, down.1),
+            self.take(Direction::Up, age, from_plugin, up.0),
+            self.pass_on(Direction::Up, age, to_gateway, up.1),
         );
         Ok(())
     }
@@ -281,7 +282,7 @@ impl Shared {
     /// Reads to the end, or for ever where the end is lost.
     async fn take(
         &self,
-        way: Way,
+        way: Direction,
         age: u64,
         mut from: impl AsyncRead + Unpin,
         pieces: mpsc::Sender<(Instant, Bytes)>,
@@ -313,7 +314,7 @@ impl Shared {
     /// Writes what was taken, then its end.
     async fn pass_on(
         &self,
-        way: Way,
+        way: Direction,
         age: u64,
         mut to: impl AsyncWrite + Unpin,
         mut pieces: mpsc::Receiver<(Instant, Bytes)>,
@@ -338,34 +339,34 @@ impl Shared {
         let _ = to.shutdown().await;
     }
 
-    fn count(&self, way: Way, bytes: usize, counter: fn(&mut Traffic, Way) -> &mut u64) {
+    fn count(&self, way: Direction, bytes: usize, counter: fn(&mut Traffic, Direction) -> &mut u64) {
         self.traffic.send_modify(|traffic| *counter(traffic, way) += bytes as u64);
     }
 }
 
-impl Script {
+impl ProxyState {
     /// For a connection of this age.
-    fn flow(&self, way: Way, age: u64) -> Flow {
+    fn flow(&self, way: Direction, age: u64) -> Flow {
         match way {
             _ if age < self.lost_before => Flow::Vanish,
-            Way::Down => self.down,
-            Way::Up => self.up,
+            Direction::Down => self.down,
+            Direction::Up => self.up,
         }
     }
 }
 
 impl Traffic {
-    fn taken(&mut self, way: Way) -> &mut u64 {
+    fn taken(&mut self, way: Direction) -> &mut u64 {
         match way {
-            Way::Down => &mut self.taken_down,
-            Way::Up => &mut self.taken_up,
+            Direction::Down => &mut self.taken_down,
+            Direction::Up => &mut self.taken_up,
         }
     }
 
-    fn passed(&mut self, way: Way) -> &mut u64 {
+    fn passed(&mut self, way: Direction) -> &mut u64 {
         match way {
-            Way::Down => &mut self.passed_down,
-            Way::Up => &mut self.passed_up,
+            Direction::Down => &mut self.passed_down,
+            Direction::Up => &mut self.passed_up,
         }
     }
 }

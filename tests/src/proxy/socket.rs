@@ -8,7 +8,7 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
 };
 
-use crate::port::Reserved;
+use crate::port::ReservedPort;
 
 #[derive(Debug, Clone)]
 pub(super) enum Address {
@@ -23,7 +23,7 @@ pub(super) enum Listener {
 
 /// What keeps an address its holder's: a port, or the folder that a Unix socket goes with.
 pub(super) struct Held {
-    _port: Option<Reserved>,
+    _port: Option<ReservedPort>,
     _folder: Option<TempDir>,
 }
 
@@ -65,7 +65,7 @@ impl Address {
         }
         let plugin = endpoint.split_once("://").and_then(|(_, address)| address.parse().ok());
         let plugin = plugin.expect("fake plugins are at an address and a port");
-        let reserved = Reserved::new().expect("a port is free");
+        let reserved = ReservedPort::new().expect("a port is free");
         let address = Address::Tcp(reserved.address());
         (Address::Tcp(plugin), address, Held { _port: Some(reserved), _folder: None })
     }

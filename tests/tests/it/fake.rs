@@ -9,7 +9,7 @@ use hookgate_proto::{
     },
     types::v1::{BeforeToolCallPatch, BeforeToolCallPayload, ExtensionPoint, NoticeKind},
 };
-use hookgate_tests::fake::{Act, FakePlugin, Gate, Handshake, Payload, Wire, notice};
+use hookgate_tests::fake::{Act, FakePlugin, Gate, Handshake, Payload, WireBehaviour, notice};
 use tokio::time::timeout;
 use tonic::{
     Code, Request, Status,
@@ -54,7 +54,7 @@ async fn call(client: &mut Client) -> Result<BeforeToolCallResponse, Status> {
 }
 
 /// What the client sees of a good answer that is sent in this way.
-async fn sent(wire: Wire) -> Result<BeforeToolCallResponse, Status> {
+async fn sent(wire: WireBehaviour) -> Result<BeforeToolCallResponse, Status> {
     let plugin =
         FakePlugin::named("liar").flooding().at(POINT, Act::cancel("X", "no").sent(wire)).start().await;
     let mut client = client(&plugin).await;
@@ -182,23 +182,24 @@ async fn a_gate_holds_calls_until_it_is_opened() {
 
 #[tokio::test]
 async fn a_dripped_answer_arrives_whole() {
-    let reply = sent(Wire::Drip(Duration::from_millis(1))).await.expect("it is slow and nothing else");
+    let reply =
+        sent(WireBehaviour::Drip(Duration::from_millis(1))).await.expect("it is slow and nothing else");
     assert!(matches!(reply.verdict, Some(Verdict::Cancel(_))), "{reply:?}");
 }
 
 #[tokio::test]
 async fn every_misconduct_reaches_the_client_as_an_error() {
     let cases = [
-        (Wire::Garbage, Code::Internal),
-        (Wire::HalfThenReset, Code::Internal),
-        (Wire::HalfThenOk, Code::Internal),
-        (Wire::NoStatus, Code::Unknown),
-        (Wire::ThenStatus(Code::DataLoss), Code::DataLoss),
-        (Wire::HugeLength, Code::OutOfRange),
-        (Wire::EndlessTrailers, Code::ResourceExhausted),
-        (Wire::Json, Code::Internal),
-        (Wire::Reset, Code::Internal),
-        (Wire::Disconnect, Code::Unknown),
+        (WireBehaviour::Garbage, Code::Internal),
+        (WireBehaviour::HalfThenReset, Code::Internal),
+        (WireBehaviour::HalfThenOk, Code::Internal),
+        (WireBehaviour::NoStatus, Code::Unknown),
+        (WireBehaviour::ThenStatus(Code::DataLoss), Code::DataLoss),
+        (WireBehaviour::HugeLength, Code::OutOfRange),
+        (WireBehaviour::EndlessTrailers, Code::ResourceExhausted),
+        (WireBehaviour::Json, Code::Internal),
+        (WireBehaviour::Reset, Code::Internal),
+        (WireBehaviour::Disconnect, Code::Unknown),
     ];
     for (wire, code) in cases {
         let name = format!("{wire:?}");

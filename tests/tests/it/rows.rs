@@ -1,16 +1,24 @@
-//! `tests/rows.toml` names tests that exist and run.
+//! docs/guarantees.md, which says what each row means, against `tests/rows.toml`, which names the tests that prove it.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use hookgate_tests::{repository, sources::Tests};
 
-/// Tables of rows, by letter, with the number of the last row.
+/// The tables by letter, with the number of their last row.
 const TABLES: [(char, u32); 6] = [('D', 47), ('G', 43), ('K', 48), ('L', 48), ('M', 24), ('R', 24)];
 
-fn rows() -> BTreeMap<String, Vec<String>> {
-    let file =
-        fs::read_to_string(repository::root().join("tests/rows.toml")).expect("tests/rows.toml is readable");
-    toml::from_str(&file).expect("every row is a list of names")
+/// The heading above the rows that no test proves.
+const NOT_SERVED: &str = "\n## Not served\n";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository::root().join(path)).unwrap_or_else(|err| panic!("{path}: {err}"))
+}
+
+fn proven_rows() -> BTreeMap<String, Vec<String>> {
+    toml::from_str(&read("tests/rows.toml")).expect("every row is a list of names")
 }
 
 fn is_known(row: &str) -> bool {
@@ -25,9 +33,20 @@ fn is_known(row: &str) -> bool {
     }
 }
 
+/// The rows in the tables of a page, each with the texts of its further cells.
+fn rows_of_page(page: &str) -> Vec<(String, Vec<String>)> {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows = cells.filter_map(|cells| {
+        let mut cells = cells.split(" | ").map(str::to_owned);
+        let row = cells.next().filter(|row| is_known(row))?;
+        Some((row, cells.collect()))
+    });
+    rows.collect()
+}
+
 #[test]
 fn every_row_is_one_of_the_tables_and_names_a_test() {
-    let rows = rows();
+    let rows = proven_rows();
     let unknown: Vec<_> = rows.keys().filter(|row| !is_known(row)).collect();
     assert!(unknown.is_empty(), "no such rows: {unknown:?}");
     let empty: Vec<_> = rows.iter().filter(|(_, names)| names.is_empty()).map(|(row, _)| row).collect();
@@ -38,7 +57,7 @@ fn every_row_is_one_of_the_tables_and_names_a_test() {
 fn every_named_test_exists_and_runs() {
     let mut files = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (row, names) in rows() {
+    for (row, names) in proven_rows() {
         for name in names {
             let checked = name.split_once("::").ok_or_else(|| "is not FILE::FUNCTION".to_owned()).and_then(
                 |(file, function)| {
@@ -55,6 +74,33 @@ fn every_named_test_exists_and_runs() {
 }
 
 #[test]
+fn the_page_says_of_every_row_what_it_means_or_why_it_is_not_served() {
+    let page = read("docs/guarantees.md");
+    let (served, not_served) = page.split_once(NOT_SERVED).expect("a heading divides the page");
+    let (served, not_served) = (rows_of_page(served), rows_of_page(not_served));
+    for (table, columns) in [(&served, 1), (&not_served, 2)] {
+        for (row, texts) in table {
+            let is_complete = texts.len() == columns && texts.iter().all(|text| !text.trim().is_empty());
+            assert!(is_complete, "{row} has {columns} cells with text beside its name: {texts:?}");
+        }
+    }
+    let names = |rows: &[(String, Vec<String>)]| -> BTreeSet<String> {
+        rows.iter().map(|(row, _)| row.clone()).collect()
+    };
+    let proven: BTreeSet<String> = proven_rows().into_keys().collect();
+    assert_eq!(names(&served), proven, "the served rows are those of tests/rows.toml");
+
+    let mut listed: Vec<_> = served.iter().chain(&not_served).map(|(row, _)| row.clone()).collect();
+    let mut all: Vec<_> = TABLES
+        .iter()
+        .flat_map(|(letter, last)| (1..=*last).map(move |number| format!("{letter}{number}")))
+        .collect();
+    listed.sort();
+    all.sort();
+    assert_eq!(listed, all, "docs/guarantees.md lists every row once");
+}
+
+#[test]
 fn rows_outside_the_tables_are_refused() {
     for row in ["D1", "D47", "G43", "M24", "R24", "K48", "L48"] {
         assert!(is_known(row), "{row}");
@@ -62,4 +108,6 @@ fn rows_outside_the_tables_are_refused() {
     for row in ["D0", "D48", "G44", "X1", "D", "D01", "D1a", "", "1", "d1", "D+1"] {
         assert!(!is_known(row), "{row}");
     }
+    let page = "| row | text |\n|---|---|\n| D1 | one | two |\ntext\n| D99 | three |\n";
+    assert_eq!(rows_of_page(page), [("D1".to_owned(), vec!["one".to_owned(), "two".to_owned()])]);
 }

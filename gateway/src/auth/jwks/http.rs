@@ -11,9 +11,9 @@ use super::{Fetch, FetchError};
 use crate::egress::Resolver;
 
 /// Largest set, in bytes.
-const MAX_BYTES: usize = 256 << 10;
+const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// Time for one fetch, dial and body included.
-pub(super) const TIME_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where one issuer publishes its keys.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Http {
         }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(transport)? {
-            if body.len() + chunk.len() > MAX_BYTES {
+            if body.len() + chunk.len() > MAX_DOCUMENT_BYTES {
                 return Err(FetchError::TooLarge);
             }
             body.extend_from_slice(&chunk);

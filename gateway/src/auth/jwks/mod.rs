@@ -14,16 +14,16 @@ use tokio::{sync::Mutex, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::key::KeySet;
-use crate::flight::Flight;
+use crate::task::single_flight::SingleFlight;
 
 /// How long keys are used beyond their TTL when no newer ones can be had; after that nobody gets in.
-const STALE: Duration = Duration::from_secs(3_600);
+const MAX_STALENESS: Duration = Duration::from_secs(3_600);
 /// Least time between two fetches that unknown keys ask for.
-const REFETCH: Duration = Duration::from_secs(30);
+const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(30);
 /// Pause after the first fetch that failed; doubles with each further one.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
+const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest pause after a fetch that failed.
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Gets the text of a JWK set from where it is published.
 pub(super) trait Fetch: fmt::Debug + Send + Sync {
@@ -53,39 +53,39 @@ pub(super) struct Published {
     url: String,
     source: Box<dyn Fetch>,
     ttl: Duration,
-    current: ArcSwapOption<Snapshot>,
+    current: ArcSwapOption<FetchedKeys>,
     /// Held by the one fetch under way.
-    gate: Mutex<Gate>,
+    gate: Mutex<FetchState>,
     /// The fetch that an unknown key asked for.
-    refetching: Flight<()>,
+    refetching: SingleFlight<()>,
 }
 
 #[derive(Debug)]
-struct Snapshot {
+struct FetchedKeys {
     keys: Arc<KeySet>,
     fetched: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct FetchState {
     /// When an unknown key last asked for a fetch.
     refetched: Option<Instant>,
     /// SHA-256 of the set that stands.
     document: Option<[u8; 32]>,
 }
 
-impl Gate {
+impl FetchState {
     /// Whether a token that came at `asked` may not have a fetch of its own.
     fn limits(&self, asked: Instant) -> bool {
         // `asked` before the last one: it ended while this one waited, and brought what there is.
-        self.refetched.is_some_and(|last| asked.saturating_duration_since(last) < REFETCH)
+        self.refetched.is_some_and(|last| asked.saturating_duration_since(last) < MIN_REFETCH_INTERVAL)
     }
 }
 
 impl Published {
     /// Keys from `url`; nothing is fetched yet. Err says what is wrong with the URL.
     pub(super) fn new(issuer: &str, url: &str, ttl: Duration) -> Result<Arc<Self>, String> {
-        let source = http::Http::new(url, http::TIME_LIMIT)?;
+        let source = http::Http::new(url, http::FETCH_TIMEOUT)?;
         Ok(Self::from_source(issuer, url, Box::new(source), ttl))
     }
 
@@ -97,7 +97,7 @@ impl Published {
             ttl,
             current: ArcSwapOption::empty(),
             gate: Mutex::default(),
-            refetching: Flight::new(),
+            refetching: SingleFlight::new(),
         })
     }
 
@@ -109,7 +109,8 @@ impl Published {
     /// The keys, unless they were never fetched or are too old.
     pub(super) fn keys(&self) -> Option<Arc<KeySet>> {
         let current = self.current.load();
-        let usable = current.as_ref().filter(|current| current.fetched.elapsed() <= self.ttl + STALE)?;
+        let usable =
+            current.as_ref().filter(|current| current.fetched.elapsed() <= self.ttl + MAX_STALENESS)?;
         Some(Arc::clone(&usable.keys))
     }
 
@@ -120,25 +121,25 @@ impl Published {
 
     /// Time until keys of that age are used no more.
     pub(super) fn left(&self, age: Duration) -> Duration {
-        (self.ttl + STALE).saturating_sub(age)
+        (self.ttl + MAX_STALENESS).saturating_sub(age)
     }
 
     /// Fetches now and then, until `stop`. While one configuration takes the place of another, both may ask for this:
     /// what one fetched, the other doesn't fetch again.
     pub(super) async fn keep_fresh(&self, stop: &CancellationToken) {
         let rounds = async {
-            let mut retry = FIRST_RETRY;
+            let mut retry = INITIAL_RETRY_DELAY;
             loop {
                 let mut gate = self.gate.lock().await;
                 let left = self.age().map_or(Duration::ZERO, |age| self.ttl.saturating_sub(age));
                 let pause = if !left.is_zero() {
                     left
                 } else if self.fetch(&mut gate).await {
-                    retry = FIRST_RETRY;
+                    retry = INITIAL_RETRY_DELAY;
                     self.ttl
                 } else {
                     let pause = retry;
-                    retry = (retry * 2).min(LAST_RETRY);
+                    retry = (retry * 2).min(MAX_RETRY_DELAY);
                     pause
                 };
                 drop(gate);
@@ -167,7 +168,7 @@ impl Published {
     }
 
     /// One fetch; whether it succeeded.
-    async fn fetch(&self, gate: &mut Gate) -> bool {
+    async fn fetch(&self, gate: &mut FetchState) -> bool {
         let read = |text: Vec<u8>| match document::parse(&text) {
             Ok(document) => Ok((document, Sha256::digest(&text).into())),
             Err(why) => Err(FetchError::Document(why)),
@@ -185,7 +186,7 @@ impl Published {
     }
 
     /// The same text keeps its generation, so that verified tokens stay remembered.
-    fn publish(&self, gate: &mut Gate, document: document::Document, digest: [u8; 32]) {
+    fn publish(&self, gate: &mut FetchState, document: document::Document, digest: [u8; 32]) {
         let before = self.current.load_full();
         let keys = match before {
             Some(before) if gate.document == Some(digest) => Arc::clone(&before.keys),
@@ -204,7 +205,7 @@ impl Published {
             }
         };
         gate.document = Some(digest);
-        self.current.store(Some(Arc::new(Snapshot { keys, fetched: Instant::now() })));
+        self.current.store(Some(Arc::new(FetchedKeys { keys, fetched: Instant::now() })));
     }
 }
 

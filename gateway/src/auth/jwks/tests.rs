@@ -245,7 +245,7 @@ fn each_key_of_a_set_is_read_alone() {
 
 #[test]
 fn keys_come_over_https_or_over_http_from_loopback() {
-    let fits = |url: &str| http::Http::new(url, http::TIME_LIMIT).is_ok();
+    let fits = |url: &str| http::Http::new(url, http::FETCH_TIMEOUT).is_ok();
     for url in [
         "https://id.example.com/k",
         "http://127.0.0.1:1/k",

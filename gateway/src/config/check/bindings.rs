@@ -1,16 +1,15 @@
 //! Bindings: for whom, and under which conditions (docs/protocol.md, sections 3 and 7).
 
-use super::{Check, limits::STEP, tenant_id_fault};
+use super::{ConfigChecker, limits::STEP_TIMEOUT_RANGE, tenant_id_fault};
 use crate::{
     config::{
-        draft::Item,
+        partial_config::PartialEntry,
         plugin::{Binding, Match},
         problem::{did_you_mean, item},
         schema::alternatives,
         tree::child,
     },
-    point::Point,
-    step::Mode,
+    core::{point::Point, step::Mode},
 };
 
 /// The fields of a point's payload that a plugin may patch (section 1).
@@ -25,7 +24,7 @@ const fn patchable(point: Point) -> &'static [&'static str] {
     }
 }
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn bindings(&mut self) {
         let bindings = &self.draft.bindings;
         self.unique(
@@ -44,7 +43,7 @@ impl Check<'_> {
         }
     }
 
-    fn binding(&mut self, entry: &Item<Binding>, binding: &Binding) {
+    fn binding(&mut self, entry: &PartialEntry<Binding>, binding: &Binding) {
         let pointer = entry.pointer.as_str();
         if let Some(name) = &binding.name {
             self.name(&child(pointer, "name"), name);
@@ -62,7 +61,7 @@ impl Check<'_> {
         self.bound_tenant(pointer, binding);
         self.verdict_rules(pointer, binding);
         if let Some(timeout) = binding.timeout {
-            self.span(&child(pointer, "timeout"), timeout, STEP);
+            self.span(&child(pointer, "timeout"), timeout, STEP_TIMEOUT_RANGE);
         }
         self.writable(pointer, binding);
         self.conditions(&child(pointer, "match"), &binding.conditions);

@@ -2,10 +2,10 @@
 
 use std::{net::IpAddr, path::Path};
 
-use super::Check;
+use super::ConfigChecker;
 use crate::config::problem::item;
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn egress(&mut self) {
         if let Some(egress) = &self.draft.egress {
             for (index, name) in egress.names.iter().enumerate() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
-use super::{Check, is_loopback, tenant_id_fault};
+use super::{ConfigChecker, is_loopback, tenant_id_fault};
 use crate::{
     config::{
         auth::{Issuer, IssuerTenants, Key, Scope},
-        draft::Item,
+        partial_config::PartialEntry,
         problem::{did_you_mean, item},
         schema::alternatives,
         tree::child,
@@ -17,13 +17,14 @@ use crate::{
     egress,
 };
 
-const SHARED: &[&str] = &["HS256", "HS384", "HS512"];
-const PUBLIC: &[&str] = &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+const SYMMETRIC_ALGORITHMS: &[&str] = &["HS256", "HS384", "HS512"];
+const ASYMMETRIC_ALGORITHMS: &[&str] =
+    &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
 /// Least bytes of a shared secret.
-const LEAST_SECRET: usize = 32;
+const MIN_SECRET_BYTES: usize = 32;
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn issuers(&mut self) {
         let issuers = &self.draft.issuers;
         self.unique(
@@ -37,7 +38,7 @@ impl Check<'_> {
         }
     }
 
-    fn issuer(&mut self, entry: &Item<Issuer>, issuer: &Issuer, several: bool) {
+    fn issuer(&mut self, entry: &PartialEntry<Issuer>, issuer: &Issuer, several: bool) {
         let pointer = entry.pointer.as_str();
         self.exactly_one(
             entry,
@@ -55,7 +56,7 @@ impl Check<'_> {
         if let Some(host) = issuer.jwks_url.as_deref().and_then(denied_host) {
             self.report(
                 child(pointer, "jwks_url"),
-                format!("`{host}` {}", egress::DENIED),
+                format!("`{host}` {}", egress::DENIED_MESSAGE),
                 "write the host that publishes the issuer's keys",
             );
         }
@@ -76,7 +77,7 @@ impl Check<'_> {
         }
     }
 
-    fn admin_audience(&mut self, entry: &Item<Issuer>, issuer: &Issuer) {
+    fn admin_audience(&mut self, entry: &PartialEntry<Issuer>, issuer: &Issuer) {
         let Some(audience) = &issuer.admin_audience else { return };
         let pointer = child(&entry.pointer, "admin_audience");
         if *audience == issuer.audience {
@@ -112,16 +113,16 @@ impl Check<'_> {
     }
 
     fn key(&mut self, pointer: &str, key: &Key, tainted: bool) {
-        let entry = Item { pointer: pointer.to_owned(), id: None, value: Some(()), tainted };
+        let entry = PartialEntry { pointer: pointer.to_owned(), id: None, value: Some(()), tainted };
         let (secret, pem) = (key.secret.is_some(), key.pem_file.is_some());
         self.exactly_one(
             &entry,
             &[("secret", secret), ("pem_file", pem), ("jwk_file", key.jwk_file.is_some())],
         );
         let known = match (secret, pem) {
-            (true, false) => SHARED.to_vec(),
-            (false, true) => PUBLIC.to_vec(),
-            _ => [SHARED, PUBLIC].concat(),
+            (true, false) => SYMMETRIC_ALGORITHMS.to_vec(),
+            (false, true) => ASYMMETRIC_ALGORITHMS.to_vec(),
+            _ => [SYMMETRIC_ALGORITHMS, ASYMMETRIC_ALGORITHMS].concat(),
         };
         match &key.alg {
             Some(alg) if known.contains(&alg.as_str()) => {}
@@ -138,10 +139,10 @@ impl Check<'_> {
             ),
             None => {}
         }
-        if key.secret.as_ref().is_some_and(|secret| secret.expose_secret().len() < LEAST_SECRET) {
+        if key.secret.as_ref().is_some_and(|secret| secret.expose_secret().len() < MIN_SECRET_BYTES) {
             self.report(
                 child(pointer, "secret"),
-                format!("`secret` has fewer than {LEAST_SECRET} bytes"),
+                format!("`secret` has fewer than {MIN_SECRET_BYTES} bytes"),
                 "use a random secret of 32 bytes or more, such as from `openssl rand -hex 32`",
             );
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Check, socket_flaw};
+use super::{ConfigChecker, socket_flaw};
 use crate::config::{
     model::Server,
     plugin::{Breaker, Health, PluginLimits},
@@ -15,19 +15,19 @@ pub(super) const fn ms(millis: u64) -> Span {
 }
 
 /// Range of a step's time-out and of the budget.
-pub(super) const STEP: (Span, Span) = (ms(10), ms(60_000));
+pub(super) const STEP_TIMEOUT_RANGE: (Span, Span) = (ms(10), ms(60_000));
 /// What nobody waits longer for.
 pub(super) const HOUR: Span = ms(3_600_000);
 const MIB: u64 = 1 << 20;
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn limits(&mut self) {
         if let Some(limits) = &self.draft.limits {
             self.size("/limits/request", limits.request, 16 * MIB);
             self.size("/limits/bytes_in_flight", limits.bytes_in_flight, MIB * MIB);
             self.size("/limits/notice_bytes", limits.notice_bytes, 16 * MIB);
             self.size("/limits/details_bytes", limits.details_bytes, 16 * MIB);
-            self.span("/limits/budget", limits.budget, STEP);
+            self.span("/limits/budget", limits.budget, STEP_TIMEOUT_RANGE);
             if limits.bytes_in_flight < limits.request {
                 self.report(
                     "/limits/bytes_in_flight",
@@ -82,7 +82,7 @@ impl Check<'_> {
     }
 
     pub(super) fn plugin_limits(&mut self, pointer: &str, limits: &PluginLimits) {
-        self.span(&child(pointer, "timeout"), limits.timeout, STEP);
+        self.span(&child(pointer, "timeout"), limits.timeout, STEP_TIMEOUT_RANGE);
         self.span(&child(pointer, "connect"), limits.connect, (ms(1), ms(60_000)));
         self.span(&child(pointer, "initialize"), limits.initialize, (ms(1), ms(120_000)));
         self.span(&child(pointer, "shutdown"), limits.shutdown, (ms(1), ms(30_000)));

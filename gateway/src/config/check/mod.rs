@@ -17,20 +17,20 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{
-    draft::{Draft, Item},
+use crate::config::{
+    partial_config::{PartialConfig, PartialEntry},
     problem::{self, Problem},
 };
 
 use plugins::is_loopback;
-pub(crate) use plugins::{endpoint_flaw, socket_flaw};
+pub use plugins::{endpoint_flaw, socket_flaw};
 
 /// Most names of the file that misspelt ones are compared with, one after the other.
 const MAX_COMPARISONS: usize = 200_000;
 
 /// Everything that is wrong with `draft`.
-pub(super) fn check(draft: &Draft) -> Vec<Problem> {
-    let mut check = Check {
+pub(super) fn check(draft: &PartialConfig) -> Vec<Problem> {
+    let mut check = ConfigChecker {
         draft,
         plugins: draft.plugins.iter().map(|item| item.id.as_deref()).collect(),
         tenants: draft.tenants.iter().map(|item| item.id.as_deref()).collect(),
@@ -52,8 +52,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 }
 
 /// What is wrong with the objects of `draft` by themselves; what they ask of others isn't judged.
-pub(super) fn check_objects(draft: &Draft) -> Vec<Problem> {
-    let mut check = Check {
+pub(super) fn check_objects(draft: &PartialConfig) -> Vec<Problem> {
+    let mut check = ConfigChecker {
         draft,
         plugins: None,
         tenants: None,
@@ -68,8 +68,8 @@ pub(super) fn check_objects(draft: &Draft) -> Vec<Problem> {
     check.problems
 }
 
-struct Check<'d> {
-    draft: &'d Draft,
+struct ConfigChecker<'d> {
+    draft: &'d PartialConfig,
     /// Names of all plugins, or `None` where one of them can't be read.
     plugins: Option<BTreeSet<&'d str>>,
     /// Ids of all listed tenants, or `None` where one of them can't be read.
@@ -81,7 +81,7 @@ struct Check<'d> {
     problems: Vec<Problem>,
 }
 
-impl<'d> Check<'d> {
+impl<'d> ConfigChecker<'d> {
     fn report(&mut self, pointer: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(Problem::new(pointer, message).remedy(remedy));
     }
@@ -120,7 +120,7 @@ impl<'d> Check<'d> {
     }
 
     /// Refuses an entry that hasn't exactly one of `choices`.
-    fn exactly_one<T>(&mut self, item: &Item<T>, choices: &[(&str, bool)]) {
+    fn exactly_one<T>(&mut self, item: &PartialEntry<T>, choices: &[(&str, bool)]) {
         let given: Vec<&str> = choices.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
         let all = choices.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match given.as_slice() {
@@ -140,7 +140,7 @@ impl<'d> Check<'d> {
 }
 
 /// `[A-Za-z][A-Za-z0-9_-]{0,63}`
-pub(crate) fn is_name(text: &str) -> bool {
+pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')

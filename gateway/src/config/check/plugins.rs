@@ -5,13 +5,14 @@ use std::{
     net::IpAddr,
 };
 
-use super::{Check, is_name};
+use super::{ConfigChecker, is_name};
 use crate::{
     config::{
-        draft::Item, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives, tree::child,
+        partial_config::PartialEntry, plugin::Plugin, problem::did_you_mean, reference, schema::alternatives,
+        tree::child,
     },
+    core::error::Code,
     egress,
-    error::Code,
 };
 
 /// The plugins that are part of the gateway.
@@ -36,7 +37,7 @@ const MAX_SOCKET_PATH: usize = 107;
 
 const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn plugins(&mut self) {
         self.block_status("/block_status", &self.draft.block_status);
         let plugins = &self.draft.plugins;
@@ -51,7 +52,7 @@ impl Check<'_> {
         }
     }
 
-    fn plugin(&mut self, entry: &Item<Plugin>, plugin: &Plugin) {
+    fn plugin(&mut self, entry: &PartialEntry<Plugin>, plugin: &Plugin) {
         let pointer = entry.pointer.as_str();
         self.name(&child(pointer, "name"), &plugin.name);
         self.exactly_one(
@@ -122,8 +123,8 @@ impl Check<'_> {
     }
 
     fn endpoint(&mut self, pointer: &str, at: &str, endpoint: &str, plugin: &Plugin) {
-        match Endpoint::of(endpoint, plugin.tls.is_some()) {
-            Ok(Endpoint::Remote)
+        match EndpointLocality::of(endpoint, plugin.tls.is_some()) {
+            Ok(EndpointLocality::Remote)
                 if !plugin.allow_plaintext && reference::holds_references(&plugin.config) =>
             {
                 self.report(
@@ -132,7 +133,7 @@ impl Check<'_> {
                     "use `https://`, a Unix socket or a loopback address, or set `allow_plaintext: true`",
                 );
             }
-            Ok(Endpoint::Remote | Endpoint::Private) => {}
+            Ok(EndpointLocality::Remote | EndpointLocality::Private) => {}
             Err(message) => self.report(
                 at,
                 message,
@@ -172,10 +173,10 @@ fn is_block_code(text: &str) -> bool {
 }
 
 /// What is wrong with where a plugin is that stands in no file: its address, or that secrets would go there in plaintext.
-pub(crate) fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
-    plugin.addresses().find_map(|endpoint| match Endpoint::of(endpoint, plugin.tls.is_some()) {
-        Ok(Endpoint::Private) => None,
-        Ok(Endpoint::Remote) => (!plugin.allow_plaintext && reference::holds_references(&plugin.config)).then(|| {
+pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
+    plugin.addresses().find_map(|endpoint| match EndpointLocality::of(endpoint, plugin.tls.is_some()) {
+        Ok(EndpointLocality::Private) => None,
+        Ok(EndpointLocality::Remote) => (!plugin.allow_plaintext && reference::holds_references(&plugin.config)).then(|| {
             "the config holds references, which would go over the network in plaintext: use `https://`, a Unix \
              socket or a loopback address"
                 .to_owned()
@@ -187,7 +188,7 @@ pub(crate) fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
 }
 
 /// What is wrong with the path of a Unix socket.
-pub(crate) fn socket_flaw(path: &str) -> Option<String> {
+pub fn socket_flaw(path: &str) -> Option<String> {
     if !path.starts_with('/') || path.ends_with('/') {
         return Some("the path of a Unix socket is written from the root".into());
     }
@@ -196,17 +197,17 @@ pub(crate) fn socket_flaw(path: &str) -> Option<String> {
 }
 
 /// Where an endpoint leads, as far as secrets are concerned.
-enum Endpoint {
+enum EndpointLocality {
     /// A Unix socket, loopback, or TLS.
     Private,
     Remote,
 }
 
-impl Endpoint {
+impl EndpointLocality {
     /// `over_tls`: whether the addresses of a name are dialled over TLS.
-    fn of(endpoint: &str, over_tls: bool) -> Result<Endpoint, String> {
+    fn of(endpoint: &str, over_tls: bool) -> Result<EndpointLocality, String> {
         if let Some(path) = endpoint.strip_prefix("unix://") {
-            return socket_flaw(path).map_or(Ok(Endpoint::Private), Err);
+            return socket_flaw(path).map_or(Ok(EndpointLocality::Private), Err);
         }
         // As a URL has it, the name to look up stands in the path, behind no name server.
         let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
@@ -226,9 +227,13 @@ impl Endpoint {
             return Err("an endpoint ends behind the port".into());
         }
         if egress::denies_literal(authority.host()) {
-            return Err(format!("`{}` {}", authority.host(), egress::DENIED));
+            return Err(format!("`{}` {}", authority.host(), egress::DENIED_MESSAGE));
         }
-        Ok(if secure || is_loopback(authority.host()) { Endpoint::Private } else { Endpoint::Remote })
+        Ok(if secure || is_loopback(authority.host()) {
+            EndpointLocality::Private
+        } else {
+            EndpointLocality::Remote
+        })
     }
 }
 

@@ -1,12 +1,12 @@
 //! Where the database is.
 
-use super::Check;
+use super::ConfigChecker;
 use crate::config::problem::Problem;
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn store(&mut self) {
         let Some(store) = &self.draft.store else { return };
-        if let Some(fault) = crate::store::fault(&store.url.0) {
+        if let Some(fault) = crate::store::url_error(&store.url.0) {
             self.problems.push(Problem::new("/store/url", format!("`url`: {fault}")));
         }
         if store.last_good.as_os_str().is_empty() {

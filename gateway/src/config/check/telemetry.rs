@@ -3,13 +3,13 @@
 use http::Uri;
 
 use super::{
-    Check,
+    ConfigChecker,
     limits::{HOUR, ms},
     tenant_id_fault,
 };
 use crate::config::{model::OtlpProtocol, problem::item};
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     pub(super) fn telemetry(&mut self) {
         let Some(telemetry) = &self.draft.telemetry else { return };
         self.span("/telemetry/slow_invocation", telemetry.slow_invocation, (ms(1), HOUR));

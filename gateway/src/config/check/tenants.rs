@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Check, tenant_id_fault};
-use crate::config::{draft::Item, model::Tenant, plugin::Binding, problem::item, tree::child};
+use super::{ConfigChecker, tenant_id_fault};
+use crate::config::{
+    model::Tenant, partial_config::PartialEntry, plugin::Binding, problem::item, tree::child,
+};
 
-impl<'d> Check<'d> {
+impl<'d> ConfigChecker<'d> {
     pub(super) fn tenants(&mut self) {
         let tenants = &self.draft.tenants;
         if self.draft.refuses_everybody {
@@ -28,11 +30,11 @@ impl<'d> Check<'d> {
     }
 
     /// All bindings, or `None` where the name of one of them isn't certain.
-    fn bindings_by_name(&self) -> Option<BTreeMap<String, &'d Item<Binding>>> {
+    fn bindings_by_name(&self) -> Option<BTreeMap<String, &'d PartialEntry<Binding>>> {
         if !self.is_whole {
             return None;
         }
-        let named = |item: &'d Item<Binding>| {
+        let named = |item: &'d PartialEntry<Binding>| {
             let binding = item.value.as_ref().filter(|binding| binding.name.is_some() || !item.tainted)?;
             Some((binding.effective_name().into_owned(), item))
         };
@@ -43,7 +45,7 @@ impl<'d> Check<'d> {
         &mut self,
         pointer: &str,
         tenant: &Tenant,
-        bindings: Option<&BTreeMap<String, &Item<Binding>>>,
+        bindings: Option<&BTreeMap<String, &PartialEntry<Binding>>>,
     ) {
         if let Some(fault) = tenant_id_fault(&tenant.id) {
             self.report(child(pointer, "id"), fault, "write the id that tokens carry");
@@ -77,7 +79,7 @@ impl<'d> Check<'d> {
         }
     }
 
-    fn disabled(&mut self, pointer: String, name: &str, entry: &Item<Binding>) {
+    fn disabled(&mut self, pointer: String, name: &str, entry: &PartialEntry<Binding>) {
         let Some(binding) = entry.value.as_ref().filter(|_| !entry.tainted) else { return };
         if !binding.is_floor() {
             self.report(

@@ -340,7 +340,7 @@ fn block_statuses_leave_the_tables_alone() {
         let message = format!("`{code}` has a fixed status");
         rest(&status(code), 2, &message, "leave it out, or choose another code");
     }
-    for code in crate::error::Code::ALL {
+    for code in crate::core::error::Code::ALL {
         let message = format!("`{code}` is an error code of the gateway");
         rest(&status(code.as_str()), 2, &message, "choose another code");
     }

@@ -3,16 +3,16 @@
 
 use std::path::Path;
 
-use super::Check;
-use crate::{
-    config::{plugin::ClientTls, tree::child},
-    tls,
-};
+use rustls::pki_types::ServerName;
+
+use super::ConfigChecker;
+
+use crate::config::{plugin::ClientTls, tree::child};
 
 /// Longest SPIFFE id, in bytes (SPIFFE-ID, section 2.3).
 const MAX_SPIFFE_ID: usize = 2048;
 
-impl Check<'_> {
+impl ConfigChecker<'_> {
     /// `secure`: whether an endpoint speaks TLS.
     pub(super) fn client_tls(&mut self, pointer: &str, tls: &ClientTls, secure: bool) {
         if !secure {
@@ -28,7 +28,7 @@ impl Check<'_> {
             _ => {}
         }
         if let Some(name) = tls.server_name.as_deref()
-            && tls::server_name(name).is_none()
+            && ServerName::try_from(name).is_err()
         {
             self.report(
                 child(pointer, "server_name"),

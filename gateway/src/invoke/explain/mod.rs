@@ -11,19 +11,19 @@ use serde_json::Value;
 use super::budget;
 use crate::{
     config::{self, Bypass, Config},
-    error::Code,
+    core::error::Code,
     routing::{self, Condition, Plan, RouteTable, Step, Subject, TenantRoute},
 };
 
-mod said;
+mod model;
 #[cfg(test)]
 pub(crate) mod tests;
 mod walk;
 mod warnings;
 
-pub use said::{
-    Absent, AbsentWhy, Budget, Call, Comes, Explanation, Fate, From, Millis, Question, Standing,
-    StepExplained, Tenant, TimeoutFrom, Tried, Worst,
+pub use crate::invoke::explain::model::{
+    AbsenceCause, Absent, Budget, Call, ExpectedOutcome, Explanation, From, Millis, Question, Standing,
+    StepExplanation, StepForecast, Tenant, TimeoutSource, Tried, WorstCase,
 };
 use walk::{Takes, Walked, walk};
 
@@ -50,10 +50,10 @@ pub fn explain(
         absent: Vec::new(),
         budget: Budget {
             limit_ms: Millis(limit),
-            caller_ms: caller.map(Millis),
+            caller_timeout_ms: caller.map(Millis),
             margin_ms: caller.map(|caller| Millis(budget::margin(caller))),
             total_ms: Millis(total),
-            most_kept_ms: Millis(total / 2),
+            max_reserved_ms: Millis(total / 2),
         },
         warnings: Vec::new(),
     };
@@ -69,21 +69,21 @@ pub fn explain(
 fn tenant(config: &Config, table: &RouteTable, id: &str) -> Tenant {
     let list = &config.tenants.list;
     let listed = list.iter().any(|tenant| tenant.id == id);
-    let standing = match (table.tenant(id), listed) {
+    let status = match (table.tenant(id), listed) {
         (TenantRoute::Known(_), true) => Standing::Listed,
-        (TenantRoute::Known(_), false) => Standing::NotListed,
-        (TenantRoute::Disabled, _) => Standing::SwitchedOff,
+        (TenantRoute::Known(_), false) => Standing::Unlisted,
+        (TenantRoute::Disabled, _) => Standing::Disabled,
         (TenantRoute::Unknown, _) => Standing::Refused,
     };
-    let code = match standing {
-        Standing::Listed | Standing::NotListed => None,
-        Standing::SwitchedOff => Some(Code::TenantDisabled),
+    let code = match status {
+        Standing::Listed | Standing::Unlisted => None,
+        Standing::Disabled => Some(Code::TenantDisabled),
         Standing::Refused => Some(Code::TenantUnknown),
     };
     let ids = list.iter().map(|tenant| tenant.id.as_str());
     Tenant {
         id: id.to_owned(),
-        standing,
+        status,
         unknown: config.tenants.unknown,
         code: code.map(|code| code.as_str().to_owned()),
         hint: if listed { None } else { config::did_you_mean(id, ids) },
@@ -96,7 +96,7 @@ fn steps(
     manifests_known: bool,
     total: Duration,
     question: &Question,
-) -> Vec<StepExplained> {
+) -> Vec<StepExplanation> {
     let of_plan: Vec<_> = plan.steps.iter().map(|step| assumed(step, manifests_known)).collect();
     let subject = subject(question);
     let met: Vec<_> = of_plan.iter().map(|step| step.conditions.met(&subject)).collect();
@@ -145,11 +145,11 @@ fn said_of(
     question: &Question,
     went: Walked,
     worst: Walked,
-) -> StepExplained {
+) -> StepExplanation {
     let written = &*step.written;
     let tenant = config.tenants.list.iter().find(|tenant| tenant.id == question.tenant);
     let own = tenant.and_then(|tenant| tenant.config.get(&*step.plugin_name));
-    StepExplained {
+    StepExplanation {
         binding: step.binding.to_string(),
         plugin: step.plugin_name.to_string(),
         version: written.version.as_deref().map(str::to_owned),
@@ -157,19 +157,28 @@ fn said_of(
         mode: step.mode,
         on_error: step.on_error,
         timeout_ms: Millis(step.timeout),
-        timeout_from: if binding.timeout.is_some() { TimeoutFrom::Binding } else { TimeoutFrom::Plugin },
-        from: if written.is_floor { From::Floor } else { From::Own },
+        timeout_source: if binding.timeout.is_some() {
+            TimeoutSource::Binding
+        } else {
+            TimeoutSource::Plugin
+        },
+        source: if written.is_floor { From::Global } else { From::Tenant },
         selector: binding.selector.clone(),
         overrides: own.into_iter().flat_map(|own| own.keys().cloned()).collect(),
         conditions: tried(step, question),
         comes: went.comes,
-        worst: worst.limit.map_or_else(
-            || Worst { comes: worst.comes.clone(), gets_ms: None, kept_ms: None, cut: false },
-            |limit| Worst {
+        worst_case: worst.limit.map_or_else(
+            || WorstCase {
                 comes: worst.comes.clone(),
-                gets_ms: Some(Millis(limit)),
-                kept_ms: Some(Millis(budget::kept(total, step))),
-                cut: worst.cut,
+                allowance_ms: None,
+                reserved_ms: None,
+                budget_limited: false,
+            },
+            |limit| WorstCase {
+                comes: worst.comes.clone(),
+                allowance_ms: Some(Millis(limit)),
+                reserved_ms: Some(Millis(budget::kept(total, step))),
+                budget_limited: worst.cut,
             },
         ),
     }
@@ -187,14 +196,14 @@ fn tried(step: &Step, question: &Question) -> Vec<Tried> {
             // Its text is the caller's matter, and may be long.
             Condition::Text => None,
         };
-        let (on, written) = match condition {
+        let (field, written) = match condition {
             Condition::Agents => ("agents".to_owned(), &step.conditions.written()["agents"]),
             Condition::Models => ("models".to_owned(), &step.conditions.written()["models"]),
             Condition::Label(key) => (format!("labels.{key}"), &step.conditions.written()["labels"][key]),
             Condition::Tools => ("tools".to_owned(), &step.conditions.written()["tools"]),
             Condition::Text => ("text".to_owned(), &step.conditions.written()["text"]),
         };
-        Tried { on, patterns: patterns(written), value: value.filter(|value| !value.is_empty()), result }
+        Tried { field, patterns: patterns(written), value: value.filter(|value| !value.is_empty()), result }
     };
     step.conditions.each(subject(question)).map(one).collect()
 }
@@ -222,7 +231,7 @@ fn absent(config: &Config, table: &RouteTable, question: &Question) -> Vec<Absen
         let bypass = config.bypasses.iter().find(is_it).filter(|_| is_bypassed);
         Absent {
             plugin: binding.plugin.clone(),
-            why: why.into(),
+            cause: why.into(),
             selector: binding.selector.clone().filter(|_| why == routing::Absent::NotSelected),
             points: binding.points.clone().filter(|_| why == routing::Absent::PointNotListed),
             until: bypass.map(|bypass| bypass.until),

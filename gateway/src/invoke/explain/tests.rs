@@ -18,15 +18,18 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    context::{CallContext, Identity},
+    core::{
+        context::{CallContext, Identity},
+        failure::Failure,
+        manifest::{Access, Manifest, Offer, SideEffects},
+        point::Point,
+        step::{Mode, OnError, Reason, StepOutcome},
+    },
     invoke::{
         AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Chain, ExtensionPoint, Plugins,
         ReplyLimits, StepReport,
     },
-    point::Point,
-    routing::{Access, Manifest, Offer, SideEffects},
-    step::{Mode, OnError, Reason, StepOutcome},
-    upstream::{Failure, Replied, Served},
+    upstream::{Replied, Served},
 };
 
 const PLUGINS: usize = 3;
@@ -188,19 +191,23 @@ fn reported(steps: &[StepReport]) -> Vec<Reported> {
 }
 
 /// What answers would report of `comes`; none: the step is not in them. `asked` is what a plugin that was asked makes of it.
-fn predicted(step: &StepExplained, comes: &Comes, asked: (StepOutcome, Option<Reason>)) -> Option<Reported> {
+fn predicted(
+    step: &StepExplanation,
+    comes: &StepForecast,
+    asked: (StepOutcome, Option<Reason>),
+) -> Option<Reported> {
     let outcome = match comes.outcome {
-        Fate::NotReached => return None,
-        Fate::Asked => {
+        ExpectedOutcome::NotReached => return None,
+        ExpectedOutcome::Called => {
             let reason = asked.1.map(|reason| reason.as_str().to_owned());
             return Some((step.binding.clone(), asked.0, reason));
         }
         // Why an observer's call fails is told after the answer.
-        Fate::Observed => return Some((step.binding.clone(), StepOutcome::Observed, None)),
-        Fate::SkippedCondition => StepOutcome::SkippedCondition,
-        Fate::SkippedBudget => StepOutcome::SkippedBudget,
-        Fate::Failed => StepOutcome::Failed,
-        Fate::FailedOpen => StepOutcome::FailedOpen,
+        ExpectedOutcome::Observed => return Some((step.binding.clone(), StepOutcome::Observed, None)),
+        ExpectedOutcome::SkippedCondition => StepOutcome::SkippedCondition,
+        ExpectedOutcome::SkippedBudget => StepOutcome::SkippedBudget,
+        ExpectedOutcome::Failed => StepOutcome::Failed,
+        ExpectedOutcome::FailedOpen => StepOutcome::FailedOpen,
     };
     Some((step.binding.clone(), outcome, comes.reason.clone()))
 }
@@ -341,7 +348,7 @@ pub(crate) fn compare(
     config: &Config,
     table: &RouteTable,
     question: &Question,
-) -> Result<Vec<[Fate; 2]>, TestCaseError> {
+) -> Result<Vec<[ExpectedOutcome; 2]>, TestCaseError> {
     let said = explain(config, table, true, question);
     let TenantRoute::Known(plans) = table.tenant(&question.tenant) else {
         prop_assert!(said.tenant.code.is_some() && said.plan_digest.is_none() && said.steps.is_empty());
@@ -356,27 +363,31 @@ pub(crate) fn compare(
     let at_once = said.steps.iter().filter_map(|step| predicted(step, &step.comes, continued));
     prop_assert_eq!(at_once.collect::<Vec<_>>(), reported(&steps));
     for step in &said.steps {
-        prop_assert_eq!(step.comes.outcome == Fate::Asked, given.contains_key(&step.binding));
-        let unmet = step.conditions.iter().any(|tried| tried.result == routing::Checked::NotMet);
-        let reached = step.comes.outcome != Fate::NotReached;
-        prop_assert_eq!(step.comes.outcome == Fate::SkippedCondition, unmet && reached);
+        prop_assert_eq!(step.comes.outcome == ExpectedOutcome::Called, given.contains_key(&step.binding));
+        let unmet = step.conditions.iter().any(|tried| tried.result == routing::Checked::NotMatched);
+        let reached = step.comes.outcome != ExpectedOutcome::NotReached;
+        prop_assert_eq!(step.comes.outcome == ExpectedOutcome::SkippedCondition, unmet && reached);
     }
 
     let (steps, given) = real(config, plan, Takes::AllItGets, question);
     let worst = said.steps.iter().filter_map(|step| {
-        let ran_out = if step.worst.cut { Reason::Budget } else { Reason::Timeout };
+        let ran_out = if step.worst_case.budget_limited { Reason::Budget } else { Reason::Timeout };
         let asked = match step.on_error {
             OnError::Fail => (StepOutcome::Continued, None),
             OnError::Skip => (StepOutcome::FailedOpen, Some(ran_out)),
         };
-        predicted(step, &step.worst.comes, asked)
+        predicted(step, &step.worst_case.comes, asked)
     });
     prop_assert_eq!(worst.collect::<Vec<_>>(), reported(&steps));
     for step in said.steps.iter().filter(|step| step.mode != Mode::Observe) {
-        let gets = step.worst.gets_ms.map(|gets| gets.0).filter(|_| step.worst.comes.outcome == Fate::Asked);
+        let gets = step
+            .worst_case
+            .allowance_ms
+            .map(|gets| gets.0)
+            .filter(|_| step.worst_case.comes.outcome == ExpectedOutcome::Called);
         prop_assert_eq!(gets, given.get(&step.binding).copied());
     }
-    Ok(said.steps.iter().map(|step| [step.comes.outcome, step.worst.comes.outcome]).collect())
+    Ok(said.steps.iter().map(|step| [step.comes.outcome, step.worst_case.comes.outcome]).collect())
 }
 
 #[test]
@@ -397,16 +408,20 @@ fn what_is_explained_is_what_a_real_chain_does() {
     });
     compared.unwrap_or_else(|wrong| panic!("{wrong}"));
     let all = [
-        Fate::Asked,
-        Fate::Observed,
-        Fate::SkippedCondition,
-        Fate::SkippedBudget,
-        Fate::Failed,
-        Fate::FailedOpen,
-        Fate::NotReached,
+        ExpectedOutcome::Called,
+        ExpectedOutcome::Observed,
+        ExpectedOutcome::SkippedCondition,
+        ExpectedOutcome::SkippedBudget,
+        ExpectedOutcome::Failed,
+        ExpectedOutcome::FailedOpen,
+        ExpectedOutcome::NotReached,
     ];
     for seen in seen.into_inner().expect("no panic") {
-        assert_eq!(seen, all.into_iter().map(Fate::as_str).collect(), "the cases reach every outcome");
+        assert_eq!(
+            seen,
+            all.into_iter().map(ExpectedOutcome::as_str).collect(),
+            "the cases reach every outcome"
+        );
     }
 }
 

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Comes, Fate};
+use super::{ExpectedOutcome, StepForecast};
 use crate::{
+    core::{
+        failure::Failure,
+        step::{Mode, Reason, StepOutcome},
+    },
     invoke::{
-        before::{Before, before, grant, handed_over},
         budget::allowance,
-        decide::{Event, Next, decide},
+        decide::{ChainAction, Event, decide},
+        precheck::{Before, before, grant, handed_over},
     },
     routing::Step,
-    step::{Mode, Reason, StepOutcome},
-    upstream::Failure,
 };
 
 /// How long plugins take before they continue.
@@ -24,7 +26,7 @@ pub(super) enum Takes {
 /// How a step goes.
 #[derive(Debug)]
 pub(super) struct Walked {
-    pub(super) comes: Comes,
+    pub(super) comes: StepForecast,
     /// The most it can take; zero where it would get too little; none where time is not looked at.
     pub(super) limit: Option<Duration>,
     /// Whether that is less than its own time-out.
@@ -36,7 +38,7 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
     let (mut left, mut ended) = (total, false);
     let mut one = |(step, met): (&Step, &bool)| {
         if ended && step.mode != Mode::Observe {
-            let comes = Comes { outcome: Fate::NotReached, reason: None, detail: None };
+            let comes = StepForecast { outcome: ExpectedOutcome::NotReached, reason: None, detail: None };
             return Walked { comes, limit: None, cut: false };
         }
         let mut limit = None;
@@ -61,30 +63,30 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
             }
         };
         let ruling = decide(step.mode, step.on_error, event);
-        ended |= ruling.next == Next::Stop;
+        ended |= ruling.next == ChainAction::Stop;
         Walked { comes: comes(ruling.outcome, event, failure), limit, cut }
     };
     steps.iter().zip(met).map(&mut one).collect()
 }
 
-fn comes(outcome: StepOutcome, event: Event, failure: Option<Failure>) -> Comes {
+fn comes(outcome: StepOutcome, event: Event, failure: Option<Failure>) -> StepForecast {
     let reason = match event {
         Event::BudgetShort => Some(Reason::Budget),
         _ => failure.as_ref().map(|failure| failure.reason),
     };
     let outcome = match outcome {
-        StepOutcome::Observed => Fate::Observed,
-        StepOutcome::SkippedCondition => Fate::SkippedCondition,
-        StepOutcome::SkippedBudget => Fate::SkippedBudget,
-        StepOutcome::Failed => Fate::Failed,
-        StepOutcome::FailedOpen => Fate::FailedOpen,
+        StepOutcome::Observed => ExpectedOutcome::Observed,
+        StepOutcome::SkippedCondition => ExpectedOutcome::SkippedCondition,
+        StepOutcome::SkippedBudget => ExpectedOutcome::SkippedBudget,
+        StepOutcome::Failed => ExpectedOutcome::Failed,
+        StepOutcome::FailedOpen => ExpectedOutcome::FailedOpen,
         // What it says then is the plugin's.
         StepOutcome::Continued
         | StepOutcome::Modified
         | StepOutcome::Cancelled
         | StepOutcome::WouldBlock
-        | StepOutcome::CancelledByCaller => Fate::Asked,
+        | StepOutcome::CancelledByCaller => ExpectedOutcome::Called,
     };
     let detail = failure.map(|failure| failure.detail);
-    Comes { outcome, reason: reason.map(|reason| reason.as_str().to_owned()), detail }
+    StepForecast { outcome, reason: reason.map(|reason| reason.as_str().to_owned()), detail }
 }

@@ -1,10 +1,10 @@
 //! What will surprise whoever reads a plan, in sentences.
 
-use super::{Budget, Fate, Millis, StepExplained};
-use crate::step::{Mode, OnError};
+use super::{Budget, ExpectedOutcome, Millis, StepExplanation};
+use crate::core::step::{Mode, OnError};
 
 /// Warnings of `steps` under `budget`.
-pub(super) fn of(steps: &[StepExplained], budget: &Budget) -> Vec<String> {
+pub(super) fn of(steps: &[StepExplanation], budget: &Budget) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
     warnings.extend(add_up(steps, budget));
     warnings.extend(steps.iter().filter_map(in_the_worst_case));
@@ -12,7 +12,7 @@ pub(super) fn of(steps: &[StepExplained], budget: &Budget) -> Vec<String> {
 }
 
 /// The step can't do its work, however fast everybody is.
-fn at_once(step: &StepExplained) -> Option<String> {
+fn at_once(step: &StepExplanation) -> Option<String> {
     let why = || {
         let reason = step.comes.reason.as_deref().unwrap_or_default();
         let detail = step.comes.detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
@@ -20,26 +20,31 @@ fn at_once(step: &StepExplained) -> Option<String> {
     };
     let name = &step.binding;
     match step.comes.outcome {
-        Fate::Failed => {
-            Some(format!("`{name}` fails without being asked {}: the chain ends there, undecided", why()))
+        ExpectedOutcome::Failed => {
+            Some(format!("`{name}` fails without being called {}: the chain ends there, undecided", why()))
         }
-        Fate::FailedOpen => {
-            Some(format!("`{name}` fails without being asked {}: the chain goes on without it", why()))
+        ExpectedOutcome::FailedOpen => {
+            Some(format!("`{name}` fails without being called {}: the chain goes on without it", why()))
         }
-        Fate::SkippedBudget => {
-            Some(format!("`{name}` is never asked, however fast all others are: too little time"))
+        ExpectedOutcome::SkippedBudget => {
+            Some(format!("`{name}` is never called, however fast all others are: too little time"))
         }
-        Fate::Observed if step.comes.reason.is_some() => {
+        ExpectedOutcome::Observed if step.comes.reason.is_some() => {
             Some(format!("`{name}` is handed calls that its plugin never sees {}", why()))
         }
-        Fate::Asked | Fate::Observed | Fate::SkippedCondition | Fate::NotReached => None,
+        ExpectedOutcome::Called
+        | ExpectedOutcome::Observed
+        | ExpectedOutcome::SkippedCondition
+        | ExpectedOutcome::NotReached => None,
     }
 }
 
 /// The steps that must not fail can take longer than the invocation.
-fn add_up(steps: &[StepExplained], budget: &Budget) -> Option<String> {
-    let must = |step: &&StepExplained| {
-        step.mode != Mode::Observe && step.on_error == OnError::Fail && step.comes.outcome == Fate::Asked
+fn add_up(steps: &[StepExplanation], budget: &Budget) -> Option<String> {
+    let must = |step: &&StepExplanation| {
+        step.mode != Mode::Observe
+            && step.on_error == OnError::Fail
+            && step.comes.outcome == ExpectedOutcome::Called
     };
     let sum = Millis(steps.iter().filter(must).map(|step| step.timeout_ms.0).sum());
     (sum > budget.total_ms).then(|| {
@@ -51,10 +56,10 @@ fn add_up(steps: &[StepExplained], budget: &Budget) -> Option<String> {
     })
 }
 
-fn in_the_worst_case(step: &StepExplained) -> Option<String> {
-    (step.comes.outcome == Fate::Asked && step.worst.comes.outcome == Fate::SkippedBudget).then(|| {
+fn in_the_worst_case(step: &StepExplanation) -> Option<String> {
+    (step.comes.outcome == ExpectedOutcome::Called && step.worst_case.comes.outcome == ExpectedOutcome::SkippedBudget).then(|| {
         format!(
-            "`{}` is not asked where those before it take all their time: nothing is left beside what is kept for later \
+            "`{}` is not called where those before it take all their time: nothing is left beside what is reserved for later \
              steps with `on_error: fail`",
             step.binding
         )

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{config::Detail, digest::digest};
+use crate::{config::Detail, core::digest::digest};
 
 fn one_binding(more: Value) -> Value {
     let mut binding = json!({ "plugin": "a", "tenant": "*", "priority": 1 });

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     config::{Config, Problem},
-    point::Point,
+    core::point::Point,
 };
 
 mod change;

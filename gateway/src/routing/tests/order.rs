@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
+use crate::core::{
     digest,
     step::{Mode, OnError},
 };

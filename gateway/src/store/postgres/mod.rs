@@ -17,32 +17,35 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    CommitError, Draft, Kind, Look, Object, Revision, Snapshot, Store, StoreError, Tables,
-    connections::{Connections, Database, Taken},
-    fault,
-    migrations::{self, Done, MigrationFault},
-    rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+use crate::{
+    core::object::Kind,
+    store::{
+        CommitError, Object, Revision, RevisionDraft, Snapshot, Store, StoreError, StoreInspection, Tables,
+        connections::{ConnectionPool, Database, Taken},
+        error,
+        migrations::{self, Done, MigrationError},
+        rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+    },
 };
 
 /// The first version whose server ends a session that does nothing while it holds a lock, as `session` asks.
-const OLDEST: i32 = 14;
+const MIN_SERVER_VERSION: i32 = 14;
 /// Most connections at a time; replicas add up, and a server has a hundred.
 const MAX_CONNECTIONS: usize = 5;
 /// What every session is told: the server gives up a lock, or a statement, whose process has vanished. In milliseconds.
-const SESSION: &str = "SET lock_timeout = 3500; SET idle_in_transaction_session_timeout = 5000; \
+const SESSION_SETTINGS: &str = "SET lock_timeout = 3500; SET idle_in_transaction_session_timeout = 5000; \
                        SET statement_timeout = 60000; SET synchronous_commit = on";
 /// As long as the server may take for one answer, or for the next row of one.
-const PATIENCE: Duration = Duration::from_secs(4);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// A write that is large takes longer by so much for each MiB.
-const PER_MIB: Duration = Duration::from_secs(1);
+const EXTRA_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
 /// Whoever brings the tables up to date holds this lock of the server: "hookgate" in ASCII.
 const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 
 /// See the module.
 pub(super) struct Postgres {
     options: PgConnectOptions,
-    connections: Connections<Server>,
+    connections: ConnectionPool<Server>,
     hints: Arc<watch::Sender<u64>>,
     listening: Once,
     closed: CancellationToken,
@@ -70,7 +73,7 @@ impl Database for Server {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = self.options.connect().await?;
-        sqlx::raw_sql(SESSION).execute(&mut connection).await?;
+        sqlx::raw_sql(SESSION_SETTINGS).execute(&mut connection).await?;
         Ok(connection)
     }
 
@@ -79,7 +82,7 @@ impl Database for Server {
     }
 
     fn fault(&self, error: &sqlx::Error) -> StoreError {
-        fault::postgres(&self.place, error)
+        error::postgres(&self.place, error)
     }
 }
 
@@ -92,7 +95,7 @@ impl Drop for Postgres {
 impl Postgres {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         Self {
-            connections: Connections::new(Server::new(options.clone()), MAX_CONNECTIONS),
+            connections: ConnectionPool::new(Server::new(options.clone()), MAX_CONNECTIONS),
             options,
             hints: Arc::new(watch::Sender::new(0)),
             listening: Once::new(),
@@ -105,7 +108,7 @@ impl Postgres {
         let query = sqlx::query_as::<_, RevisionRow>(sql).bind(key).bind(rows::limit(most));
         let mut stream = query.fetch(&mut *taken);
         let mut found = Vec::new();
-        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+        while let Some(row) = self.within(ANSWER_TIMEOUT, stream.try_next()).await? {
             found.push(rows::revision(row)?);
         }
         drop(stream);
@@ -126,18 +129,19 @@ impl Postgres {
     async fn write(
         &self,
         connection: &mut PgConnection,
-        draft: &Draft,
+        draft: &RevisionDraft,
         write: &Write,
     ) -> Result<Written, StoreError> {
         let limit = limit(write);
-        let advance = sqlx::query(rows::ADVANCE).bind(write.base).execute(&mut *connection);
-        if self.within(PATIENCE, advance).await?.rows_affected() == 0 {
-            let before = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(draft.id);
-            if let Some(number) = self.within(PATIENCE, before.fetch_optional(&mut *connection)).await? {
+        let advance = sqlx::query(rows::UPDATE_HEAD).bind(write.base).execute(&mut *connection);
+        if self.within(ANSWER_TIMEOUT, advance).await?.rows_affected() == 0 {
+            let before = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(draft.id);
+            if let Some(number) = self.within(ANSWER_TIMEOUT, before.fetch_optional(&mut *connection)).await?
+            {
                 return Ok(Written::Before(rows::number(number)?));
             }
-            let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(connection);
-            return Ok(Written::Moved(rows::number(self.within(PATIENCE, head).await?)?));
+            let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection);
+            return Ok(Written::Moved(rows::number(self.within(ANSWER_TIMEOUT, head).await?)?));
         }
         for batch in Batch::of(&draft.changes) {
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(batch.names());
@@ -152,12 +156,12 @@ impl Postgres {
                 sqlx::query(insert(batch.kind)).bind(names).bind(owners).bind(specs).bind(write.number);
             self.within(limit, insert.execute(&mut *connection)).await?;
         }
-        let record = sqlx::query(rows::RECORD).bind(write.number).bind(draft.id).bind(write.at_ms);
+        let record = sqlx::query(rows::INSERT_REVISION).bind(write.number).bind(draft.id).bind(write.at_ms);
         let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         self.within(limit, record.execute(&mut *connection)).await?;
         let notify =
             sqlx::query("SELECT pg_notify($1, $2)").bind(listen::CHANNEL).bind(write.number.to_string());
-        self.within(PATIENCE, notify.execute(connection)).await?;
+        self.within(ANSWER_TIMEOUT, notify.execute(connection)).await?;
         Ok(Written::Now(rows::number(write.number)?))
     }
 
@@ -165,12 +169,14 @@ impl Postgres {
     /// still be committed, so that whoever gets hold of that row knows.
     async fn look(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.connections.take().await?;
-        let mut transaction = self.within(PATIENCE, taken.begin()).await?;
+        let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let wait = sqlx::query("SELECT revision FROM hookgate_head FOR UPDATE").execute(&mut *transaction);
-        self.within(PATIENCE, wait).await?;
-        let written = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id).fetch_optional(&mut *transaction);
-        let written = self.within(PATIENCE, written).await?;
-        self.within(PATIENCE, transaction.rollback()).await?;
+        self.within(ANSWER_TIMEOUT, wait).await?;
+        let written = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID)
+            .bind(id)
+            .fetch_optional(&mut *transaction);
+        let written = self.within(ANSWER_TIMEOUT, written).await?;
+        self.within(ANSWER_TIMEOUT, transaction.rollback()).await?;
         taken.keep();
         written.map(rows::number).transpose()
     }
@@ -178,11 +184,11 @@ impl Postgres {
     /// How its tables are.
     async fn tables(&self, connection: &mut PgConnection) -> Result<Tables, StoreError> {
         let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
-        if !self.within(PATIENCE, made.fetch_one(&mut *connection)).await? {
+        if !self.within(ANSWER_TIMEOUT, made.fetch_one(&mut *connection)).await? {
             return Ok(Tables::Absent);
         }
-        let done = sqlx::query_as::<_, Done>(migrations::DONE).fetch_all(connection);
-        let done = self.within(PATIENCE, done).await?;
+        let done = sqlx::query_as::<_, Done>(migrations::SELECT_APPLIED).fetch_all(connection);
+        let done = self.within(ANSWER_TIMEOUT, done).await?;
         migrations::tables(&migrations::postgres(), &done)
             .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.connections.place())))
     }
@@ -205,48 +211,50 @@ impl Store for Postgres {
     async fn prepare(&self) -> Result<(), StoreError> {
         let mut taken = self.connections.take().await?;
         self.check_server(&mut taken).await?;
-        let mut alone = self.within(PATIENCE, taken.begin()).await?;
+        let mut alone = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
-        self.within(PATIENCE, lock).await?;
+        self.within(ANSWER_TIMEOUT, lock).await?;
         if matches!(self.tables(&mut alone).await?, Tables::Current | Tables::Newer) {
             // Whoever made them may have given this role no right to make any.
-            self.within(PATIENCE, alone.rollback()).await?;
+            self.within(ANSWER_TIMEOUT, alone.rollback()).await?;
             taken.keep();
             return Ok(());
         }
         let place = self.connections.place();
         let steps = migrations::postgres();
-        match timeout(PATIENCE, migrations::run(&steps, &mut *alone)).await {
+        match timeout(ANSWER_TIMEOUT, migrations::run(&steps, &mut *alone)).await {
             Ok(Ok(())) => {}
-            Ok(Err(MigrationFault::Database(error))) => return Err(self.connections.fault(&error)),
-            Ok(Err(MigrationFault::Tables(why))) => {
+            Ok(Err(MigrationError::Database(error))) => return Err(self.connections.fault(&error)),
+            Ok(Err(MigrationError::Tables(why))) => {
                 return Err(StoreError::Unusable(format!("{place}: {why}")));
             }
             Err(_) => return Err(self.connections.silent()),
         }
-        self.within(PATIENCE, alone.commit()).await?;
+        self.within(ANSWER_TIMEOUT, alone.commit()).await?;
         taken.keep();
         Ok(())
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn look(&self) -> Result<StoreInspection, StoreError> {
         let mut taken = self.connections.take().await?;
         self.check_server(&mut taken).await?;
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-        let mut moment = self.within(PATIENCE, begin).await?;
+        let mut moment = self.within(ANSWER_TIMEOUT, begin).await?;
         let look = match self.tables(&mut moment).await? {
-            Tables::Absent => Look::nothing(),
-            tables => Look { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables },
+            Tables::Absent => StoreInspection::nothing(),
+            tables => {
+                StoreInspection { snapshot: self.read(&mut moment, rows::query(tables)).await?, tables }
+            }
         };
-        self.within(PATIENCE, moment.rollback()).await?;
+        self.within(ANSWER_TIMEOUT, moment.rollback()).await?;
         taken.keep();
         Ok(look)
     }
 
     async fn head(&self) -> Result<u64, StoreError> {
         let mut taken = self.connections.take().await?;
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *taken);
-        let head = self.within(PATIENCE, head).await?;
+        let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *taken);
+        let head = self.within(ANSWER_TIMEOUT, head).await?;
         taken.keep();
         rows::number(head)
     }
@@ -254,44 +262,44 @@ impl Store for Postgres {
     async fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let mut taken = self.connections.take().await?;
         let begin = taken.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-        let mut moment = self.within(PATIENCE, begin).await?;
-        let snapshot = self.read(&mut moment, rows::OBJECTS).await?;
-        self.within(PATIENCE, moment.rollback()).await?;
+        let mut moment = self.within(ANSWER_TIMEOUT, begin).await?;
+        let snapshot = self.read(&mut moment, rows::SELECT_OBJECTS).await?;
+        self.within(ANSWER_TIMEOUT, moment.rollback()).await?;
         taken.keep();
         Ok(snapshot)
     }
 
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError> {
-        self.revisions(rows::SINCE, rows::key(revision), most).await
+        self.revisions(rows::SELECT_REVISIONS_SINCE, rows::key(revision), most).await
     }
 
     async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError> {
-        self.revisions(rows::BEFORE, before.map_or(i64::MAX, rows::key), most).await
+        self.revisions(rows::SELECT_REVISIONS_BEFORE, before.map_or(i64::MAX, rows::key), most).await
     }
 
     async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError> {
         let mut taken = self.connections.take().await?;
-        let query = sqlx::query_as::<_, RevisionRow>(rows::REVISION).bind(rows::key(number));
-        let found = self.within(PATIENCE, query.fetch_optional(&mut *taken)).await?;
+        let query = sqlx::query_as::<_, RevisionRow>(rows::SELECT_REVISION).bind(rows::key(number));
+        let found = self.within(ANSWER_TIMEOUT, query.fetch_optional(&mut *taken)).await?;
         taken.keep();
         found.map(rows::revision).transpose()
     }
 
     async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.connections.take().await?;
-        let query = sqlx::query_scalar::<_, i64>(rows::WRITTEN).bind(id);
-        let found = self.within(PATIENCE, query.fetch_optional(&mut *taken)).await?;
+        let query = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(id);
+        let found = self.within(ANSWER_TIMEOUT, query.fetch_optional(&mut *taken)).await?;
         taken.keep();
         found.map(rows::number).transpose()
     }
 
-    async fn commit(&self, draft: &Draft) -> Result<u64, CommitError> {
+    async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError> {
         let write = Write::new(draft)?;
         let mut taken = self.connections.take().await?;
-        let mut transaction = self.within(PATIENCE, taken.begin()).await?;
+        let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let written = self.write(&mut transaction, draft, &write).await?;
         let Written::Now(number) = written else {
-            self.within(PATIENCE, transaction.rollback()).await?;
+            self.within(ANSWER_TIMEOUT, transaction.rollback()).await?;
             taken.keep();
             return match written {
                 Written::Moved(head) => Err(CommitError::Moved { head }),
@@ -331,11 +339,11 @@ impl Store for Postgres {
 impl Postgres {
     /// Everything that `objects` asks for, and the revision of that moment.
     async fn read(&self, moment: &mut PgConnection, objects: &'static str) -> Result<Snapshot, StoreError> {
-        let head = sqlx::query_scalar::<_, i64>(rows::HEAD).fetch_one(&mut *moment);
-        let revision = rows::number(self.within(PATIENCE, head).await?)?;
+        let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *moment);
+        let revision = rows::number(self.within(ANSWER_TIMEOUT, head).await?)?;
         let mut found: Vec<Object> = Vec::new();
         let mut stream = sqlx::query_as::<_, ObjectRow>(objects).fetch(moment);
-        while let Some(row) = self.within(PATIENCE, stream.try_next()).await? {
+        while let Some(row) = self.within(ANSWER_TIMEOUT, stream.try_next()).await? {
             found.push(rows::object(row)?);
         }
         Ok(Snapshot { revision, objects: found })
@@ -345,7 +353,7 @@ impl Postgres {
         let asked = sqlx::query_as::<_, (i32, String)>(
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
         );
-        let (version, encoding) = self.within(PATIENCE, asked.fetch_one(&mut **taken)).await?;
+        let (version, encoding) = self.within(ANSWER_TIMEOUT, asked.fetch_one(&mut **taken)).await?;
         let place = self.connections.place();
         usable(version, &encoding).map_err(|why| StoreError::Unusable(format!("{place} {why}")))
     }
@@ -354,8 +362,8 @@ impl Postgres {
 /// Whether a server of this `server_version_num`, with a database of this encoding, can hold the registry; else what it is.
 fn usable(version: i32, encoding: &str) -> Result<(), String> {
     let major = version / 10_000;
-    if major < OLDEST {
-        return Err(format!("is version {major}: it has to be {OLDEST} or newer"));
+    if major < MIN_SERVER_VERSION {
+        return Err(format!("is version {major}: it has to be {MIN_SERVER_VERSION} or newer"));
     }
     if encoding != "UTF8" {
         return Err(format!("has the encoding {encoding}: it has to be UTF8"));
@@ -366,7 +374,7 @@ fn usable(version: i32, encoding: &str) -> Result<(), String> {
 /// How long a statement that carries the draft may take.
 fn limit(write: &Write) -> Duration {
     let mib = u32::try_from(write.len() >> 20).unwrap_or(u32::MAX);
-    PATIENCE.saturating_add(PER_MIB.saturating_mul(mib))
+    ANSWER_TIMEOUT.saturating_add(EXTRA_TIMEOUT_PER_MIB.saturating_mul(mib))
 }
 
 /// Takes away the objects named in `$1`, and gives what they were.

@@ -2,13 +2,10 @@
 
 use tokio::time::Instant;
 
-use super::{Member, Pool, distance};
+use super::{Pool, PoolMember, distance};
 use crate::{
-    step::Reason,
-    upstream::{
-        request::Failure,
-        state::{State, Status, Why},
-    },
+    core::{failure::Failure, step::Reason},
+    upstream::state::{State, Status, Why},
 };
 
 impl Pool {
@@ -48,7 +45,7 @@ impl Pool {
         let (members, now) = (self.members.load(), Instant::now());
         let has_manifest = self.registration.manifests.has_accepted();
         let mut near = members.iter().filter(|member| distance(&member.endpoint, has_manifest).is_some());
-        let is_open = |member: &Member| !member.endpoint.breakers.lets_through(tenant, now);
+        let is_open = |member: &PoolMember| !member.endpoint.breakers.lets_through(tenant, now);
         near.next().is_some_and(is_open) && near.all(is_open)
     }
 

@@ -17,7 +17,7 @@ use tonic::Status;
 use super::support::*;
 use crate::{
     config::Span,
-    step::Reason,
+    core::step::Reason,
     upstream::{State, Why},
 };
 
@@ -38,7 +38,7 @@ async fn call_travels_over_either_socket_with_depth_digest_and_payload() {
         assert_eq!(seen.payload.expect("sent").tool_name, "fs.read");
         let initialized = script.initialized.lock().expect("unpoisoned");
         assert_eq!(seen.call.config_digest, initialized[0].config_digest);
-        assert_eq!(seen.call.config_digest, crate::digest::digest(&serde_json::json!({})));
+        assert_eq!(seen.call.config_digest, crate::core::digest::digest(&serde_json::json!({})));
     }
 }
 
@@ -335,7 +335,7 @@ async fn point_that_the_manifest_does_not_offer_is_not_called() {
     client.until_ready().await;
     let payload = hookgate_proto::types::v1::BeforeResponsePayload::default();
     let (call, meta) = Default::default();
-    let point = crate::point::Point::BeforeResponse;
+    let point = crate::core::point::Point::BeforeResponse;
     let failure = client.call(point, call, Arc::new(payload), meta, SECOND).await.expect_err("not offered");
     assert_eq!(failure.reason, Reason::PointNotOffered);
 }

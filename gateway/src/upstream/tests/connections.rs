@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     config::{self, Span},
-    step::Reason,
+    core::step::Reason,
     upstream::{BreakerState, Shared, State},
 };
 

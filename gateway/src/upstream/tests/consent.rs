@@ -11,8 +11,7 @@ use serde_json::json;
 use super::support::*;
 use crate::{
     config::{self, Capability, Consent},
-    step::Reason,
-    store::Owner,
+    core::{object::Owner, step::Reason},
     upstream::{Refusal, State, Why},
 };
 

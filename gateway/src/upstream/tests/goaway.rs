@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::support::*;
-use crate::step::Reason;
+use crate::core::step::Reason;
 
 const LIMIT: Duration = Duration::from_secs(2);
 const HEADERS: u8 = 1;

@@ -16,7 +16,7 @@ use tonic::Status;
 use super::support::*;
 use crate::{
     config::{self, Capability, Span},
-    step::Reason,
+    core::step::Reason,
     telemetry::Telemetry,
     upstream::{Refusal, State, Why},
 };
@@ -191,7 +191,7 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
     let request = script.initialized.lock().expect("unpoisoned").remove(0);
     let config: serde_json::Value = serde_json::from_slice(&request.config).expect("JSON");
     assert_eq!(config, json!({"b": 1, "key": "s3cr3t"}));
-    assert_eq!(request.config_digest, crate::digest::digest(&config));
+    assert_eq!(request.config_digest, crate::core::digest::digest(&config));
     assert_eq!(request.capabilities, ["storage:read"]);
     assert_eq!((&*request.gateway_instance_id, &*request.host_endpoint), ("gateway-7", ""));
     let limits = request.limits.expect("sent");

@@ -9,7 +9,7 @@ use std::{
 use super::support::*;
 use crate::{
     config::Span,
-    step::Reason,
+    core::step::Reason,
     upstream::{State, Why},
 };
 
@@ -101,7 +101,7 @@ async fn call_beyond_the_message_limit_is_not_sent() {
     client.until_ready().await;
     let args = bytes::Bytes::from(vec![b'1'; (5 << 20) + 1]);
     let payload = hookgate_proto::types::v1::BeforeToolCallPayload { args, ..Default::default() };
-    let point = crate::point::Point::BeforeToolCall;
+    let point = crate::core::point::Point::BeforeToolCall;
     let (call, meta) = Default::default();
     let failure = client.call(point, call, Arc::new(payload), meta, SECOND).await.expect_err("too large");
     assert_eq!((failure.reason, script.executions()), (Reason::TooLarge, 0));

@@ -15,7 +15,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message as _;
 
 use super::support::*;
-use crate::{config, step::Reason, upstream::Failure};
+use crate::{
+    config,
+    core::{failure::Failure, step::Reason},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 

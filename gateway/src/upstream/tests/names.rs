@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     config::{self, Span},
-    step::Reason,
-    upstream::{Cause, Shared, State, Why, resolve::Resolver},
+    core::step::Reason,
+    upstream::{DialErrorKind, Shared, State, Why, resolve::Resolver},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -183,9 +183,10 @@ async fn empty_answer_keeps_the_addresses_there_were() {
 
 #[tokio::test]
 async fn name_that_leads_nowhere_says_so_and_lets_no_call_through() {
-    for (answer, cause, word) in
-        [(None, Cause::NameUnresolved, "name_unresolved"), (Some(Vec::new()), Cause::NoAddress, "no_address")]
-    {
+    for (answer, cause, word) in [
+        (None, DialErrorKind::NameUnresolved, "name_unresolved"),
+        (Some(Vec::new()), DialErrorKind::NoAddress, "no_address"),
+    ] {
         let (client, resolver) = named(7000);
         *resolver.answer.lock().expect("unpoisoned") = answer;
         client.until(|status| status.why == Why::Unreachable(cause)).await;

@@ -11,10 +11,9 @@ use tokio::sync::{Semaphore, mpsc};
 use super::support::*;
 use crate::{
     config::{self, Size},
-    point::Point,
-    step::Reason,
+    core::{failure::Failure, point::Point, step::Reason},
     telemetry::Telemetry,
-    upstream::{BreakerState, CallMeta, Failure, Replied, Shared, State},
+    upstream::{BreakerState, CallMeta, Replied, Shared, State},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::support::*;
 use crate::{
     config::{self, Span},
-    step::Reason,
+    core::step::Reason,
     upstream::{BreakerState, EndpointStatus, State, Why},
 };
 

@@ -18,8 +18,7 @@ use prost::Message as _;
 use super::support::*;
 use crate::{
     config,
-    point::Point,
-    step::Reason,
+    core::{point::Point, step::Reason},
     telemetry::Telemetry,
     upstream::{CallMeta, Shared},
 };
@@ -46,7 +45,7 @@ async fn restarts_under_load_never_mix_configurations() {
         Telemetry::unseen(),
         config::Limits::default(),
         config::Observers::default(),
-        move |config: &config::Object, scope: config::Within<'_>| {
+        move |config: &config::JsonObject, scope: config::ReferenceScope<'_>| {
             let mut config = config.clone();
             config.insert("rotation".into(), count.fetch_add(1, Ordering::SeqCst).into());
             config::resolve_references(&config, [], scope)

@@ -27,9 +27,9 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 pub(crate) use super::raw::*;
 use crate::{
     config::{self, Span},
-    point::Point,
+    core::{failure::Failure, point::Point},
     telemetry::Telemetry,
-    upstream::{CallMeta, Failure, InProcess, PluginClient, Replied, Shared, State},
+    upstream::{CallMeta, InProcess, PluginClient, Replied, Shared, State},
 };
 
 /// Longest that a test waits for what must happen.
@@ -387,7 +387,10 @@ pub(crate) fn shared() -> Shared {
         socket_dirs: vec![std::env::temp_dir()],
         ..config::Egress::default()
     };
-    Shared { reach: Arc::new(config::Reach { egress, ..config::Reach::default() }), ..shared }
+    Shared {
+        reach: Arc::new(config::ApiPluginPolicy { egress, ..config::ApiPluginPolicy::default() }),
+        ..shared
+    }
 }
 
 /// A client with its supervisor, which ends with the test.

@@ -12,7 +12,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::upstream::cause::{Cause, DialError};
+use crate::upstream::dial_error::{DialError, DialErrorKind};
 
 pin_project! {
     /// Reads and writes as the stream within.
@@ -57,7 +57,7 @@ impl<S: AsyncRead> Answered<S> {
             }
             Poll::Ready(Err(error)) => DialError::of_tls(&error),
             Poll::Ready(Ok(())) => DialError::new(
-                Cause::Closed,
+                DialErrorKind::Closed,
                 format!("the plugin hung up before it answered anything: {failed}"),
             ),
         };
@@ -76,9 +76,10 @@ impl<S: AsyncRead> AsyncRead for Answered<S> {
         if let Some(tell) = this.tell.take() {
             let first = match &read {
                 Ok(()) if buf.filled().len() > before => Ok(()),
-                Ok(()) => {
-                    Err(DialError::new(Cause::Closed, "the plugin hung up before it answered anything"))
-                }
+                Ok(()) => Err(DialError::new(
+                    DialErrorKind::Closed,
+                    "the plugin hung up before it answered anything",
+                )),
                 Err(error) => Err(DialError::of_tls(error)),
             };
             // Whoever dialled may have run out of time.
@@ -160,18 +161,27 @@ mod tests {
     async fn a_refusal_is_heard_whether_a_read_or_a_write_fails_first() {
         let (mut stream, told) = Answered::new(Gone::default());
         stream.read_u8().await.expect_err("refused");
-        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+        assert_eq!(
+            told.await.expect("told").expect_err("refused").cause,
+            DialErrorKind::ClientCertificateRefused
+        );
         let (mut stream, told) = Answered::new(Gone::default());
         stream.write_u8(0).await.expect_err("gone");
-        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+        assert_eq!(
+            told.await.expect("told").expect_err("refused").cause,
+            DialErrorKind::ClientCertificateRefused
+        );
         let (mut stream, told) = Answered::new(Gone::default());
         stream.flush().await.expect_err("gone");
-        assert_eq!(told.await.expect("told").expect_err("refused").cause, Cause::ClientCertificateRefused);
+        assert_eq!(
+            told.await.expect("told").expect_err("refused").cause,
+            DialErrorKind::ClientCertificateRefused
+        );
     }
 
     #[tokio::test]
     async fn an_end_without_a_word_is_told_apart_from_an_answer() {
-        for (says, cause) in [(&b"x"[..], None), (b"", Some(Cause::Closed))] {
+        for (says, cause) in [(&b"x"[..], None), (b"", Some(DialErrorKind::Closed))] {
             let (mut stream, told) = Answered::new(tokio::io::join(says, tokio::io::sink()));
             stream.read_to_end(&mut Vec::new()).await.expect("it ends");
             assert_eq!(told.await.expect("told").err().map(|error| error.cause), cause);

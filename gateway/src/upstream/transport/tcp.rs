@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 
 use super::{Transport, answered::Answered};
 use crate::{
-    config::Policy,
+    config::DialPolicy,
     egress, tls,
     upstream::{
-        cause::{Cause, DialError},
         connection::Connection,
+        dial_error::{DialError, DialErrorKind},
     },
 };
 
@@ -27,15 +27,15 @@ pub(in crate::upstream) struct Names {
     /// Of the requests, whatever address they go to.
     pub(super) authority: Authority,
     /// What holds for its addresses.
-    pub(super) policy: Policy,
-    pub(super) tls: Option<Secure>,
+    pub(super) policy: DialPolicy,
+    pub(super) tls: Option<TlsIdentity>,
 }
 
 /// TLS, and the host as a certificate names it.
-pub(super) type Secure = (Arc<tls::Client>, ServerName<'static>);
+pub(super) type TlsIdentity = (Arc<tls::Client>, ServerName<'static>);
 
 /// Where a connection goes.
-pub(super) enum To {
+pub(super) enum Destination {
     Name { host: String, port: u16 },
     Address(SocketAddr),
 }
@@ -43,16 +43,16 @@ pub(super) enum To {
 pub(super) struct Tcp {
     pub(super) address: String,
     pub(super) authority: Authority,
-    pub(super) to: To,
-    pub(super) policy: Policy,
-    pub(super) tls: Option<Secure>,
+    pub(super) to: Destination,
+    pub(super) policy: DialPolicy,
+    pub(super) tls: Option<TlsIdentity>,
 }
 
 impl Tcp {
     /// Connects to the first address that lets it, with small writes sent at once: waiting to fill packets costs 40 ms
     /// a call.
     pub(super) async fn dial(&self) -> Result<TcpStream, DialError> {
-        let mut failed = DialError::new(Cause::NoAddress, "the name stands for no address");
+        let mut failed = DialError::new(DialErrorKind::NoAddress, "the name stands for no address");
         for address in self.addresses().await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
@@ -68,13 +68,13 @@ impl Tcp {
     /// Those that may be dialled.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let (allowed, denied) = match &self.to {
-            To::Address(address) if egress::allows(address.ip()) => (vec![*address], Vec::new()),
-            To::Address(address) => (Vec::new(), vec![*address]),
-            To::Name { host, port } => {
+            Destination::Address(address) if egress::allows(address.ip()) => (vec![*address], Vec::new()),
+            Destination::Address(address) => (Vec::new(), vec![*address]),
+            Destination::Name { host, port } => {
                 let resolved = egress::resolve(host, *port).await.map_err(|error| {
                     let detail =
                         format!("`{host}` is not resolved ({error}): correct the name, or see to DNS");
-                    DialError::new(Cause::NameUnresolved, detail)
+                    DialError::new(DialErrorKind::NameUnresolved, detail)
                 })?;
                 (resolved.allowed, resolved.denied)
             }
@@ -90,10 +90,11 @@ impl Tcp {
         });
         match (unlisted, denied.first()) {
             _ if !permitted.is_empty() => Ok(permitted),
-            (Some(said), _) => Err(DialError::new(Cause::NotPermitted, said)),
-            (None, Some(address)) => {
-                Err(DialError::new(Cause::EgressDenied, format!("{} {}", address.ip(), egress::DENIED)))
-            }
+            (Some(said), _) => Err(DialError::new(DialErrorKind::NotPermitted, said)),
+            (None, Some(address)) => Err(DialError::new(
+                DialErrorKind::EgressDenied,
+                format!("{} {}", address.ip(), egress::DENIED_MESSAGE),
+            )),
             (None, None) => Ok(permitted),
         }
     }
@@ -102,14 +103,14 @@ impl Tcp {
         let peer = stream.peer_addr().map_err(|error| DialError::of_socket(&error))?;
         let private = peer.ip().to_canonical().is_loopback();
         let connected = Connection::http2(stream, Scheme::HTTP, self.authority.clone(), private).await;
-        connected.map_err(|error| DialError::new(Cause::Closed, error.to_string()))
+        connected.map_err(|error| DialError::new(DialErrorKind::Closed, error.to_string()))
     }
 
-    async fn secure(&self, (tls, host): &Secure, stream: TcpStream) -> Result<Connection, DialError> {
+    async fn secure(&self, (tls, host): &TlsIdentity, stream: TcpStream) -> Result<Connection, DialError> {
         let stream = tls.connect(host, stream).await.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 DialError::new(
-                    Cause::TlsFailed,
+                    DialErrorKind::TlsFailed,
                     format!("the plugin hung up during the TLS handshake ({error}): see its own log"),
                 )
             }
@@ -117,7 +118,7 @@ impl Tcp {
         })?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let detail = "the plugin doesn't offer HTTP/2 (`h2` in ALPN): make it a gRPC server";
-            return Err(DialError::new(Cause::TlsFailed, detail));
+            return Err(DialError::new(DialErrorKind::TlsFailed, detail));
         }
         let (stream, answered) = Answered::new(stream);
         let connected = Connection::http2(stream, Scheme::HTTPS, self.authority.clone(), true).await;
@@ -125,10 +126,11 @@ impl Tcp {
         // the first bytes of HTTP/2, which a server sends unasked.
         match answered.await {
             Ok(Err(error)) => Err(error),
-            Ok(Ok(())) => connected.map_err(|error| DialError::new(Cause::Closed, error.to_string())),
-            Err(_) => {
-                Err(DialError::new(Cause::Closed, "the connection ended before the plugin answered anything"))
-            }
+            Ok(Ok(())) => connected.map_err(|error| DialError::new(DialErrorKind::Closed, error.to_string())),
+            Err(_) => Err(DialError::new(
+                DialErrorKind::Closed,
+                "the connection ended before the plugin answered anything",
+            )),
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// Domain of the gateway's own error codes in `google.rpc.ErrorInfo`.
-const DOMAIN: &str = "hookgate";
+const ERROR_DOMAIN: &str = "hookgate";
 /// Type of the detail of an error that holds the chain's steps.
-const CHAIN_REPORT: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
+const CHAIN_REPORT_TYPE: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
 
 /// Go on, with this payload.
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ pub struct NoDecision {
 impl NoDecision {
     pub(super) fn of(point: Point, status: &Status) -> Self {
         let details = status.get_error_details();
-        let info = details.error_info().filter(|info| info.domain == DOMAIN);
+        let info = details.error_info().filter(|info| info.domain == ERROR_DOMAIN);
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
         let metadata = |key: &str| info.and_then(|info| info.metadata.get(key)).cloned();
         let ChainReport { steps, omitted_steps } = chain_report(status).unwrap_or_default();
@@ -191,7 +191,7 @@ impl NoDecision {
 /// The steps in the details of an error.
 fn chain_report(status: &Status) -> Option<ChainReport> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
-    let report = details.iter().find(|detail| detail.type_url == CHAIN_REPORT)?;
+    let report = details.iter().find(|detail| detail.type_url == CHAIN_REPORT_TYPE)?;
     ChainReport::decode(&*report.value).ok()
 }
 

@@ -48,17 +48,17 @@ pub use hookgate_proto::gateway::v1::{PluginNotice, RequestContext, Step, StepOu
 use self::wire::{AfterToolResult, AgentPoint, BeforeLlmRequest, BeforeResponse, BeforeToolCall};
 use crate::{
     Address, AddressError, AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload,
-    BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::Forwarded,
+    BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::ForwardedMetadata,
 };
 
 pub use answer::{AgentError, Answered, Blocked, Continue, NoDecision, Payload, Scope};
 pub use token::{Claims, Signer, Token, TokenError};
 
 /// The gateway's own budget for an invocation; longer waiting is of no use by default.
-const TIMEOUT: Duration = Duration::from_secs(15);
-const CONNECT: Duration = Duration::from_secs(2);
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_ANSWERED: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What to do at a point when no decision could be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,7 +82,7 @@ pub struct Agent {
     context: RequestContext,
     plan: Option<String>,
     trace: bool,
-    forwarded: Forwarded,
+    forwarded: ForwardedMetadata,
 }
 
 impl Agent {
@@ -95,21 +95,21 @@ impl Agent {
         let address: Address = gateway.parse()?;
         let endpoint = Channel::from_shared(address.to_string()).map_err(|_| AddressError::new(gateway))?;
         let endpoint = endpoint
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_ANSWERED)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
         Ok(Agent {
             channel: endpoint.connect_lazy(),
             token: token.into(),
-            timeout: TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
             until: None,
             on_no_decision: Default::default(),
             context: RequestContext::default(),
             plan: None,
             trace: false,
-            forwarded: Forwarded::default(),
+            forwarded: ForwardedMetadata::default(),
         })
     }
 
@@ -143,7 +143,8 @@ impl Agent {
     }
 
     /// For a plugin that calls a gateway itself: keeps within the time that its own caller left, and forwards
-    /// trace context and call depth, by which a gateway breaks loops.
+    /// trace context and call depth, by which a gateway breaks loops. With the cargo feature `otel`, the current
+    /// OpenTelemetry span is the parent of the gateway's instead of the caller's.
     #[must_use]
     pub fn with_caller(mut self, ctx: &Context) -> Self {
         self.until = ctx.time_left().and_then(|left| Instant::now().checked_add(left));
@@ -233,6 +234,8 @@ impl Agent {
         request.set_timeout(left);
         request.metadata_mut().insert("authorization", self.token.header());
         self.forwarded.add_to(request.metadata_mut());
+        #[cfg(feature = "otel")]
+        crate::telemetry::inject(request.metadata_mut());
         let client =
             ExtensionPointServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_CALL_BYTES);
         let began = Instant::now();

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tonic::metadata::AsciiMetadataValue;
 
 /// Fewest bytes of an HS256 secret (RFC 7518, section 3.2; docs/protocol.md, section 5).
-const SECRET_BYTES: usize = 32;
-const TTL: Duration = Duration::from_secs(60);
+const MIN_SECRET_BYTES: usize = 32;
+const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
 /// The token or the secret can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Signer {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct TokenBody<'a> {
     iss: &'a str,
     aud: &'a str,
     sub: &'a str,
@@ -110,11 +110,11 @@ impl Signer {
     /// # Errors
     /// When the secret has fewer than 32 bytes.
     pub fn hs256(secret: &[u8], claims: Claims) -> Result<Self, TokenError> {
-        if secret.len() < SECRET_BYTES {
+        if secret.len() < MIN_SECRET_BYTES {
             return Err(TokenError::SecretTooShort(secret.len()));
         }
         let (key, header) = (EncodingKey::from_secret(secret), Header::new(Algorithm::HS256));
-        Ok(Signer { key, header, claims, ttl: TTL, current: Mutex::new(None) })
+        Ok(Signer { key, header, claims, ttl: DEFAULT_TTL, current: Mutex::new(None) })
     }
 
     /// How long a token is good for, in whole seconds; at least 1 s. Short is safe: nobody can call a token back.
@@ -146,7 +146,7 @@ impl Signer {
 
     fn sign(&self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let body = Body {
+        let body = TokenBody {
             iss: &self.claims.issuer,
             aud: &self.claims.audience,
             sub: &self.claims.operator,

@@ -58,12 +58,12 @@ impl<P> Instance<P> {
 }
 
 /// An instance at a call.
-pub(crate) struct InCall<P> {
+pub(crate) struct InstanceGuard<P> {
     plugin: Arc<P>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<P> Deref for InCall<P> {
+impl<P> Deref for InstanceGuard<P> {
     type Target = P;
 
     fn deref(&self) -> &P {
@@ -106,12 +106,12 @@ impl<P> Instances<P> {
     }
 
     /// The instance for a digest, for one call.
-    pub(crate) fn get(&self, digest: &str) -> Option<InCall<P>> {
+    pub(crate) fn get(&self, digest: &str) -> Option<InstanceGuard<P>> {
         let ready = self.ready.read().unwrap_or_else(PoisonError::into_inner);
         let instance = ready.iter().find(|instance| instance.digest == digest)?;
         instance.used.store(self.next_use(), Ordering::Relaxed);
         let permit = Arc::clone(&instance.calls).try_acquire_owned().ok()?;
-        Some(InCall { plugin: Arc::clone(&instance.plugin), _permit: permit })
+        Some(InstanceGuard { plugin: Arc::clone(&instance.plugin), _permit: permit })
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, VecDeque<Instance<P>>> {

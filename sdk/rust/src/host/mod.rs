@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, async_trait};
 use self::instances::{Instances, RetiredInstance};
 use crate::{
     Capability, Context, Host, InitError, MAX_CALL_BYTES, Plugin,
+    call_span::CallSpan,
     config::{self, TenantConfigs},
     error::cut,
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
@@ -28,6 +29,12 @@ const MAX_FLUSH: Duration = Duration::from_secs(5);
 const REASON: &str = "hookgate-reason";
 /// The reason of a call that names a configuration which this process was not given.
 const NOT_INITIALIZED: &str = "NOT_INITIALIZED";
+
+// Methods that aren't extension points, in full, as spans name them.
+const DESCRIBE: &str = "hookgate.plugin.v1.PluginService/Describe";
+const INITIALIZE: &str = "hookgate.plugin.v1.PluginService/Initialize";
+const RELEASE: &str = "hookgate.plugin.v1.PluginService/Release";
+const SHUTDOWN: &str = "hookgate.plugin.v1.PluginService/Shutdown";
 
 /// The plugin as a tower service for `http::Request`s, to be served in this process or behind a listener.
 pub fn service<P: Plugin>() -> PluginServiceServer<PluginHost<P>> {
@@ -79,6 +86,14 @@ impl<P: Plugin> PluginHost<P> {
         &self,
         request: Request<W::Request>,
     ) -> Result<Response<W::Response>, Status> {
+        let span = CallSpan::of_point::<P>(W::POINT, request.metadata());
+        span.run(self.reply::<W>(request)).await
+    }
+
+    async fn reply<W: PointWire>(
+        &self,
+        request: Request<W::Request>,
+    ) -> Result<Response<W::Response>, Status> {
         if !self.points.iter().any(|offer| offer.point == W::POINT) {
             return Err(Status::unimplemented(format!("{} does not answer at {}", P::NAME, W::POINT)));
         }
@@ -97,6 +112,19 @@ impl<P: Plugin> PluginHost<P> {
             Ok(reply) => Ok(Response::new(W::response(reply))),
             Err(error) => Err(error.into_status()),
         }
+    }
+
+    async fn initialize_instance(
+        &self,
+        request: wire::InitializeRequest,
+    ) -> Result<Response<wire::InitializeResponse>, Status> {
+        let (digest, gateway) = (&request.config_digest, &request.gateway_instance_id);
+        if digest.is_empty() {
+            return Err(Status::invalid_argument("`config_digest` is missing"));
+        }
+        // Initialize doesn't wait for calls by the configuration that made room.
+        drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
+        Ok(Response::new(wire::InitializeResponse {}))
     }
 
     async fn start(&self, request: &wire::InitializeRequest) -> Result<P, Status> {
@@ -147,23 +175,18 @@ fn schema<T: schemars::JsonSchema>() -> bytes::Bytes {
 impl<P: Plugin> PluginService for PluginHost<P> {
     async fn describe(
         &self,
-        _: Request<wire::DescribeRequest>,
+        request: Request<wire::DescribeRequest>,
     ) -> Result<Response<DescribeResponse>, Status> {
-        Ok(Response::new(manifest::<P>()))
+        let span = CallSpan::of_method::<P>(DESCRIBE, request.metadata());
+        span.run(async { Ok(Response::new(manifest::<P>())) }).await
     }
 
     async fn initialize(
         &self,
         request: Request<wire::InitializeRequest>,
     ) -> Result<Response<wire::InitializeResponse>, Status> {
-        let request = request.into_inner();
-        let (digest, gateway) = (&request.config_digest, &request.gateway_instance_id);
-        if digest.is_empty() {
-            return Err(Status::invalid_argument("`config_digest` is missing"));
-        }
-        // Initialize doesn't wait for calls by the configuration that made room.
-        drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
-        Ok(Response::new(wire::InitializeResponse {}))
+        let span = CallSpan::of_method::<P>(INITIALIZE, request.metadata());
+        span.run(self.initialize_instance(request.into_inner())).await
     }
 
     async fn before_llm_request(
@@ -198,18 +221,27 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseResponse>, Status> {
+        let span = CallSpan::of_method::<P>(RELEASE, request.metadata());
         let wire::ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
-        finished::<P>(self.flush(self.instances.release(&gateway_instance_id, Some(&config_digest)))).await?;
-        Ok(Response::new(wire::ReleaseResponse {}))
+        span.run(async {
+            let retired = self.instances.release(&gateway_instance_id, Some(&config_digest));
+            finished::<P>(self.flush(retired)).await?;
+            Ok(Response::new(wire::ReleaseResponse {}))
+        })
+        .await
     }
 
     async fn shutdown(
         &self,
         request: Request<wire::ShutdownRequest>,
     ) -> Result<Response<wire::ShutdownResponse>, Status> {
+        let span = CallSpan::of_method::<P>(SHUTDOWN, request.metadata());
         let gateway = request.into_inner().gateway_instance_id;
-        finished::<P>(self.flush(self.instances.release(&gateway, None))).await?;
-        Ok(Response::new(wire::ShutdownResponse {}))
+        span.run(async {
+            finished::<P>(self.flush(self.instances.release(&gateway, None))).await?;
+            Ok(Response::new(wire::ShutdownResponse {}))
+        })
+        .await
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Calls under way when the stop is asked for get this long to finish: less than the 30 s that Kubernetes waits.
-const DRAIN: Duration = Duration::from_secs(25);
+const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 /// Why a plugin could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -82,7 +82,7 @@ impl<P: Plugin> Server<P> {
         let wanted: Address = address.parse()?;
         let bound = listen(&wanted).await;
         let (listener, address) = bound.map_err(|source| ServeError::Listen { address: wanted, source })?;
-        Ok(Server { listener, address, host: Arc::new(PluginHost::new()), drain: DRAIN })
+        Ok(Server { listener, address, host: Arc::new(PluginHost::new()), drain: DEFAULT_DRAIN_TIMEOUT })
     }
 
     /// Where it listens, with the port that was taken.

@@ -1,0 +1,72 @@
+//! `hookgate call POINT`: one call as an agent makes it, and what the gateway answered.
+
+use clap::Args;
+use http::Method;
+
+use crate::{
+    Exit,
+    client::{self, DataPortArgs},
+    output::Output,
+    paint::Paint,
+    payload::{self, ContextArgs, Payload},
+};
+use hookgate::{config::Span, core::point::Point};
+
+mod decision;
+mod render;
+
+use decision::Decision;
+
+/// What is called, with what, and as whom.
+#[derive(Debug, Args)]
+pub(super) struct Call {
+    /// Where.
+    #[arg(value_parser = payload::points())]
+    point: Point,
+    /// Shows what each step changed.
+    #[arg(long)]
+    trace: bool,
+    /// Time for the answer, which the gateway is told; 1ms to 60s.
+    #[arg(long, default_value = "15s", value_parser = client::patience)]
+    timeout: Span,
+    /// The form of the answer; json is the answer as it came.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    gateway: DataPortArgs,
+    #[command(flatten)]
+    payload: Payload,
+    #[command(flatten)]
+    context: ContextArgs,
+}
+
+/// The path of a point: its name with hyphens.
+pub(super) fn path(point: Point) -> String {
+    format!("/v1/{}", point.as_str().replace('_', "-"))
+}
+
+pub(super) async fn run(call: &Call) -> Exit {
+    let request = payload::request(call.point, &call.payload, &call.context, call.trace);
+    let asked = match request {
+        Ok(request) => call.gateway.asker(call.timeout).await.map(|asker| (request, asker)),
+        Err(wrong) => Err(wrong),
+    };
+    let (request, asker) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => return Exit::usage(wrong),
+    };
+    let answer = match asker.ask(Method::POST, &path(call.point), Some(request.body.clone())).await {
+        Ok(answer) => answer,
+        Err(unanswered) => return Exit::no_decision(format!("no decision: {unanswered}")),
+    };
+    let exit = match Decision::of(&answer) {
+        Ok(Decision::Continue) => Exit::ok(),
+        Ok(Decision::Block) => Exit::told(3),
+        Err(why) => {
+            let steps = render::steps_so_far(&answer);
+            return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}{steps}")));
+        }
+    };
+    let table = || render::table(&answer, &request.payload, call.trace, &Paint::of_stdout());
+    answer.print(call.output, table, exit)
+}

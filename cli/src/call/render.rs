@@ -1,0 +1,160 @@
+//! A decision as a person reads it: what it is, the payload to go on with, and what the plugins did.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    client::Answer,
+    output::{columns, printable},
+    paint::{Paint, TextStyle},
+    payload_diff::Members,
+};
+
+/// Those members of an answer that are shown.
+#[derive(Deserialize)]
+struct DecisionBody<'a> {
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    #[serde(default)]
+    modified: bool,
+    block: Option<BlockBody>,
+    #[serde(default)]
+    notices: Vec<NoticeBody>,
+    #[serde(default, borrow)]
+    steps: Vec<StepBody<'a>>,
+    #[serde(default)]
+    request_id: String,
+}
+
+#[derive(Deserialize)]
+struct BlockBody {
+    plugin: Option<String>,
+    binding: Option<String>,
+    code: String,
+    message: String,
+    retry_after_ms: Option<u64>,
+    scope: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NoticeBody {
+    plugin: Option<String>,
+    kind: Option<String>,
+    code: Option<String>,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct StepBody<'a> {
+    plugin: String,
+    binding: String,
+    outcome: String,
+    reason: Option<String>,
+    /// The code of a block that the binding doesn't honour.
+    code: Option<String>,
+    duration_us: u64,
+    #[serde(borrow)]
+    changes: Option<&'a RawValue>,
+}
+
+/// The answer to a call with the payload `sent`; `trace` shows what each step changed.
+pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) -> String {
+    let said: DecisionBody<'_> = match serde_json::from_str(&answer.text) {
+        Ok(said) => said,
+        Err(_) => return format!("{}\n", printable(&answer.text)), // a gateway of another version
+    };
+    let mut text = decision(&said, paint);
+    if let Some(payload) = said.payload {
+        text += &format!("\npayload\n{}", Members::of(payload.get()).lines());
+    }
+    if !said.notices.is_empty() {
+        text += &format!("\n{}", notices(&said.notices));
+    }
+    if !said.steps.is_empty() {
+        text += &format!("\n{}", steps(&said.steps));
+    }
+    if trace {
+        text += &format!("\n{}", traced(&said.steps, sent, paint));
+    }
+    text
+}
+
+/// What the steps did that led to an error, below what is said of the error; nothing where the answer has no steps.
+pub(super) fn steps_so_far(answer: &Answer) -> String {
+    let said = serde_json::from_str::<DecisionBody<'_>>(&answer.text);
+    let table = said.ok().filter(|said| !said.steps.is_empty()).map(|said| steps(&said.steps));
+    table.map_or_else(String::new, |table| format!("\n\n{}", table.trim_end()))
+}
+
+fn decision(said: &DecisionBody<'_>, paint: &Paint) -> String {
+    let Some(block) = &said.block else {
+        let changed = if said.modified { "the payload was changed" } else { "the payload is as it was sent" };
+        return format!(
+            "{}  {changed}  ({})\n",
+            paint.styled(TextStyle::Green, "CONTINUE"),
+            printable(&said.request_id)
+        );
+    };
+    let (code, message) = (printable(&block.code), printable(&block.message));
+    let mut facts = Vec::new();
+    facts.extend(block.plugin.as_ref().map(|plugin| format!("by {}", printable(plugin))));
+    facts.extend(block.binding.as_ref().map(|binding| format!("binding {}", printable(binding))));
+    facts.extend(block.scope.as_ref().map(|scope| format!("scope {}", printable(scope))));
+    facts.extend(block.retry_after_ms.map(|millis| format!("ask again after {millis} ms")));
+    let verdict = paint.styled(TextStyle::Red, "BLOCK");
+    format!("{verdict}  {code}: {message}  ({})\n{}\n", printable(&said.request_id), facts.join(", "))
+}
+
+fn notices(notices: &[NoticeBody]) -> String {
+    let mut rows = vec![["NOTICE", "PLUGIN", "CODE", "MESSAGE"].map(str::to_owned)];
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    rows.extend(notices.iter().map(|notice| {
+        [text(&notice.kind), text(&notice.plugin), text(&notice.code), notice.message.clone()]
+    }));
+    columns(&rows)
+}
+
+fn steps(steps: &[StepBody<'_>]) -> String {
+    let mut rows = vec![["STEP", "PLUGIN", "BINDING", "OUTCOME", "REASON", "TIME"].map(str::to_owned)];
+    rows.extend(steps.iter().enumerate().map(|(at, step)| {
+        let reason = step.reason.as_ref().or(step.code.as_ref()).cloned().unwrap_or_default();
+        let place = (at + 1).to_string();
+        [
+            place,
+            step.plugin.clone(),
+            step.binding.clone(),
+            step.outcome.clone(),
+            reason,
+            millis(step.duration_us),
+        ]
+    }));
+    columns(&rows)
+}
+
+/// Microseconds as milliseconds; nothing for a step that was not called.
+fn millis(micros: u64) -> String {
+    if micros == 0 { String::new() } else { format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100) }
+}
+
+fn traced(steps: &[StepBody<'_>], sent: &[u8], paint: &Paint) -> String {
+    if steps.is_empty() {
+        return "trace: the answer tells no steps, because there are none or by `answer.detail: minimal`\n"
+            .into();
+    }
+    let mut payload = Members::of(&String::from_utf8_lossy(sent));
+    let mut text = String::from("trace\n");
+    for (at, step) in steps.iter().enumerate() {
+        let place = printable(&format!("  {} {}", at + 1, step.binding));
+        match step.changes {
+            Some(changes) => {
+                text += &format!(
+                    "{}\n{}",
+                    paint.styled(TextStyle::Bold, &place),
+                    payload.change(changes.get(), paint)
+                );
+            }
+            None => text += &format!("{place}  {}\n", paint.styled(TextStyle::Dim, "changed nothing")),
+        }
+    }
+    text
+}

@@ -1,0 +1,294 @@
+//! Asking a gateway's ports: where it is, with whose token, within which bounds. Every command that asks does it here, so
+//! that the same mistake reads the same everywhere. The token is never shown and never an argument, which every user of
+//! the machine could see.
+//!
+//! An argument stands over the environment, also one that names a profile; the environment stands over any other profile.
+//! What is said of the admin port alone stands over what is said of both (docs/decisions/0028-admin-socket-and-profiles.md).
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+use http::HeaderValue;
+use reqwest::Certificate;
+
+use super::{
+    output::printable,
+    profile::{self, Profile, SelectedProfile, Source},
+    token,
+};
+use hookgate::{config::Span, fs::read_limited};
+
+mod answer;
+mod api;
+mod endpoint;
+mod stream;
+
+pub(super) use crate::client::api::ApiClient;
+use crate::client::endpoint::DEFAULT_ADDR;
+pub(super) use crate::client::endpoint::{Place, Port};
+pub(super) use answer::Answer;
+pub(super) use stream::{Events, Heard, Sent};
+
+const ADDR_VARIABLE: &str = "HOOKGATE_ADDR";
+const ADMIN_ADDR_VARIABLE: &str = "HOOKGATE_ADMIN_ADDR";
+const TOKEN_VARIABLE: &str = "HOOKGATE_TOKEN";
+const ADMIN_TOKEN_VARIABLE: &str = "HOOKGATE_ADMIN_TOKEN";
+/// Longest token's file, in bytes: the gateway takes tokens of 8 KiB.
+pub(super) const MAX_TOKEN_BYTES: u64 = 64 << 10;
+/// Longest file of CAs, in bytes: those of a whole machine have about 250 KiB.
+const MAX_CA_BYTES: u64 = 4 << 20;
+
+/// Reads `--timeout`: as long as an agent may wait.
+pub(super) fn patience(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    if range.contains(&span.0) { Ok(span) } else { Err("a caller waits from 1ms to 60s".into()) }
+}
+
+/// A gateway's data port, and who asks it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Gateway")]
+pub(super) struct DataPortArgs {
+    /// Its `server.data_addr` as a URL; absent: the `data` of `--profile`, else the variable `HOOKGATE_ADDR`, else the
+    /// current profile's `data`, else `http://127.0.0.1:8080`.
+    #[arg(long, value_name = "URL")]
+    addr: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialArgs,
+}
+
+/// A gateway's admin port or socket, and who asks it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Gateway")]
+pub(super) struct AdminPortArgs {
+    /// Its `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token; absent: the
+    /// `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else the current profile's `admin`.
+    #[arg(long, value_name = "URL")]
+    addr: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialArgs,
+}
+
+/// What vouches for the one and for the other.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Gateway")]
+struct CredentialArgs {
+    /// The profile that says what no other argument says (`hookgate profile`), whatever variables say; absent: that of
+    /// the variable `HOOKGATE_PROFILE`, else the current one, for what no variable says.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// CAs in PEM that may vouch for it at `https://`; absent: the profile's, else the machine's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Holds the token; absent: that of `--profile`, else a variable, `HOOKGATE_TOKEN` or for the admin port alone
+    /// `HOOKGATE_ADMIN_TOKEN`, else the current profile's. An argument would be seen by all users of the machine.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl DataPortArgs {
+    /// A client of the data port that waits `patience` for each answer, and tells the gateway so where it asks for a
+    /// decision.
+    ///
+    /// # Errors
+    /// What was typed or written wrongly, in one sentence.
+    pub(super) async fn asker(&self, patience: Span) -> Result<ApiClient, String> {
+        let chosen = profile::chosen(self.credentials.profile.as_deref())?;
+        let (name, text) = addressed(self.addr.as_ref(), Port::Data, chosen.as_ref())
+            .unwrap_or_else(|| ("--addr".into(), DEFAULT_ADDR.into()));
+        let place = Place::of(Port::Data, &name, &text)?;
+        self.credentials.client(Port::Data, place, chosen.as_ref(), patience).await
+    }
+}
+
+impl AdminPortArgs {
+    /// A client of the admin port or socket that waits `patience` for each answer. `otherwise` is what does without one.
+    ///
+    /// # Errors
+    /// What was typed or written wrongly, or that no gateway is named, in one sentence.
+    pub(super) async fn asker(&self, patience: Span, otherwise: &str) -> Result<ApiClient, String> {
+        let chosen = profile::chosen(self.credentials.profile.as_deref())?;
+        let address = addressed(self.addr.as_ref(), Port::Admin, chosen.as_ref());
+        let (name, text) = address.ok_or_else(|| {
+            format!(
+                "no gateway is named: give its admin port or socket by --addr or {ADMIN_ADDR_VARIABLE}, or choose a \
+                 --profile that has `admin`; or {otherwise}"
+            )
+        })?;
+        let place = Place::of(Port::Admin, &name, &text)?;
+        self.credentials.client(Port::Admin, place, chosen.as_ref(), patience).await
+    }
+}
+
+/// The address of `port`, and where it was read.
+fn addressed(
+    argument: Option<&String>,
+    port: Port,
+    chosen: Option<&SelectedProfile>,
+) -> Option<(String, String)> {
+    if let Some(text) = argument {
+        return Some(("--addr".to_owned(), text.clone()));
+    }
+    let admin = port == Port::Admin;
+    let name = if admin { ADMIN_ADDR_VARIABLE } else { ADDR_VARIABLE };
+    let of_variable = || Some((name.to_owned(), variable(name)?));
+    let of_profile = || {
+        let chosen = chosen?;
+        let Profile { data, admin: at_admin, .. } = &chosen.profile;
+        if admin { chosen.address("admin", at_admin.as_ref()) } else { chosen.address("data", data.as_ref()) }
+    };
+    if is_named(chosen) { of_profile().or_else(of_variable) } else { of_variable().or_else(of_profile) }
+}
+
+/// Whether an argument names the profile, which then stands over the environment.
+fn is_named(chosen: Option<&SelectedProfile>) -> bool {
+    chosen.is_some_and(|chosen| chosen.is_named)
+}
+
+impl CredentialArgs {
+    async fn client(
+        &self,
+        port: Port,
+        place: Place,
+        chosen: Option<&SelectedProfile>,
+        patience: Span,
+    ) -> Result<ApiClient, String> {
+        if place.socket().is_some() {
+            if self.token_file.is_some() || self.ca.is_some() {
+                return Err(
+                    "a socket takes no token and shows no certificate: leave --token-file and --ca out"
+                        .into(),
+                );
+            }
+            return ApiClient::new(port, place, None, None, patience);
+        }
+        let token = self.token(port, chosen).await?;
+        let cas = match (&self.ca, chosen.and_then(SelectedProfile::ca_file)) {
+            (Some(path), _) => Some(certificates("--ca", path)?),
+            (None, Some((name, path))) => Some(certificates(&name, &path)?),
+            (None, None) => None,
+        };
+        ApiClient::new(port, place, Some(token), cas, patience)
+    }
+
+    async fn token(&self, port: Port, chosen: Option<&SelectedProfile>) -> Result<HeaderValue, String> {
+        let found = match &self.token_file {
+            Some(path) => Some(token_file("--token-file", path)?),
+            None => found(port, chosen).await?,
+        };
+        let variables = if port == Port::Admin {
+            format!("{ADMIN_TOKEN_VARIABLE} or {TOKEN_VARIABLE}")
+        } else {
+            TOKEN_VARIABLE.to_owned()
+        };
+        let (name, text) = found.unwrap_or((variables, String::new()));
+        bearer(&name, &text)
+    }
+}
+
+/// Where a token may be.
+enum TokenLocation<'a> {
+    Variable(&'static str),
+    Member(&'a SelectedProfile, &'static str, &'a Source),
+}
+
+/// A token that no argument names, and where it was read.
+async fn found(port: Port, chosen: Option<&SelectedProfile>) -> Result<Option<(String, String)>, String> {
+    let member = |key, of: fn(&Profile) -> &Option<Source>| {
+        let (chosen, source) = chosen.and_then(|chosen| Some((chosen, of(&chosen.profile).as_ref()?)))?;
+        Some(TokenLocation::Member(chosen, key, source))
+    };
+    let mut places = vec![
+        (
+            TokenLocation::Variable(ADMIN_TOKEN_VARIABLE),
+            member("admin_token", |profile| &profile.admin_token),
+        ),
+        (TokenLocation::Variable(TOKEN_VARIABLE), member("token", |profile| &profile.token)),
+    ];
+    if port != Port::Admin {
+        places.remove(0);
+    }
+    let places: Vec<TokenLocation<'_>> = if is_named(chosen) {
+        let (variables, members): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+        members.into_iter().flatten().chain(variables).collect()
+    } else {
+        places.into_iter().flat_map(|(variable, member)| [Some(variable), member]).flatten().collect()
+    };
+    for place in places {
+        match place {
+            TokenLocation::Member(chosen, key, source) => return chosen.read(key, source).await.map(Some),
+            TokenLocation::Variable(name) => {
+                if let Some(text) = variable(name) {
+                    return Ok(Some((name.to_owned(), text)));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What a file holds, and how it is called.
+///
+/// # Errors
+/// When it can't be read.
+pub(super) fn token_file(flag: &str, path: &Path) -> Result<(String, String), String> {
+    let name = format!("{flag} `{}`", printable(&path.display().to_string()));
+    let read = read(path, MAX_TOKEN_BYTES).map_err(|error| format!("{name} can't be read: {error}"))?;
+    Ok((name, String::from_utf8_lossy(&read).into_owned()))
+}
+
+/// The header for a token that was read from `name`.
+fn bearer(name: &str, text: &str) -> Result<HeaderValue, String> {
+    let token = token::bare(text);
+    if token.is_empty() {
+        return Err(format!(
+            "there is no token in {name}: set {TOKEN_VARIABLE}, give a file by --token-file, or choose a --profile \
+             that has one; `hookgate token mint` makes one"
+        ));
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .ok()
+        .filter(|_| token.bytes().all(|byte| byte.is_ascii_graphic()))
+        .ok_or_else(|| {
+            format!("what {name} holds is no token: a token is one word, as `hookgate token mint` prints it")
+        })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// A client of the ops port at `--addr`, which is `address`: there nobody says who they are.
+///
+/// # Errors
+/// What was typed wrongly, in one sentence.
+pub(super) fn ops(address: &str, patience: Span) -> Result<ApiClient, String> {
+    let port = Port::Ops;
+    let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+    let parts = bare.rsplit_once(':').filter(|_| !bare.contains('/'));
+    let numbered = parts.is_some_and(|(_, number)| number.parse::<u16>().is_ok());
+    let url = if numbered { format!("http://{bare}") } else { String::new() };
+    ApiClient::new(port, Place::of(port, "--addr", &url)?, None, None, patience)
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate>, String> {
+    let shown = printable(&path.display().to_string());
+    let pem = read(path, MAX_CA_BYTES).map_err(|error| format!("{flag} `{shown}` can't be read: {error}"))?;
+    let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|all| !all.is_empty());
+    certificates.ok_or_else(|| {
+        format!("{flag} `{shown}` holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
+    })
+}
+
+/// A variable of the environment; one that is empty is as good as none.
+pub(super) fn variable(name: &str) -> Option<String> {
+    let text = std::env::var_os(name)?.to_string_lossy().into_owned();
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_limited::file(path, most)?
+        .ok_or_else(|| io::Error::other(format!("it is larger than {} KiB", most >> 10)))
+}

@@ -1,0 +1,81 @@
+//! `hookgate config check`: a start that ends before it begins.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{
+    super::output::{self, Output},
+    Exit, unread,
+};
+use hookgate::{
+    app::App,
+    config::{self, Config, LoadedConfig, LocatedProblem, Problems},
+};
+
+/// A mistake, for programs.
+#[derive(Serialize)]
+pub(super) struct MistakeView<'p> {
+    /// From 1; null for what isn't in the file.
+    line: Option<usize>,
+    /// From 1, in characters; likewise.
+    column: Option<usize>,
+    /// The environment variable that it is in; null for what is in the file.
+    variable: Option<&'p str>,
+    /// JSON pointer (RFC 6901) to the value.
+    pointer: &'p str,
+    message: &'p str,
+    remedy: Option<&'p str>,
+}
+
+impl<'p> From<&'p LocatedProblem> for MistakeView<'p> {
+    fn from(located: &'p LocatedProblem) -> Self {
+        let (line, column) = located.position.unzip();
+        let problem = &located.problem;
+        let (pointer, message, remedy) = (&problem.pointer, &problem.message, problem.remedy.as_deref());
+        MistakeView { line, column, variable: located.variable.as_deref(), pointer, message, remedy }
+    }
+}
+
+pub(super) async fn run(file: &Path, output: Output) -> Exit {
+    match (checked(file).await, output) {
+        (Ok(loaded), Output::Table) => {
+            let config = &loaded.config;
+            let unread = unread(config).map(|unread| format!("{unread}: --connect reads it\n"));
+            output::print(&(fine(file, config) + &unread.unwrap_or_default()), Exit::ok())
+        }
+        (Ok(_), _) => mistakes(None, output, Exit::ok()),
+        // As a start says it.
+        (Err(problems), Output::Table) => Exit::problems(&problems),
+        (Err(problems), _) => mistakes(Some(&problems), output, Exit::told(2)),
+    }
+}
+
+/// What is in the file, once nothing is wrong with it that can be known without a call to anybody.
+async fn checked(file: &Path) -> Result<LoadedConfig, Problems> {
+    let (loaded, app) = put_together(file)?;
+    let found = Box::pin(app.ask_builtins()).await.problems;
+    if found.is_empty() { Ok(loaded) } else { Err(loaded.render(&found)) }
+}
+
+/// Reads the file and does what a start does before it listens.
+pub(super) fn put_together(file: &Path) -> Result<(LoadedConfig, App), Problems> {
+    let loaded = config::load(file, config::environment_variables())?;
+    let app = App::rehearse(loaded.clone())?;
+    Ok((loaded, app))
+}
+
+fn mistakes(problems: Option<&Problems>, output: Output, exit: Exit) -> Exit {
+    let list: Vec<MistakeView<'_>> =
+        problems.into_iter().flat_map(Problems::iter).map(MistakeView::from).collect();
+    output::data(output, &list, String::new, exit)
+}
+
+/// What is said of a file without mistakes.
+pub(super) fn fine(file: &Path, config: &Config) -> String {
+    let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (tenants, plugins) =
+        (some(config.tenants.list.len(), "tenant"), some(config.plugins.len(), "plugin"));
+    let bindings = some(config.bindings.len(), "binding");
+    format!("{}: no mistakes: {tenants}, {plugins}, {bindings}\n", file.display())
+}

@@ -1,0 +1,262 @@
+//! `hookgate config check --connect`: what a check can't know, asked of the plugins themselves.
+
+use std::{path::Path, time::Duration};
+
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{
+    super::output::{self, Output, columns, printable},
+    Exit, check,
+    check::MistakeView,
+};
+use hookgate::{
+    app::{App, ConnectReport, DryRun, Found, Place, Stored},
+    config::{self, Config, Problems},
+    core::point::Point,
+    store::Tables,
+    upstream::{Refusal, State, Why},
+};
+
+/// All that was found, for programs.
+#[derive(Serialize)]
+struct ConnectCheckOutput<'r> {
+    mistakes: Vec<MistakeView<'r>>,
+    /// Null where the file names no store, or nobody came to read it.
+    store: Option<StoreRow<'r>>,
+    plugins: Vec<EndpointRow<'r>>,
+}
+
+impl<'r> ConnectCheckOutput<'r> {
+    fn new(
+        connected: Option<&'r ConnectReport>,
+        store: Option<StoreRow<'r>>,
+        mistakes: Option<&'r Problems>,
+    ) -> Self {
+        let of_plugin =
+            |found: &'r Found| found.places.iter().map(move |place| EndpointRow::new(found, place));
+        ConnectCheckOutput {
+            mistakes: mistakes.into_iter().flat_map(Problems::iter).map(MistakeView::from).collect(),
+            store,
+            plugins: connected.into_iter().flat_map(|all| &all.plugins).flat_map(of_plugin).collect(),
+        }
+    }
+}
+
+/// What a start would find in the store.
+#[derive(Serialize)]
+struct StoreRow<'r> {
+    /// Without user, password and parameters.
+    url: String,
+    /// Why it can't be reached; null: it can, and what is below is there.
+    unreachable: Option<&'r str>,
+    revision: Option<u64>,
+    tables: Option<Tables>,
+    /// How many plugins, tenants and bindings the API owns.
+    of_api: Option<usize>,
+    /// How many objects of the file a start would write there.
+    to_write: Option<usize>,
+    #[serde(skip)]
+    applies: bool,
+}
+
+impl<'r> StoreRow<'r> {
+    fn new(config: &Config, stored: &'r Stored) -> Option<Self> {
+        let settings = config.store.as_ref()?;
+        let store = StoreRow {
+            url: settings.url.shown(),
+            unreachable: None,
+            revision: None,
+            tables: None,
+            of_api: None,
+            to_write: None,
+            applies: settings.apply_file,
+        };
+        Some(match stored {
+            Stored::None => return None,
+            Stored::Unreachable(why) => StoreRow { unreachable: Some(why), ..store },
+            Stored::Read { revision, tables, of_api, to_write } => StoreRow {
+                revision: Some(*revision),
+                tables: Some(*tables),
+                of_api: Some(*of_api),
+                to_write: Some(*to_write),
+                ..store
+            },
+        })
+    }
+
+    /// What a start would do with it; nothing where it can't be reached.
+    fn line(&self) -> String {
+        let (Some(revision), Some(tables), Some(of_api), Some(to_write)) =
+            (self.revision, self.tables, self.of_api, self.to_write)
+        else {
+            return String::new();
+        };
+        let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let tables = match tables {
+            Tables::Absent => "; a start makes its tables",
+            Tables::Older => "; a start brings its tables up to this version",
+            Tables::Newer => "; its tables are of a later version, which this one works with",
+            Tables::Current => "",
+        };
+        let writes = match to_write {
+            _ if !self.applies => {
+                "; what the file lists is not looked at (`store.apply_file: false`)".to_owned()
+            }
+            0 => "; a start writes nothing".to_owned(),
+            n => format!("; a start writes {} of the file", some(n, "object")),
+        };
+        let of_api = some(of_api, "object");
+        format!("registry at {}: revision {revision}, {of_api} of the API{tables}{writes}\n", self.url)
+    }
+
+    /// What is wrong with it, and what a start would do.
+    fn sentence(&self) -> Option<String> {
+        let why = self.unreachable?;
+        Some(printable(&format!(
+            "the store can't be reached: {why}; a start goes on with the last good table (`store.last_good`), or waits"
+        )))
+    }
+}
+
+/// One address of a plugin.
+#[derive(Serialize)]
+struct EndpointRow<'r> {
+    plugin: &'r str,
+    required: bool,
+    address: &'r str,
+    state: &'static str,
+    reason: &'static str,
+    /// Null where it wasn't described and accepted.
+    version: Option<&'r str>,
+    /// Those that the plugin offers.
+    points: Vec<Point>,
+    detail: &'r str,
+    remedy: Option<&'static str>,
+    #[serde(skip)]
+    holds_readiness: bool,
+}
+
+impl<'r> EndpointRow<'r> {
+    fn new(found: &'r Found, place: &'r Place) -> Self {
+        let manifest = found.manifest.as_deref().filter(|_| place.version.is_some());
+        let offers = |point: &Point| manifest.is_some_and(|manifest| manifest.offers(*point).is_some());
+        EndpointRow {
+            plugin: &found.plugin,
+            required: found.required,
+            address: &place.address,
+            state: place.why.state().as_str(),
+            reason: place.why.as_str(),
+            version: place.version.as_deref(),
+            points: Point::ALL.into_iter().filter(offers).collect(),
+            detail: &place.detail,
+            remedy: place.why.remedy(found.owner),
+            holds_readiness: found.holds_readiness,
+        }
+    }
+
+    /// What is wrong, and what to do about it.
+    fn sentence(&self) -> String {
+        let what = if self.required { "required plugin" } else { "plugin" };
+        let EndpointRow { plugin, address, state, reason, detail, .. } = self;
+        let mut sentence = format!("{what} `{plugin}` at {address} is {state}: {reason}");
+        if !detail.is_empty() {
+            sentence = format!("{sentence}: {detail}");
+        }
+        if self.holds_readiness {
+            sentence += "; a start is not ready without it";
+        }
+        printable(&self.remedy.map_or_else(|| sentence.clone(), |remedy| format!("{sentence}: {remedy}")))
+    }
+}
+
+pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
+    let read = async { App::rehearse_with_store(config::load(file, config::environment_variables())?).await };
+    let DryRun { app, loaded, of_file, stored } = match Box::pin(read).await {
+        Ok(rehearsed) => rehearsed,
+        Err(problems) => return refused(&problems, output),
+    };
+    let connected = Box::pin(app.connect(enough(wait))).await;
+    let mistakes = (!connected.problems.is_empty()).then(|| loaded.render(&connected.problems));
+    let store = StoreRow::new(&loaded.config, &stored);
+    let code = code(&connected, &stored);
+    let (line, unreachable) =
+        store.as_ref().map_or_else(Default::default, |store| (store.line(), store.sentence()));
+    let report = ConnectCheckOutput::new(Some(&connected), store, mistakes.as_ref());
+    if output != Output::Table {
+        return output::data(output, &report, String::new, Exit::told(code));
+    }
+    let right = if mistakes.is_none() { check::fine(file, &of_file) } else { String::new() } + &line;
+    // What it doesn't take of its config is said below, with the line.
+    let refused = Refusal::ConfigRefused.as_str();
+    let is_fine = |row: &&EndpointRow<'_>| {
+        [State::Ready.as_str(), State::Disabled.as_str()].contains(&row.state) || row.reason == refused
+    };
+    let mut said: Vec<_> =
+        report.plugins.iter().filter(|row| !is_fine(row)).map(EndpointRow::sentence).collect();
+    said.extend(unreachable);
+    said.extend(mistakes.as_ref().map(ToString::to_string));
+    let exit = if said.is_empty() { Exit::ok() } else { Exit::listed(code, said.join("\n")) };
+    output::print(&(right + &table(&report.plugins)), exit)
+}
+
+/// `wait` is over, or whoever asks wants no more: what is known is told then, and plugins that were told of us are told of
+/// the end.
+async fn enough(wait: Duration) {
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut asked) => drop(asked.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
+}
+
+/// Mistakes that keep it from calling anybody.
+fn refused(problems: &Problems, output: Output) -> Exit {
+    match output {
+        Output::Table => Exit::problems(problems),
+        _ => output::data(
+            output,
+            &ConnectCheckOutput::new(None, None, Some(problems)),
+            String::new,
+            Exit::told(2),
+        ),
+    }
+}
+
+fn table(rows: &[EndpointRow<'_>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec![["PLUGIN", "ADDRESS", "RESULT", "VERSION", "POINTS"].map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        let points = row.points.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let result = if row.reason == Why::Serving.as_str() { row.state } else { row.reason };
+        [row.plugin, row.address, result, row.version.unwrap_or_default(), &points].map(str::to_owned)
+    }));
+    columns(&lines)
+}
+
+/// As a start would end: 4 without a plugin that the file requires; 2 where the file says what plugins don't take, which a
+/// start only logs; 1 where it would serve without a plugin (not ready, if the registry requires it), without one of its
+/// addresses, or without what the store holds.
+fn code(connected: &ConnectReport, stored: &Stored) -> u8 {
+    let plugins = &connected.plugins;
+    let is_fine = |place: &Place| matches!(place.why, Why::Serving | Why::Disabled);
+    if plugins.iter().any(|found| found.required && !found.is_ready()) {
+        4
+    } else if !connected.problems.is_empty() {
+        2
+    } else if matches!(stored, Stored::Unreachable(_))
+        || !plugins.iter().flat_map(|found| &found.places).all(is_fine)
+    {
+        1
+    } else {
+        0
+    }
+}

@@ -1,0 +1,231 @@
+//! `hookgate demo`: an agent's calls pass the four extension points of a real gateway with real plugins, and every
+//! answer is compared with what it has to be.
+//!
+//! [`stage`] is what it runs on, [`script`] what is called and expected, [`caller`] makes the calls, [`screen`] shows
+//! them. Uses the gateway as an operator and an agent would: a configuration file, HTTP, gRPC, tokens.
+
+use std::{collections::BTreeMap, fs};
+
+use super::Exit;
+
+mod caller;
+mod child;
+mod screen;
+mod script;
+mod stage;
+
+use caller::Caller;
+use screen::Screen;
+use script::{Answer, Call, Scene};
+use stage::Stage;
+
+const TENANTS: [&str; 2] = ["acme", "globex"];
+
+/// Runs the demo; with `keep` its gateway serves on until Ctrl-C.
+pub(super) async fn run(keep: bool) -> Exit {
+    let stop = match hookgate_sdk::stop_signal() {
+        Ok(stop) => stop,
+        Err(error) => return Exit::failure(error.to_string()),
+    };
+    let screen = Screen::new();
+    let mut stop = std::pin::pin!(stop);
+    // Boxed: it holds a whole gateway. Whichever ends first, dropping it ends the child processes.
+    let played = tokio::select! {
+        played = Box::pin(play(&screen)) => played,
+        () = stop.as_mut() => return Exit::failure("the demo was interrupted"),
+    };
+    let ended = match played {
+        Ok((mut stage, players, calls)) => {
+            if keep {
+                invite(&screen, &stage, &players);
+                stop.await;
+                stage.stop().await
+            } else {
+                close(&screen, stage, &calls).await
+            }
+        }
+        Err(difference) => Err(difference),
+    };
+    match ended {
+        Ok(()) => Exit::ok(),
+        Err(reason) => Exit::failure(reason),
+    }
+}
+
+/// Those who call, by tenant, and the forger of each.
+struct DemoAgents {
+    honest: BTreeMap<&'static str, Caller>,
+    forgers: BTreeMap<&'static str, Caller>,
+}
+
+impl DemoAgents {
+    fn new(stage: &Stage) -> Result<Self, String> {
+        let (mut honest, mut forgers) = (BTreeMap::new(), BTreeMap::new());
+        for tenant in TENANTS {
+            let signers = stage.signer(tenant).and_then(|signer| Ok((signer, stage.forger(tenant)?)));
+            let (signer, forger) = signers.map_err(|error| error.to_string())?;
+            honest.insert(tenant, Caller::new(stage.data_addr, signer)?);
+            forgers.insert(tenant, Caller::new(stage.data_addr, forger)?);
+        }
+        Ok(DemoAgents { honest, forgers })
+    }
+
+    fn of(&self, call: &Call) -> Result<&Caller, String> {
+        let callers = if call.forged { &self.forgers } else { &self.honest };
+        callers.get(call.tenant).ok_or_else(|| format!("nobody calls for {}", call.tenant))
+    }
+}
+
+/// Sets the stage, makes every call, and compares every answer with what it has to be.
+async fn play(screen: &Screen) -> Result<(Stage, DemoAgents, Vec<Call>), String> {
+    let mut stage = Stage::set().await?;
+    let players = DemoAgents::new(&stage)?;
+    introduce(screen, &stage);
+
+    let mut answers = Vec::new();
+    for scene in script::opening() {
+        act(screen, &players, scene, &mut answers).await?;
+    }
+    let killed = stage.tenant_auth.pid();
+    stage.tenant_auth.kill()?;
+    act(screen, &players, script::outage(killed), &mut answers).await?;
+    stage.bring_back().await?;
+    act(screen, &players, script::return_of(stage.tenant_auth.pid()), &mut answers).await?;
+
+    compare(&answers)?;
+    screen.title(&format!("{} calls: every status, code and payload is as expected.", answers.len()));
+    Ok((stage, players, answers.into_iter().map(|(call, _)| call).collect()))
+}
+
+async fn act(
+    screen: &Screen,
+    players: &DemoAgents,
+    scene: Scene,
+    answers: &mut Vec<(Call, Answer)>,
+) -> Result<(), String> {
+    screen.title(&scene.title);
+    for call in scene.calls {
+        let told = players.of(&call)?.call(&call).await?;
+        screen.call(&call, &told);
+        answers.push((call, told.answer));
+    }
+    Ok(())
+}
+
+/// Every answer with what it has to be; the first difference is an error.
+fn compare(answers: &[(Call, Answer)]) -> Result<(), String> {
+    for (number, (call, answer)) in answers.iter().enumerate() {
+        let expected = call.expected();
+        if *answer != expected {
+            let number = number + 1;
+            return Err(format!("call {number} differs\nexpected {expected:#?}\nobserved {answer:#?}"));
+        }
+    }
+    Ok(())
+}
+
+fn introduce(screen: &Screen, stage: &Stage) {
+    let (tenant_auth, audit_log) = (stage.tenant_auth.pid(), stage.audit_log.pid());
+    let file = stage.path().join("hookgate.yaml");
+    screen.line(format_args!("A gateway on {}, as {} says", stage.data_addr, file.display()));
+    screen.title("Plugins");
+    screen.line("content-policy      in this process     redacts and limits what goes to a model");
+    screen.line(format_args!(
+        "tenant-auth         {:<20}lets a tenant use its tools",
+        format!("pid {tenant_auth}")
+    ));
+    screen.line("response-sanitizer  in this process     redacts and truncates what a user sees");
+    screen.line(format_args!("audit-log           {:<20}observes every call", format!("pid {audit_log}")));
+}
+
+/// Says how to call the gateway that stays.
+fn invite(screen: &Screen, stage: &Stage, players: &DemoAgents) {
+    let (data, ops) = (stage.data_addr, stage.ops_addr);
+    screen.title("It stays until Ctrl-C. Call it:");
+    for (tenant, caller) in &players.honest {
+        screen.line(format_args!("{}={}", tenant.to_uppercase(), caller.token()));
+    }
+    let calls = [
+        ("before-llm-request", "ACME", r#"{"payload": {"text": "write to ada@example.com"}}"#),
+        ("before-tool-call", "GLOBEX", r#"{"payload": {"tool_name": "orders.refund", "args": {}}}"#),
+    ];
+    for (point, token, body) in calls {
+        screen.line(format_args!("\ncurl -i http://{data}/v1/{point} \\"));
+        screen.line(format_args!(
+            "  -H \"authorization: Bearer ${token}\" -H 'content-type: application/json' \\"
+        ));
+        screen.line(format_args!("  -d '{body}'"));
+    }
+    screen.line(format_args!("\ncurl -i http://{ops}/readyz"));
+    screen.line(format_args!("curl -s http://{ops}/metrics"));
+    screen.line(format_args!("tail {}", stage.audit().display()));
+}
+
+/// Stops the gateway, and looks whether the observer saw what it should.
+async fn close(screen: &Screen, mut stage: Stage, calls: &[Call]) -> Result<(), String> {
+    stage.stop().await?;
+    let expected = calls.iter().filter(|call| call.is_observed()).count();
+    let log =
+        fs::read_to_string(stage.audit()).map_err(|error| format!("audit-log wrote nothing: {error}"))?;
+    let written = log.lines().count();
+    if written != expected {
+        return Err(format!("audit-log wrote {written} lines; {expected} calls reached a chain"));
+    }
+    screen.line(format_args!(
+        "audit-log wrote {written} lines, one for each call that reached a chain of plugins."
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn as_expected() -> Vec<(Call, Answer)> {
+        let scenes = script::opening().into_iter().chain([script::outage(1), script::return_of(2)]);
+        scenes
+            .flat_map(|scene| scene.calls)
+            .map(|call| {
+                let answer = call.expected();
+                (call, answer)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_change_of_a_status_a_code_or_a_digit_is_a_difference() {
+        assert_eq!(compare(&as_expected()), Ok(()));
+        for index in 0..as_expected().len() {
+            let changes: [fn(&mut Answer); 4] = [
+                |answer| answer.status.push('0'),
+                |answer| answer.code.push('X'),
+                |answer| answer.payload = Some(BTreeMap::new()),
+                |answer| {
+                    let rounded = |json: &mut Box<str>| *json = json.replace("740993", "740992").into();
+                    answer.payload.iter_mut().flat_map(BTreeMap::values_mut).for_each(rounded);
+                },
+            ];
+            for change in changes {
+                let mut answers = as_expected();
+                let before = format!("{:?}", answers[index].1);
+                change(&mut answers[index].1);
+                if format!("{:?}", answers[index].1) != before {
+                    let difference = compare(&answers).expect_err("it was changed");
+                    assert!(difference.starts_with(&format!("call {} differs", index + 1)), "{difference}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_script_calls_every_point_and_meets_every_kind_of_answer() {
+        let answers = as_expected();
+        for point in hookgate::core::point::Point::ALL {
+            assert!(answers.iter().any(|(call, _)| call.point == point), "{point}");
+        }
+        let statuses = ["200", "400", "401", "403", "413", "503", "OK", "UNAVAILABLE"];
+        for status in statuses {
+            assert!(answers.iter().any(|(_, answer)| answer.status == status), "{status}");
+        }
+    }
+}

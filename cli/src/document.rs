@@ -1,0 +1,31 @@
+//! An object that a flag has: JSON in the argument, or a file of JSON or YAML.
+
+use super::payload;
+use hookgate::config::JsonObject;
+
+/// Reads an object of JSON, or a file of JSON or YAML, whose path may have an `@` before it; none: an empty one. By hand and not by clap, which shows what it
+/// refuses: a value may be a secret.
+pub(super) fn of(flag: &str, text: Option<&String>) -> Result<JsonObject, String> {
+    let Some(text) = text else { return Ok(JsonObject::new()) };
+    if text.trim_start().starts_with('{') {
+        return object(flag, text);
+    }
+    let path = text.strip_prefix('@').unwrap_or(text);
+    let read = std::fs::File::open(path).and_then(payload::read);
+    let read =
+        read.map_err(|error| format!("the file of {flag} can't be read: {error}; JSON begins with {{"))?;
+    let file = String::from_utf8(read).map_err(|_| format!("the file of {flag} is not UTF-8 text"))?;
+    if file.trim_start().starts_with('{') {
+        return object(&format!("the file of {flag}"), &file);
+    }
+    let place = |error: serde_saphyr::Error| {
+        let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
+        format!("the file of {flag} is no YAML with one object{line}")
+    };
+    serde_saphyr::from_str(&file).map_err(place)
+}
+
+fn object(name: &str, text: &str) -> Result<JsonObject, String> {
+    payload::object(name, text.as_bytes())?;
+    serde_json::from_str(text).map_err(|error| format!("{name} is not valid JSON at line {}", error.line()))
+}

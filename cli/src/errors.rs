@@ -1,0 +1,76 @@
+//! `hookgate errors`: docs/errors.md on the command line, from the same table.
+
+use serde::Serialize;
+
+use super::{
+    Exit,
+    output::{self, Output, columns},
+};
+use hookgate::{
+    config::did_you_mean,
+    core::error::{Code, grpc_name},
+};
+
+/// A row of the table.
+#[derive(Serialize)]
+struct ErrorCodeRow {
+    code: &'static str,
+    meaning: &'static str,
+    http: u16,
+    grpc: &'static str,
+    who_failed: &'static str,
+    what_to_do: &'static str,
+}
+
+impl From<Code> for ErrorCodeRow {
+    fn from(code: Code) -> Self {
+        ErrorCodeRow {
+            code: code.as_str(),
+            meaning: code.meaning(),
+            http: code.http(),
+            grpc: grpc_name(code.grpc()),
+            who_failed: code.party().as_str(),
+            what_to_do: code.remedy(),
+        }
+    }
+}
+
+pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
+    let Some(name) = code else {
+        let rows: Vec<ErrorCodeRow> = Code::ALL.iter().copied().map(ErrorCodeRow::from).collect();
+        return output::data(output, &rows, || overview(&rows), Exit::ok());
+    };
+    let wanted = name.to_uppercase();
+    match Code::named(&wanted) {
+        Some(code) => {
+            let row = ErrorCodeRow::from(code);
+            output::data(output, &row, || one(&row), Exit::ok())
+        }
+        None => {
+            let near = did_you_mean(&wanted, Code::ALL.iter().map(|code| code.as_str()));
+            let remedy = near.unwrap_or_else(|| {
+                "`hookgate errors` lists them all, and any other code is a plugin's, of a block".into()
+            });
+            Exit::usage(format!("`{}` is no error code: {remedy}", output::printable(name)))
+        }
+    }
+}
+
+fn overview(rows: &[ErrorCodeRow]) -> String {
+    let mut table = vec![["CODE", "HTTP", "GRPC", "WHO FAILED", "MEANING"].map(str::to_owned)];
+    table.extend(rows.iter().map(|row| {
+        [row.code, &row.http.to_string(), row.grpc, row.who_failed, row.meaning].map(str::to_owned)
+    }));
+    columns(&table)
+}
+
+fn one(row: &ErrorCodeRow) -> String {
+    columns(&[
+        ["code", row.code].map(str::to_owned),
+        ["meaning", row.meaning].map(str::to_owned),
+        ["HTTP", &row.http.to_string()].map(str::to_owned),
+        ["gRPC", row.grpc].map(str::to_owned),
+        ["who failed", row.who_failed].map(str::to_owned),
+        ["what to do", row.what_to_do].map(str::to_owned),
+    ])
+}

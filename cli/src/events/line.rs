@@ -1,0 +1,60 @@
+//! An event as a line for people: when, how bad, what, of which plugin, and the few members that say more.
+
+use serde_json::Value;
+
+use crate::{
+    output::printable,
+    paint::{Paint, TextStyle},
+};
+
+/// Members that say more than the message, in this order.
+const DETAIL_MEMBERS: &[&str] = &[
+    "tenant", "point", "tool", "binding", "until", "code", "reason", "address", "version", "revision",
+    "author", "objects", "error",
+];
+/// As wide as most names are.
+const NAME_WIDTH: usize = 22;
+
+/// The line of `event`, without its end.
+pub(super) fn of(event: &Value, paint: &Paint) -> String {
+    let text = |name: &str| match &event[name] {
+        Value::String(text) => printable(text),
+        Value::Null => String::new(),
+        other => printable(&other.to_string()),
+    };
+    let level = text("level");
+    let style = match level.as_str() {
+        "ERROR" => TextStyle::Red,
+        "WARN" => TextStyle::Yellow,
+        _ => TextStyle::Green,
+    };
+    let mut line = format!(
+        "{}  {}  {}",
+        paint.styled(TextStyle::Dim, &when(&text("timestamp"))),
+        paint.styled(style, &format!("{level:5}")),
+        paint.styled(TextStyle::Bold, &format!("{:NAME_WIDTH$}", text("event"))),
+    );
+    for part in [text("plugin"), text("message")].iter().filter(|part| !part.is_empty()) {
+        line += "  ";
+        line += part;
+    }
+    let detail = text("detail");
+    if !detail.is_empty() {
+        line += &format!(": {detail}");
+    }
+    let more = DETAIL_MEMBERS.iter().map(|name| (name, text(name))).filter(|(_, value)| !value.is_empty());
+    let more: Vec<_> = more.map(|(name, value)| format!("{name}={value}")).collect();
+    if !more.is_empty() {
+        line += "  ";
+        line += &paint.styled(TextStyle::Dim, &more.join(" "));
+    }
+    line
+}
+
+/// To the millisecond: `2026-11-22T07:31:30.123Z`.
+fn when(timestamp: &str) -> String {
+    match timestamp.split_once('.') {
+        Some((seconds, rest)) => format!("{seconds}.{}Z", rest.get(..3).unwrap_or("000")),
+        None => timestamp.to_owned(),
+    }
+}

@@ -1,0 +1,262 @@
+//! `hookgate events`: what happened lately in a gateway's process, and what does. Which events there are is the gateway's
+//! matter; here they are asked for, and followed across connections that end.
+
+use std::{
+    io::{self, ErrorKind, Write as _},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Exit,
+    client::{self, AdminPortArgs, Answer, ApiClient, Heard, Sent},
+    output::{note, printable},
+    paint::Paint,
+};
+use hookgate::config::Span;
+
+mod line;
+
+/// Longest wait for a gateway's answer.
+const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
+/// Between two attempts to follow again, at first and at most.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// Which events, of whom.
+#[derive(Debug, Args)]
+pub(super) struct Asked {
+    /// Goes on with what happens, until Ctrl-C. A connection that ends is made again, from the last event on.
+    #[arg(long, short)]
+    follow: bool,
+    /// A name, or a glob such as `plugin.*`; may be repeated: any of them.
+    #[arg(long = "event", value_name = "GLOB")]
+    events: Vec<String>,
+    /// Only those about this plugin.
+    #[arg(long)]
+    plugin: Option<String>,
+    /// Only those about a call of this tenant.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only those of this level, or worse.
+    #[arg(long, value_enum)]
+    level: Option<EventLevel>,
+    /// Only those of so long, such as 10m, or after the one with this id. With --follow alone: what happens from now on.
+    #[arg(long, value_name = "TIME|ID")]
+    since: Option<String>,
+    /// The last so many of them; 1 to 1000.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: Option<u16>,
+    /// The form: a line for people, or one JSON object a line as the gateway sent it.
+    #[arg(long, value_enum, default_value_t)]
+    output: EventFormat,
+    #[command(flatten)]
+    gateway: AdminPortArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EventLevel {
+    Info,
+    Warn,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum EventFormat {
+    #[default]
+    Table,
+    Json,
+}
+
+pub(super) async fn run(asked: &Asked) -> Exit {
+    let asker = match asked.gateway.asker(REQUEST_TIMEOUT, "see its log").await {
+        Ok(asker) => asker,
+        Err(wrong) => return Exit::usage(wrong),
+    };
+    let shown = EventPrinter { form: asked.output, paint: Paint::of_stdout() };
+    if !asked.follow {
+        return look(asked, &asker, &shown).await;
+    }
+    tokio::select! {
+        exit = follow(asked, &asker, &shown) => exit,
+        // Whoever has seen enough ends it so; where that can't be heard the signal ends the process itself.
+        Ok(()) = tokio::signal::ctrl_c() => Exit::ok(),
+    }
+}
+
+/// What is kept.
+#[derive(Deserialize)]
+struct EventHistory {
+    events: Vec<Box<RawValue>>,
+    dropped: bool,
+}
+
+async fn look(asked: &Asked, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+    let answer = match asker.ask(Method::GET, &path(asked, asked.since.as_deref(), asked.limit), None).await {
+        Ok(answer) => answer,
+        Err(unanswered) => return Exit::failure(unanswered),
+    };
+    if answer.status != 200 {
+        return refused(&answer);
+    }
+    let Ok(kept) = serde_json::from_str::<EventHistory>(&answer.text) else {
+        return Exit::failure(asker.strange(answer.status));
+    };
+    if kept.dropped {
+        note("some events of that time are no longer kept");
+    }
+    for event in kept.events {
+        if let Some(exit) = shown.print(event.get()) {
+            return exit;
+        }
+    }
+    Exit::ok()
+}
+
+async fn follow(asked: &Asked, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+    let began = Instant::now();
+    let (mut last, mut connected, mut wait) = (None::<String>, false, MIN_RETRY_DELAY);
+    loop {
+        // Again it is all that was missed, however much was wanted at first.
+        let limit = asked.limit.filter(|_| !connected);
+        let path = path(asked, since(asked, connected, began).as_deref(), limit);
+        let why = match asker.events(&path, last.as_deref()).await {
+            Ok(Heard::Events(mut events)) => {
+                if connected {
+                    note("connected again");
+                }
+                connected = true;
+                match hear(&mut events, &mut last, &mut wait, shown).await {
+                    Ok(why) => why,
+                    Err(exit) => return exit,
+                }
+            }
+            // A gateway that is full, or goes: the next one may take it.
+            Ok(Heard::Refused(answer)) if connected && answer.status >= 500 => answer.error(),
+            Ok(Heard::Refused(answer)) => return refused(&answer),
+            Err(unanswered) if !connected => return Exit::failure(unanswered),
+            Err(unanswered) => unanswered,
+        };
+        note(&format!("{why}; trying again in {}", Span(wait)));
+        sleep(wait).await;
+        wait = (wait * 2).min(MAX_RETRY_DELAY);
+    }
+}
+
+/// Shows what comes.
+///
+/// # Errors
+/// How to end, where it isn't to be tried again. Else why it ended is told.
+async fn hear(
+    events: &mut client::Events,
+    last: &mut Option<String>,
+    wait: &mut Duration,
+    shown: &EventPrinter,
+) -> Result<String, Exit> {
+    loop {
+        let Sent { id, name, data } = match events.next().await {
+            Ok(sent) => sent,
+            Err(why) => return Ok(why),
+        };
+        let said: Value = serde_json::from_str(&data).unwrap_or_default();
+        match (name.as_str(), said["reason"].as_str().unwrap_or_default()) {
+            ("events.dropped", _) => note(&match said["count"].as_u64() {
+                Some(count) => {
+                    format!("{count} events are missing here: they came faster than they were read")
+                }
+                None => "events may be missing here: they are no longer kept".to_owned(),
+            }),
+            ("events.ended", "draining") => return Ok("the gateway ends".into()),
+            ("events.ended", "token_expired") => {
+                return Err(Exit::failure("the token has expired: get a new one from its issuer"));
+            }
+            ("events.ended", why) => {
+                let why = printable(why);
+                return Err(Exit::failure(format!("the gateway ended the stream: {why}")));
+            }
+            _ => {
+                // Its delay begins anew only where something came: one that always ends at once isn't pressed.
+                *wait = MIN_RETRY_DELAY;
+                *last = id.or(last.take());
+                if let Some(exit) = shown.print(&data) {
+                    return Err(exit);
+                }
+            }
+        }
+    }
+}
+
+/// From where on. After a connection that ended, and before any event was seen, nothing of what was in between is left
+/// out.
+fn since(asked: &Asked, connected: bool, began: Instant) -> Option<String> {
+    if !connected {
+        return asked.since.clone();
+    }
+    let before = match &asked.since {
+        None => Duration::ZERO,
+        Some(text) => match text.parse::<Span>() {
+            Ok(span) => span.0,
+            Err(_) => return Some(text.clone()),
+        },
+    };
+    Some(format!("{}ms", (before + began.elapsed()).as_millis()))
+}
+
+fn path(asked: &Asked, since: Option<&str>, limit: Option<u16>) -> String {
+    let mut path = format!("/admin/v1/events?follow={}", asked.follow);
+    let mut add = |name: &str, value: &str| {
+        path += &format!("&{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+    };
+    asked.events.iter().for_each(|glob| add("event", glob));
+    asked.plugin.iter().for_each(|plugin| add("plugin", plugin));
+    asked.tenant.iter().for_each(|tenant| add("tenant", tenant));
+    since.iter().for_each(|since| add("since", since));
+    limit.iter().for_each(|limit| add("limit", &limit.to_string()));
+    let level = asked.level.map(|level| match level {
+        EventLevel::Info => "info",
+        EventLevel::Warn => "warn",
+        EventLevel::Error => "error",
+    });
+    level.iter().for_each(|level| add("level", level));
+    path
+}
+
+/// Where events go.
+struct EventPrinter {
+    form: EventFormat,
+    paint: Paint,
+}
+
+impl EventPrinter {
+    /// Prints one; how to end where that can't be done, or nobody reads any longer.
+    fn print(&self, event: &str) -> Option<Exit> {
+        let text = match self.form {
+            EventFormat::Json => event.to_owned(),
+            EventFormat::Table => line::of(&serde_json::from_str(event).unwrap_or_default(), &self.paint),
+        };
+        let mut stdout = io::stdout().lock();
+        match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+            Ok(()) => None,
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Some(Exit::ok()),
+            Err(error) => Some(Exit::failure(format!("standard output can't be written: {error}"))),
+        }
+    }
+}
+
+/// What the gateway says instead of events: a mistake of the question is one of the command line.
+fn refused(answer: &Answer) -> Exit {
+    match answer.status {
+        400 => Exit::usage(answer.error()),
+        401 | 403 => Exit::failure(
+            answer.error()
+                + "\n  = `hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one",
+        ),
+        _ => Exit::failure(answer.error()),
+    }
+}

@@ -1,0 +1,232 @@
+//! An explanation for people: a table of the steps, what is to be said of each beneath it, then what isn't there, the
+//! time, and what will surprise.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use super::super::output::{columns, printable};
+use hookgate::{
+    config::UnknownTenant,
+    core::step::{Mode, OnError},
+    invoke::explain::{
+        AbsenceCause, Absent, ExpectedOutcome, Explanation, From, Millis, Standing, StepExplanation, Tenant,
+        TimeoutSource, Tried,
+    },
+    routing::Checked,
+};
+
+/// Widest line that is made of words.
+const MAX_LINE_WIDTH: usize = 100;
+
+/// The explanation of `source`, a file or a gateway.
+pub(super) fn of(said: &Explanation, source: &str) -> String {
+    let mut text = columns(&head(said, source));
+    if said.tenant.code.is_some() {
+        return text;
+    }
+    text.push_str(&steps(said));
+    if !said.absent.is_empty() {
+        text.push_str("\nNOT IN THIS CHAIN\n");
+        let rows: Vec<_> = said.absent.iter().map(absent).collect();
+        text.push_str(&indented(&columns(&rows)));
+    }
+    if !said.steps.is_empty() {
+        text.push_str(&budget(said));
+    }
+    if !said.warnings.is_empty() {
+        text.push_str("\nWARNINGS\n");
+        for warning in &said.warnings {
+            text.push_str(&wrapped("  - ", warning));
+        }
+    }
+    text
+}
+
+fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
+    let mut call = vec![said.point.as_str().to_owned()];
+    let carried = [("tool", &said.call.tool), ("agent", &said.call.agent), ("model", &said.call.model)];
+    call.extend(carried.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+    call.extend(said.call.labels.iter().map(|(key, value)| format!("label {key}={value}")));
+    let revision = said.revision.map(|revision| format!(", revision {revision}")).unwrap_or_default();
+    let mut rows = vec![
+        ["from".to_owned(), format!("{source}{revision}")],
+        ["tenant".to_owned(), tenant(&said.tenant)],
+        ["call".to_owned(), call.join(", ")],
+    ];
+    rows.extend(said.plan_digest.iter().map(|digest| ["plan".to_owned(), digest.clone()]));
+    rows.extend(said.tenant.hint.iter().map(|hint| ["hint".to_owned(), hint.clone()]));
+    if !said.manifests_known && !said.steps.is_empty() {
+        let open = "no plugin was asked for its version and points: the digest differs from a gateway's";
+        rows.push(["open".to_owned(), open.to_owned()]);
+    }
+    rows
+}
+
+fn tenant(tenant: &Tenant) -> String {
+    let others = match tenant.unknown {
+        UnknownTenant::Accept => "`tenants.unknown: accept`",
+        UnknownTenant::Refuse => "`tenants.unknown: refuse`",
+    };
+    let code = tenant.code.as_deref().unwrap_or_default();
+    let status = match tenant.status {
+        Standing::Listed => "listed".to_owned(),
+        Standing::Unlisted => format!("not listed, served with the bindings for all ({others})"),
+        Standing::Disabled => format!("disabled, its calls are refused: {code}"),
+        Standing::Refused => format!("not listed, its calls are refused: {code} ({others})"),
+    };
+    format!("{}: {status}", tenant.id)
+}
+
+fn steps(said: &Explanation) -> String {
+    if said.steps.is_empty() {
+        return "\nNo binding stands here: the call passes as it is.\n".to_owned();
+    }
+    let titles = ["#", "STEP", "PLUGIN", "VERSION", "PRIORITY", "MODE", "ON ERROR", "TIME-OUT", "OUTCOME"];
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(said.steps.iter().enumerate().map(|(at, step)| row(at + 1, step)));
+    let table = columns(&rows);
+    let mut lines = table.lines();
+    let mut text = format!("\n{}\n", lines.next().unwrap_or_default());
+    for (line, step) in lines.zip(&said.steps) {
+        let _ = writeln!(text, "{line}");
+        for remark in remarks(step) {
+            text.push_str(&wrapped("     ", &remark));
+        }
+    }
+    text
+}
+
+fn row(number: usize, step: &StepExplanation) -> [String; 9] {
+    let on_error = match (step.mode, step.on_error) {
+        (Mode::Observe, _) => "-",
+        (_, OnError::Fail) => "fail",
+        (_, OnError::Skip) => "skip",
+    };
+    [
+        number.to_string(),
+        step.binding.clone(),
+        step.plugin.clone(),
+        step.version.clone().unwrap_or_else(|| "-".to_owned()),
+        step.priority.to_string(),
+        step.mode.as_str().to_owned(),
+        on_error.to_owned(),
+        step.timeout_ms.to_string(),
+        step.comes.outcome.as_str().to_owned(),
+    ]
+}
+
+/// What is said beneath a step.
+fn remarks(step: &StepExplanation) -> Vec<String> {
+    let whom = match (step.source, &step.selector) {
+        (From::Tenant, _) => "tenant: for this tenant alone".to_owned(),
+        (From::Global, None) => "global: for every tenant".to_owned(),
+        (From::Global, Some(selector)) => format!("global: for tenants with {}", labels(selector)),
+    };
+    let timeout = match step.timeout_source {
+        TimeoutSource::Binding => "the binding's",
+        TimeoutSource::Plugin => "the plugin's",
+    };
+    let mut remarks = vec![format!("{whom}; time-out is {timeout}")];
+    if !step.overrides.is_empty() {
+        remarks.push(format!("the tenant's own configuration sets {}", step.overrides.join(", ")));
+    }
+    remarks.extend(step.conditions.iter().map(tried));
+    remarks.extend(step.comes.detail.as_ref().map(|detail| {
+        let reason = step.comes.reason.as_deref().unwrap_or_default();
+        format!("{reason}: {detail}")
+    }));
+    remarks
+}
+
+fn tried(tried: &Tried) -> String {
+    let what = format!("{} {}", tried.field, tried.patterns.join(" | "));
+    let value = tried.value.as_ref().map(|value| format!(" by `{value}`")).unwrap_or_default();
+    match tried.result {
+        Checked::Matched => format!("{what}: matched{value}"),
+        Checked::NotMatched => format!("{what}: not matched{value}"),
+        Checked::NotSent => format!("{what}: counts as matched, the call doesn't send it"),
+        Checked::NotApplied => format!("{what}: not applied, this point has none"),
+    }
+}
+
+fn absent(absent: &Absent) -> [String; 3] {
+    let why = match absent.cause {
+        AbsenceCause::BindingDisabled => "the binding has `enabled: false`".to_owned(),
+        AbsenceCause::PluginDisabled => "its plugin has `enabled: false`".to_owned(),
+        AbsenceCause::Selector => {
+            format!("is for tenants with {}", absent.selector.as_ref().map(labels).unwrap_or_default())
+        }
+        AbsenceCause::Disabled => "the tenant's `disable` names it".to_owned(),
+        AbsenceCause::Bypassed => {
+            let until = absent.until.map(|until| format!(" until {until}")).unwrap_or_default();
+            let reason = absent.reason.iter().map(|reason| format!(": {}", printable(reason)));
+            format!("is bypassed{until}{}", reason.collect::<String>())
+        }
+        AbsenceCause::Points => {
+            let points = absent.points.iter().flatten().map(|point| point.as_str());
+            format!("stands at {} alone", points.collect::<Vec<_>>().join(", "))
+        }
+        AbsenceCause::NotOffered => "its plugin doesn't offer this point".to_owned(),
+    };
+    [absent.binding.clone(), absent.plugin.clone(), why]
+}
+
+fn budget(said: &Explanation) -> String {
+    let budget = &said.budget;
+    let whole = match (budget.caller_timeout_ms, budget.margin_ms) {
+        (Some(caller), Some(margin)) => format!(
+            "the smaller of `limits.budget` ({}) and the caller's {} less {}",
+            budget.limit_ms, caller, margin
+        ),
+        _ => "`limits.budget`, the caller doesn't say how long it waits".to_owned(),
+    };
+    let mut text = format!("\nBUDGET {}: {whole}.\n", budget.total_ms);
+    text.push_str(&wrapped(
+        "",
+        &format!(
+            "If every plugin takes all the time it gets and continues then (steps that may be skipped reserve time for later \
+             ones that must not fail, at most {}):",
+            budget.max_reserved_ms
+        ),
+    ));
+    let mut rows = vec![["#", "STEP", "ALLOWANCE", "RESERVED", "OUTCOME"].map(str::to_owned)];
+    for (at, step) in said.steps.iter().enumerate().filter(|(_, step)| step.mode != Mode::Observe) {
+        let span = |time: Option<Millis>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
+        let outcome = match (step.worst_case.comes.outcome, step.worst_case.budget_limited) {
+            (ExpectedOutcome::Called, true) => "called, limited by the budget".to_owned(),
+            (ExpectedOutcome::Failed, true) => "failed (budget): nothing is left".to_owned(),
+            (outcome, _) => outcome.as_str().to_owned(),
+        };
+        let (gets, keeps) = (span(step.worst_case.allowance_ms), span(step.worst_case.reserved_ms));
+        rows.push([(at + 1).to_string(), step.binding.clone(), gets, keeps, outcome]);
+    }
+    text + &indented(&columns(&rows))
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// `text` in lines of at most [`MAX_LINE_WIDTH`] where its words allow it, the first after `lead` and the others beneath.
+fn wrapped(lead: &str, text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), lead.to_owned());
+    let indent = " ".repeat(lead.chars().count());
+    let mut fresh = true;
+    for word in printable(text).split_whitespace() {
+        if !fresh && line.chars().count() + 1 + word.chars().count() > MAX_LINE_WIDTH {
+            let _ = writeln!(lines, "{line}");
+            line.clone_from(&indent);
+            fresh = true;
+        }
+        if !fresh {
+            line.push(' ');
+        }
+        line.push_str(word);
+        fresh = false;
+    }
+    lines + &line + "\n"
+}

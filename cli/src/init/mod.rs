@@ -1,0 +1,148 @@
+//! `hookgate init`: a folder to start from. The configuration is a template that is checked like any example; what is
+//! random in it is the key, which stands in a file of its own.
+
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use crate::{Exit, keygen, output, shell_quote};
+use hookgate::config;
+
+/// The configuration; `@DIR@` stands for the folder, from the root.
+const CONFIG_TEMPLATE: &str = include_str!("hookgate.yaml");
+const GITIGNORE: &str = include_str!("gitignore");
+/// Longer than the `max_input_chars` of the template.
+const BLOCKED_INPUT: &str = "Please write to ada@example.com that her refund is on its way, and thank her.";
+
+pub(super) fn run(folder: &Path) -> Exit {
+    match InitFolder::new(folder).and_then(|folder| folder.write().map(|()| folder)) {
+        Ok(folder) => output::print(&folder.next(), Exit::ok()),
+        Err(wrong) => Exit::failure(wrong),
+    }
+}
+
+/// The folder that is written.
+struct InitFolder {
+    /// As it was given.
+    given: PathBuf,
+    /// From the root.
+    path: PathBuf,
+}
+
+impl InitFolder {
+    /// Refuses a folder that the template couldn't name.
+    fn new(given: &Path) -> Result<Self, String> {
+        let path = std::path::absolute(given).map_err(|error| unwritable(given, &error))?;
+        let path = resolved(&path);
+        let names = |text: &str| !text.contains(|c: char| c.is_control() || "\"\\${}?".contains(c));
+        if path.to_str().is_some_and(names) {
+            Ok(InitFolder { given: given.to_owned(), path })
+        } else {
+            Err(format!(
+                "{} can't be named in a configuration: give a folder whose path has none of \" \\ $ {{ }} ?",
+                output::printable(&path.display().to_string())
+            ))
+        }
+    }
+
+    /// Writes every file, or none: the configuration last, so that where it is the others are.
+    fn write(&self) -> Result<(), String> {
+        let wrong = |error: io::Error| unwritable(&self.given, &error);
+        let key = keygen::random()?;
+        let text = self.configuration();
+        let schema = format!("{:#}\n", config::schema());
+        let files: [(&str, u32, &str); 4] = [
+            (".gitignore", 0o666, GITIGNORE),
+            ("dev.key", 0o600, &key),
+            ("hookgate.schema.json", 0o666, &schema),
+            ("hookgate.yaml", 0o666, &text),
+        ];
+        // A link that leads nowhere is there too.
+        let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
+        let there: Vec<_> = files.iter().map(|file| file.0).filter(is_there).collect();
+        if !there.is_empty() {
+            return Err(self.taken(&there));
+        }
+        let made = first_missing(&self.path);
+        let written = fs::create_dir_all(&self.path).map_err(wrong).and_then(|()| self.create(&files));
+        if let (Err(_), Some(made)) = (&written, made) {
+            // What was made for this alone goes too, as far as nobody else has put anything into it.
+            let _ =
+                self.path.ancestors().take_while(|path| path.starts_with(&made)).try_for_each(fs::remove_dir);
+        }
+        written
+    }
+
+    /// The template for this folder; without a socket where none can have such a long name.
+    fn configuration(&self) -> String {
+        let flaw = config::socket_flaw(&self.path.join("admin.sock").display().to_string());
+        let socket = if flaw.is_some() { "  # admin_socket:" } else { "  admin_socket:" };
+        let text = CONFIG_TEMPLATE.replace("  admin_socket:", socket);
+        text.replace("@DIR@", &self.path.display().to_string())
+    }
+
+    /// Creates them in this order; where one can't be, those before it go again.
+    fn create(&self, files: &[(&str, u32, &str)]) -> Result<(), String> {
+        for (number, (name, mode, text)) in files.iter().enumerate() {
+            if let Err(error) = keygen::create(&self.path.join(name), *mode, text) {
+                for (written, ..) in &files[..number] {
+                    let _ = fs::remove_file(self.path.join(written)); // the first error is the one to tell of
+                }
+                return Err(match error.kind() {
+                    io::ErrorKind::AlreadyExists => self.taken(&[name]),
+                    _ => unwritable(&self.given, &error),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&self, names: &[&str]) -> String {
+        let paths = names.iter().map(|name| output::printable(&self.given.join(name).display().to_string()));
+        let (paths, are) =
+            (paths.collect::<Vec<_>>().join(", "), if names.len() == 1 { "is" } else { "are" });
+        format!(
+            "{paths} {are} there already, and nothing was written: give another folder, as in `hookgate init gateway`"
+        )
+    }
+
+    /// What to do with it.
+    fn next(&self) -> String {
+        let (hookgate, file) =
+            (shell_quote::program(), shell_quote::quoted(&self.path.join("hookgate.yaml")));
+        let given = output::printable(&self.given.display().to_string());
+        format!(
+            "Written to {given}: hookgate.yaml, its schema for editors, a key for development in dev.key, and .gitignore. \
+             Next:\n\n  \
+             {hookgate} serve --config {file}\n\n\
+             and, in another terminal, a call that is blocked:\n\n  \
+             export HOOKGATE_TOKEN=$({hookgate} token mint --config {file} --tenant acme)\n  \
+             {hookgate} call before_llm_request --text \"{BLOCKED_INPUT}\"\n"
+        )
+    }
+}
+
+/// `path`, from the root, without `.`, `..` and links: a configuration takes no `..`. Its end need not exist yet, so the
+/// system can't resolve it as a whole.
+fn resolved(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut resolved, component| {
+        if component == Component::ParentDir {
+            resolved.pop();
+        } else {
+            resolved.push(component);
+        }
+        // At each step, as the system does: `..` behind a link leads out of the link's target.
+        resolved.canonicalize().unwrap_or(resolved)
+    })
+}
+
+/// The uppermost folder on the way to `path` that isn't there.
+fn first_missing(path: &Path) -> Option<PathBuf> {
+    path.ancestors().take_while(|path| !path.exists()).last().map(Path::to_owned)
+}
+
+fn unwritable(folder: &Path, error: &io::Error) -> String {
+    let folder = output::printable(&folder.display().to_string());
+    format!("{folder} can't be written: {error}; give a folder that is yours to write")
+}

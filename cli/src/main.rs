@@ -1,0 +1,49 @@
+//! The `hookgate` binary: arguments in, exit code out.
+
+use std::{io, process::ExitCode};
+
+use clap::Parser;
+use hookgate::telemetry;
+use hookgate_cli::{Cli, Exit, MAX_FAILURE_LOG_FLUSH};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// SIGXFSZ, on every system that this is built for.
+const FILE_TOO_LARGE: i32 = 25;
+
+/// Has what was logged before a panic written.
+struct FlushLog;
+
+impl Drop for FlushLog {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            telemetry::flush_log(MAX_FAILURE_LOG_FLUSH);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let _flush = FlushLog;
+    let exit = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => {
+            let exit = runtime.block_on(run());
+            // What still reads a file or asks for a name may hang for good, and nobody needs it any longer.
+            runtime.shutdown_background();
+            exit
+        }
+        Err(error) => Exit::failure(format!("the runtime could not be started: {error}")),
+    };
+    exit.report()
+}
+
+async fn run() -> Exit {
+    match survive_large_files() {
+        Ok(()) => Cli::parse().run().await,
+        Err(error) => Exit::failure(format!("signals can't be listened for: {error}")),
+    }
+}
+
+/// A write beyond the largest size that a file may have (RLIMIT_FSIZE) is an error of that write from here on, as on a full
+/// disk. Without a handler of the signal it would end the process. A handler stays, also when nobody listens.
+fn survive_large_files() -> io::Result<()> {
+    signal(SignalKind::from_raw(FILE_TOO_LARGE)).map(drop)
+}

@@ -1,0 +1,398 @@
+//! What is said at an extension point, from the command line: the payload from flags, a file or standard input, and the
+//! context beside it. Made into the body of a request, its JSON byte for byte as it was written, and checked as the edge
+//! checks it, so that what was typed wrongly is told before anybody is called.
+
+use std::{io::Read, path::PathBuf};
+
+use bytes::Bytes;
+use clap::{
+    Args,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+
+use super::output::printable;
+use hookgate::{
+    config::did_you_mean,
+    core::{error::Violation, point::Point},
+    fs::read_limited,
+    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    json::{self, Kind},
+    transcode::{self, ObjectWriter},
+};
+
+/// Most that is read of a payload, in bytes: the largest request that a gateway can be set to take.
+const MAX_PAYLOAD_BYTES: u64 = 16 << 20;
+
+/// Reads the name of a point, also with hyphens as paths have it.
+pub(super) fn points() -> impl TypedValueParser<Value = Point> {
+    let hyphenated = |point| match point {
+        Point::BeforeLlmRequest => "before-llm-request",
+        Point::BeforeToolCall => "before-tool-call",
+        Point::AfterToolResult => "after-tool-result",
+        Point::BeforeResponse => "before-response",
+    };
+    let name = |point: Point| PossibleValue::new(point.as_str()).alias(hyphenated(point));
+    PossibleValuesParser::new(Point::ALL.map(name))
+        .map(|name| Point::named(&name.replace('-', "_")).expect("it is one of those listed"))
+}
+
+/// A payload. Which flags belong to which point stands in [`FLAGS`].
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Payload")]
+pub(super) struct Payload {
+    /// The whole payload as a JSON object; `-` reads standard input.
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = FLAGS.map(|flag| flag.id))]
+    payload: Option<PathBuf>,
+    /// `before_llm_request`: the user's text.
+    #[arg(long)]
+    text: Option<String>,
+    /// `before_llm_request`: the system prompt.
+    #[arg(long, value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// `before_llm_request`: the conversation, a JSON array.
+    #[arg(long, value_name = "JSON")]
+    messages: Option<String>,
+    /// `before_llm_request`: the tools offered, a JSON array.
+    #[arg(long, value_name = "JSON")]
+    tools: Option<String>,
+    /// Tool points: the tool's name.
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// Tool points: the arguments; at `before_tool_call` absent: {}.
+    #[arg(long, value_name = "JSON")]
+    args: Option<String>,
+    /// Tool points: the agent's id of the call.
+    #[arg(long, value_name = "ID")]
+    call_id: Option<String>,
+    /// `after_tool_result`: what the tool gave back.
+    #[arg(long, value_name = "JSON")]
+    result: Option<String>,
+    /// `after_tool_result`: whether the tool succeeded.
+    #[arg(long, value_name = "true|false")]
+    success: Option<bool>,
+    /// `after_tool_result`: how long the tool took, in milliseconds.
+    #[arg(long, value_name = "MS")]
+    duration_ms: Option<u64>,
+    /// `before_response`: the answer.
+    #[arg(long, value_name = "TEXT")]
+    content: Option<String>,
+    /// `before_response`: how the model came to it.
+    #[arg(long, value_name = "TEXT")]
+    reasoning: Option<String>,
+    /// All points: whatever else there is, a JSON object.
+    #[arg(long, value_name = "JSON")]
+    extra: Option<String>,
+}
+
+/// A flag, the member that it sets, and where.
+struct PayloadFlag {
+    /// As clap names it: the field.
+    id: &'static str,
+    member: &'static str,
+    points: &'static [Point],
+    /// Whether a payload made of flags can't be without it.
+    required: bool,
+}
+
+const LLM_POINTS: &[Point] = &[Point::BeforeLlmRequest];
+const TOOL_POINTS: &[Point] = &[Point::BeforeToolCall, Point::AfterToolResult];
+const RESULT_POINTS: &[Point] = &[Point::AfterToolResult];
+const RESPONSE_POINTS: &[Point] = &[Point::BeforeResponse];
+const ALL_POINTS: &[Point] =
+    &[Point::BeforeLlmRequest, Point::BeforeToolCall, Point::AfterToolResult, Point::BeforeResponse];
+
+const FLAGS: [PayloadFlag; 13] = [
+    flag("text", "text", LLM_POINTS, false), // may be left out beside others
+    flag("system_prompt", "system_prompt", LLM_POINTS, false),
+    flag("messages", "messages", LLM_POINTS, false),
+    flag("tools", "tools", LLM_POINTS, false),
+    flag("tool", "tool_name", TOOL_POINTS, true),
+    flag("result", "result", RESULT_POINTS, true),
+    flag("success", "success", RESULT_POINTS, true),
+    flag("args", "args", TOOL_POINTS, false),
+    flag("call_id", "call_id", TOOL_POINTS, false),
+    flag("duration_ms", "duration_ms", RESULT_POINTS, false),
+    flag("content", "content", RESPONSE_POINTS, true),
+    flag("reasoning", "reasoning", RESPONSE_POINTS, false),
+    flag("extra", "extra", ALL_POINTS, false),
+];
+
+const fn flag(
+    id: &'static str,
+    member: &'static str,
+    points: &'static [Point],
+    required: bool,
+) -> PayloadFlag {
+    PayloadFlag { id, member, points, required }
+}
+
+impl PayloadFlag {
+    fn name(&self) -> String {
+        format!("--{}", self.id.replace('_', "-"))
+    }
+}
+
+impl Payload {
+    /// The payload at `point`, as JSON text.
+    ///
+    /// # Errors
+    /// What was typed wrongly, in one sentence that shows where.
+    pub(super) fn json(&self, point: Point) -> Result<Bytes, String> {
+        let Some(path) = &self.payload else { return self.of_flags(point) };
+        let (shown, read) = if path.as_os_str() == "-" {
+            ("standard input".to_owned(), read(std::io::stdin().lock()))
+        } else {
+            let shown = format!("`{}`", printable(&path.display().to_string()));
+            (shown, std::fs::File::open(path).and_then(read))
+        };
+        let bytes = read.map_err(|error| format!("the payload can't be read from {shown}: {error}"))?;
+        if bytes.trim_ascii().is_empty() {
+            return Err(format!("there is no payload in {shown}: give a JSON object"));
+        }
+        object(&format!("the payload in {shown}"), &bytes)?;
+        Ok(bytes.trim_ascii().to_vec().into())
+    }
+
+    fn of_flags(&self, point: Point) -> Result<Bytes, String> {
+        let mut out = Vec::new();
+        let mut wrong = None;
+        let values = self.values(point);
+        ObjectWriter::object(&mut out, |object| {
+            for (flag, value) in FLAGS.iter().zip(&values) {
+                wrong = wrong.take().or_else(|| put(flag, value.as_ref(), point, object).err());
+            }
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if point == Point::BeforeLlmRequest && values.iter().take(4).all(Option::is_none) {
+            return Err(format!("{point} needs --text, or --payload with a file"));
+        }
+        Ok(out.into())
+    }
+
+    /// What was given, in the order of [`FLAGS`].
+    fn values(&self, point: Point) -> [Option<FlagValue>; FLAGS.len()] {
+        let text = |value: &Option<String>| value.clone().map(FlagValue::Text);
+        let json = |value: &Option<String>| value.clone().map(FlagValue::Json);
+        let raw = |value: Option<String>| value.map(FlagValue::Raw);
+        let none = FlagValue::Json("{}".into());
+        [
+            text(&self.text),
+            text(&self.system_prompt),
+            json(&self.messages),
+            json(&self.tools),
+            text(&self.tool),
+            json(&self.result),
+            raw(self.success.map(|success| success.to_string())),
+            json(&self.args).or_else(|| (point == Point::BeforeToolCall).then_some(none)),
+            text(&self.call_id),
+            raw(self.duration_ms.map(|millis| millis.to_string())),
+            text(&self.content),
+            text(&self.reasoning),
+            json(&self.extra),
+        ]
+    }
+}
+
+/// What a flag was given.
+enum FlagValue {
+    Text(String),
+    /// As the caller wrote it; not looked at yet.
+    Json(String),
+    /// JSON that clap has read.
+    Raw(String),
+}
+
+fn put(
+    flag: &PayloadFlag,
+    value: Option<&FlagValue>,
+    point: Point,
+    object: &mut ObjectWriter<'_>,
+) -> Result<(), String> {
+    let belongs = flag.points.contains(&point);
+    let Some(value) = value else {
+        let missing = belongs && flag.required;
+        return if missing {
+            Err(format!("{point} needs {}, or --payload with a file", flag.name()))
+        } else {
+            Ok(())
+        };
+    };
+    if !belongs {
+        let known = FLAGS.iter().filter(|flag| flag.points.contains(&point)).map(PayloadFlag::name);
+        let known = known.collect::<Vec<_>>();
+        let near = did_you_mean(&flag.name(), known.iter().map(String::as_str));
+        let remedy = near.unwrap_or_else(|| format!("it has {}", known.join(", ")));
+        return Err(format!("{} doesn't belong to {point}: {remedy}", flag.name()));
+    }
+    match value {
+        FlagValue::Text(text) => object.member(flag.member, text),
+        FlagValue::Raw(json) => object.json(flag.member, json.as_bytes()),
+        FlagValue::Json(text) => {
+            scan(&flag.name(), text.as_bytes())?;
+            object.json(flag.member, text.trim_ascii().as_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Reads what may be a payload, or as long as one.
+pub(super) fn read(input: impl Read) -> std::io::Result<Vec<u8>> {
+    read_limited::read(input, MAX_PAYLOAD_BYTES)?
+        .ok_or_else(|| std::io::Error::other("it is larger than 16 MiB"))
+}
+
+/// What kind of JSON value `text`, called `name`, is.
+///
+/// # Errors
+/// Where it stops being JSON.
+pub(super) fn scan(name: &str, text: &[u8]) -> Result<Kind, String> {
+    json::scan(text, json::MAX_DEPTH).map_err(|flaw| {
+        let (line, column) = flaw.position(text);
+        let bare = text.iter().find(|byte| !byte.is_ascii_whitespace());
+        let hint = match bare {
+            Some(first) if first.is_ascii_alphabetic() => "; a text stands in double quotes: '\"...\"'",
+            _ => "",
+        };
+        let message = printable(&flaw.message);
+        format!("{name} is not valid JSON: {message} at line {line}, column {column}{hint}")
+    })
+}
+
+/// Checks that `text`, called `name`, is a JSON object.
+pub(super) fn object(name: &str, text: &[u8]) -> Result<(), String> {
+    match scan(name, text)? {
+        Kind::Object => Ok(()),
+        kind => Err(format!("{name} must be a JSON object, is {kind}")),
+    }
+}
+
+/// What the agent says about its call.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Context")]
+pub(super) struct ContextArgs {
+    /// The conversation.
+    #[arg(long, value_name = "ID")]
+    session_id: Option<String>,
+    /// The run of the agent.
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    /// The run that started this one.
+    #[arg(long, value_name = "ID")]
+    parent_run_id: Option<String>,
+    /// How deep the run is nested among runs.
+    #[arg(long, value_name = "NUMBER")]
+    depth: Option<u32>,
+    /// The agent.
+    #[arg(long, value_name = "ID")]
+    agent_id: Option<String>,
+    /// The agent with its ancestors.
+    #[arg(long, value_name = "PATH")]
+    agent_path: Option<String>,
+    /// The project.
+    #[arg(long, value_name = "ID")]
+    project_id: Option<String>,
+    /// The end user.
+    #[arg(long, value_name = "ID")]
+    user_id: Option<String>,
+    /// The provider of the model in use.
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// The model in use.
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// A label; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+}
+
+/// Reads `--label`.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or("a label is written KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl ContextArgs {
+    fn json(&self) -> Vec<u8> {
+        let mut labels = Vec::new();
+        ObjectWriter::object(&mut labels, |object| {
+            for (key, value) in &self.labels {
+                object.member(key, value);
+            }
+        });
+        let mut out = Vec::new();
+        ObjectWriter::object(&mut out, |object| {
+            object.optional("session_id", self.session_id.as_ref());
+            object.optional("run_id", self.run_id.as_ref());
+            object.optional("parent_run_id", self.parent_run_id.as_ref());
+            object.optional("depth", self.depth.map(u64::from).as_ref());
+            object.optional("agent_id", self.agent_id.as_ref());
+            object.optional("agent_path", self.agent_path.as_ref());
+            object.optional("project_id", self.project_id.as_ref());
+            object.optional("user_id", self.user_id.as_ref());
+            object.optional("provider", self.provider.as_ref());
+            object.optional("model", self.model.as_ref());
+            object.json("labels", &labels);
+        });
+        out
+    }
+}
+
+/// A request of an agent.
+pub(super) struct Request {
+    /// Its payload, a JSON object.
+    pub(super) payload: Bytes,
+    /// The whole of it.
+    pub(super) body: Bytes,
+}
+
+/// The request at `point`.
+///
+/// # Errors
+/// Everything that the edge would refuse in it, as one message.
+pub(super) fn request(
+    point: Point,
+    payload: &Payload,
+    context: &ContextArgs,
+    trace: bool,
+) -> Result<Request, String> {
+    let payload = payload.json(point)?;
+    let mut body = Vec::new();
+    ObjectWriter::object(&mut body, |object| {
+        object.json("context", &context.json());
+        object.json("payload", &payload);
+        if trace {
+            object.member("trace", &true);
+        }
+    });
+    let body = Bytes::from(body);
+    match point {
+        Point::BeforeLlmRequest => decode::<BeforeLlmRequest>(&body).map(drop),
+        Point::BeforeToolCall => decode::<BeforeToolCall>(&body).map(drop),
+        Point::AfterToolResult => decode::<AfterToolResult>(&body).map(drop),
+        Point::BeforeResponse => decode::<BeforeResponse>(&body).map(drop),
+    }?;
+    Ok(Request { payload, body })
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// What the edge would refuse in it.
+pub(super) fn decode<P: ExtensionPoint>(body: &Bytes) -> Result<P::Request, String>
+where
+    P::Request: transcode::Request,
+{
+    transcode::decode::<P::Request>(body).map_err(|violations| {
+        let line = |wrong: &Violation| printable(&format!("{}: {}", wrong.pointer, wrong.message));
+        match violations.as_slice() {
+            [only] => line(only),
+            several => {
+                let lines = several.iter().map(|wrong| format!("\n  {}", line(wrong))).collect::<String>();
+                format!("{} members are wrong{lines}", several.len())
+            }
+        }
+    })
+}

@@ -1,0 +1,41 @@
+//! A payload by its members, and what a step made of them: a line that went, a line that came.
+
+use super::{
+    output::{columns, printable},
+    paint::{Paint, TextStyle},
+};
+use hookgate::json;
+
+/// The members of a payload in their order, each value as JSON text.
+pub(super) struct Members(Vec<(String, String)>);
+
+impl Members {
+    /// Those of the JSON object `text`.
+    pub(super) fn of(text: &str) -> Self {
+        Members(json::members(text).map(|(name, value)| (name.into_owned(), value.to_owned())).collect())
+    }
+
+    /// A line for each.
+    pub(super) fn lines(&self) -> String {
+        let rows = self.0.iter().map(|(name, value)| [String::new(), name.clone(), value.clone()]);
+        columns(&rows.collect::<Vec<_>>())
+    }
+
+    /// Takes over the members of the JSON object `changes`, and shows the difference.
+    pub(super) fn change(&mut self, changes: &str, paint: &Paint) -> String {
+        let mut shown = String::new();
+        for (name, value) in Members::of(changes).0 {
+            let line = |sign: char, value: &str| printable(&format!("{sign} {name}  {value}"));
+            let held = self.0.iter_mut().find(|(held, _)| *held == name);
+            if let Some((_, held)) = &held {
+                shown += &format!("      {}\n", paint.styled(TextStyle::Red, &line('-', held)));
+            }
+            shown += &format!("      {}\n", paint.styled(TextStyle::Green, &line('+', &value)));
+            match held {
+                Some((_, held)) => *held = value,
+                None => self.0.push((name, value)),
+            }
+        }
+        shown
+    }
+}

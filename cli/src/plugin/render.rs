@@ -1,0 +1,311 @@
+//! What came of trying a plugin out: what it is, what it said, or why it said nothing.
+
+use std::time::Duration;
+
+use hookgate_proto::types::v1::{CancelScope, Notice, NoticeKind};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    Exit,
+    output::{self, Output, columns, printable},
+    paint::{Paint, TextStyle},
+    payload_diff::Members,
+};
+use hookgate::{
+    core::{
+        error::Code,
+        failure::Failure,
+        manifest::{Access, Manifest, SideEffects},
+        point::Point,
+        step::Reason,
+    },
+    invoke::reply::Cancelled,
+    upstream::{Refusal, State, Status},
+};
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    endpoint: String,
+    /// None: it was never described.
+    plugin: Option<ManifestReport>,
+    handshake_us: u64,
+    pub(super) call: Option<Called>,
+    /// Why there is no call, or no reply that can be used.
+    pub(super) failure: Option<Failed>,
+}
+
+#[derive(Serialize)]
+struct ManifestReport {
+    name: String,
+    version: String,
+    points: Vec<OfferedPoint>,
+    capabilities: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct OfferedPoint {
+    point: Point,
+    access: &'static str,
+    side_effects: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct Called {
+    point: Point,
+    verdict: &'static str,
+    cancel: Option<CancelReport>,
+    /// The members that it changed, as it left them.
+    changes: Option<Value>,
+    /// The same to the byte.
+    #[serde(skip)]
+    changes_text: String,
+    notices: Vec<NoticeReport>,
+    /// How many things were wrong with a cancel and were left out of it.
+    sanitised: u32,
+    duration_us: u64,
+}
+
+#[derive(Serialize)]
+struct CancelReport {
+    code: String,
+    message: String,
+    retry_after_ms: Option<u64>,
+    scope: &'static str,
+}
+
+#[derive(Serialize)]
+struct NoticeReport {
+    kind: String,
+    code: Option<String>,
+    message: String,
+    details: Option<Value>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Failed {
+    reason: &'static str,
+    detail: String,
+    /// The error code that a chain would end with.
+    code: Option<&'static str>,
+    #[serde(skip)]
+    sentence: String,
+}
+
+impl Failed {
+    /// The handshake came to no good end.
+    pub(super) fn handshake(status: &Status) -> Self {
+        let (state, reason, detail) = (status.state, status.why.as_str(), printable(&status.detail));
+        let remedy = match status.state {
+            State::Refused => "", // its sentence says what to mend
+            _ => "\n  = see whether the plugin runs and serves at that address, and its log",
+        };
+        let sentence = format!("the plugin is {state}: {reason}: {detail}{remedy}");
+        Failed { reason, detail, code: None, sentence }
+    }
+
+    /// No configuration could register it.
+    pub(super) fn misnamed(name: &str) -> Self {
+        let rule = "a name is a letter and up to 63 letters, digits, `_` and `-`";
+        let detail = format!("the plugin calls itself `{}`, which is no name: {rule}", printable(name));
+        Failed { reason: Refusal::NameMismatch.as_str(), code: None, sentence: detail.clone(), detail }
+    }
+
+    /// The plugin is well and has nothing to say at `point`.
+    pub(super) fn not_offered(point: Point, manifest: &Manifest) -> Self {
+        let offered = Point::ALL.into_iter().filter(|point| manifest.offers(*point).is_some());
+        let offered = offered.map(Point::as_str).collect::<Vec<_>>().join(", ");
+        let detail = format!("the plugin doesn't offer {point}, but {offered}");
+        let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}: call it there"));
+        Failed { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
+    }
+
+    /// The plugin's schema refuses the tenant-level config, whose values are not shown.
+    pub(super) fn tenant_config(flaw: &str) -> Self {
+        let detail = format!("the plugin's schema refuses --tenant-config: {}", printable(flaw));
+        let reason = Reason::NotReady.as_str();
+        Failed { reason, code: Some(Code::PluginUnavailable.as_str()), sentence: detail.clone(), detail }
+    }
+
+    /// The call failed, as a step would.
+    pub(super) fn call(failure: &Failure) -> Self {
+        let code = Code::of_step(failure.reason, failure.status);
+        let (reason, detail) = (failure.reason.as_str(), printable(&failure.detail));
+        let sentence = format!("the call failed: {reason}: {detail}\n  = {}", remedy(failure.reason));
+        Failed { reason, code: Some(code.as_str()), detail, sentence }
+    }
+
+    /// What was checked before turned out wrong.
+    pub(super) fn internal(detail: String) -> Self {
+        Failed { reason: "internal", code: None, sentence: detail.clone(), detail }
+    }
+}
+
+/// What the author of the plugin does about it.
+const fn remedy(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Timeout | Reason::Budget => {
+            "answer sooner, or allow more by --timeout and the binding's `timeout`"
+        }
+        Reason::BadReply => {
+            "answer as docs/protocol.md, section 3 says; beside `continue` anything wrong fails the step"
+        }
+        Reason::ForbiddenPatch => "declare access MODIFY in the manifest, or leave the patch out",
+        Reason::TooLarge => "answer with less: a reply and the payload it leads to have limits",
+        Reason::RpcError => {
+            "look into the plugin's log: it answered with an error, or its connection was lost"
+        }
+        Reason::Unreachable
+        | Reason::BreakerOpen
+        | Reason::BulkheadFull
+        | Reason::NotReady
+        | Reason::PointNotOffered
+        | Reason::UnknownPlugin
+        | Reason::ConditionError => "see whether the plugin still runs, and its log",
+    }
+}
+
+impl Called {
+    pub(super) fn new(
+        point: Point,
+        cancel: Option<Cancelled>,
+        changes: &[u8],
+        notices: &[Notice],
+        sanitised: u32,
+        took: Duration,
+    ) -> Self {
+        let details = |notice: &Notice| serde_json::from_slice(&notice.details).ok();
+        let remark = |notice: &Notice| NoticeReport {
+            kind: kind(notice.kind()).to_owned(),
+            code: notice.code.clone(),
+            message: notice.message.clone(),
+            details: details(notice),
+        };
+        Called {
+            point,
+            verdict: if cancel.is_some() { "cancel" } else { "continue" },
+            cancel: cancel.map(|cancel| CancelReport {
+                code: cancel.code,
+                message: cancel.message,
+                retry_after_ms: cancel.retry_after_ms,
+                scope: if cancel.scope == CancelScope::Run { "run" } else { "step" },
+            }),
+            changes: serde_json::from_slice(changes).ok(),
+            changes_text: String::from_utf8_lossy(changes).into_owned(),
+            notices: notices.iter().map(remark).collect(),
+            sanitised,
+            duration_us: micros(took),
+        }
+    }
+
+    fn table(&self, sent: &[u8], paint: &Paint) -> String {
+        let took = millis(self.duration_us);
+        let mut text = match &self.cancel {
+            None => format!("{}  after {took}\n", paint.styled(TextStyle::Green, "CONTINUE")),
+            Some(cancel) => {
+                let said = printable(&format!("{}: {}", cancel.code, cancel.message));
+                let after = cancel.retry_after_ms.map(|millis| format!(", ask again after {millis} ms"));
+                let verdict = paint.styled(TextStyle::Red, "CANCEL");
+                let scope = cancel.scope;
+                format!("{verdict}  {said}  after {took}\nscope {scope}{}\n", after.unwrap_or_default())
+            }
+        };
+        if self.sanitised > 0 {
+            text += &format!("{} things of the reply broke a rule and were left out\n", self.sanitised);
+        }
+        if self.changes.is_some() {
+            let mut payload = Members::of(&String::from_utf8_lossy(sent));
+            text += &format!("\npatch\n{}", payload.change(&self.changes_text, paint));
+        }
+        if !self.notices.is_empty() {
+            let mut rows = vec![["NOTICE", "CODE", "MESSAGE"].map(str::to_owned)];
+            rows.extend(self.notices.iter().map(|notice| {
+                [notice.kind.clone(), notice.code.clone().unwrap_or_default(), notice.message.clone()]
+            }));
+            text += &format!("\n{}", columns(&rows));
+        }
+        text
+    }
+}
+
+fn kind(kind: NoticeKind) -> &'static str {
+    match kind {
+        NoticeKind::Unspecified => "",
+        NoticeKind::Allow => "allow",
+        NoticeKind::Block => "block",
+        NoticeKind::Warn => "warn",
+        NoticeKind::Info => "info",
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
+}
+
+impl ManifestReport {
+    fn of(manifest: &Manifest) -> Self {
+        let offered = |point| {
+            let offer = manifest.offers(point)?;
+            Some(OfferedPoint {
+                point,
+                access: if offer.access == Access::Read { "read" } else { "modify" },
+                side_effects: offer.side_effects == SideEffects::Some,
+            })
+        };
+        ManifestReport {
+            name: manifest.name.to_string(),
+            version: manifest.version.to_string(),
+            points: Point::ALL.into_iter().filter_map(offered).collect(),
+            capabilities: manifest.capabilities.clone(),
+        }
+    }
+
+    fn table(&self, handshake_us: u64) -> String {
+        let wants =
+            if self.capabilities.is_empty() { "nothing".to_owned() } else { self.capabilities.join(" ") };
+        let head = [
+            ["plugin", &format!("{} {}", self.name, self.version)],
+            ["asks for", &wants],
+            ["handshake", &millis(handshake_us)],
+        ];
+        let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS"].map(str::to_owned)];
+        rows.extend(self.points.iter().map(|offer| {
+            let effects = if offer.side_effects { "some" } else { "none" };
+            [offer.point.as_str(), offer.access, effects].map(str::to_owned)
+        }));
+        format!("{}\n{}", columns(&head.map(|row| row.map(str::to_owned))), columns(&rows))
+    }
+}
+
+impl Report {
+    pub(super) fn new(endpoint: &str, manifest: Option<&Manifest>, handshake: Duration) -> Self {
+        Report {
+            endpoint: endpoint.to_owned(),
+            plugin: manifest.map(ManifestReport::of),
+            handshake_us: micros(handshake),
+            call: None,
+            failure: None,
+        }
+    }
+
+    /// Prints it after a call with the payload `sent`.
+    pub(super) fn print(&self, output: Output, sent: &[u8]) -> Exit {
+        let exit = match (&self.failure, &self.call) {
+            (Some(failed), _) => Exit::failure(failed.sentence.clone()),
+            (None, Some(Called { cancel: Some(_), .. })) => Exit::told(3),
+            (None, _) => Exit::ok(),
+        };
+        output::data(output, self, || self.table(sent), exit)
+    }
+
+    fn table(&self, sent: &[u8]) -> String {
+        let paint = Paint::of_stdout();
+        let described = self.plugin.as_ref().map(|plugin| plugin.table(self.handshake_us));
+        let called = self.call.as_ref().map(|call| format!("\n{} {}", call.point, call.table(sent, &paint)));
+        described.unwrap_or_default() + &called.unwrap_or_default()
+    }
+}

@@ -1,0 +1,78 @@
+//! `hookgate proto export`: the contract as files, out of the binary, so that it is the one which that gateway speaks.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::Subcommand;
+use hookgate_proto::SOURCES;
+
+use super::{
+    Exit,
+    output::{self, printable},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Writes the .proto files and a buf.yaml, and prints their paths.
+    ///
+    /// Files that are there already and say the same stay. If one of them says something else, nothing is written.
+    /// docs/writing-a-plugin-any-language.md goes on from here.
+    #[command(after_help = "Example: hookgate proto export proto\n\n\
+                            Exit codes: 0 they are all there, 1 a file differs or can't be written.")]
+    Export {
+        /// The folder, which is made if need be.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+}
+
+pub(super) fn run(Command::Export { folder }: &Command) -> Exit {
+    match export(folder) {
+        Ok(paths) => output::print(&paths, Exit::ok()),
+        Err(message) => Exit::failure(message),
+    }
+}
+
+/// Writes what is missing in `folder`, and gives back all paths, a line each; or a sentence about what is in the way.
+fn export(folder: &Path) -> Result<String, String> {
+    let (mut missing, mut differing, mut paths) = (Vec::new(), Vec::new(), String::new());
+    for (name, text) in SOURCES {
+        let path = folder.join(name);
+        let shown = printable(&path.display().to_string());
+        match fs::read(&path) {
+            Ok(there) if there == text.as_bytes() => {}
+            Ok(_) => differing.push(shown.clone()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push((path, text)),
+            Err(error) => return Err(format!("{shown} can't be read: {error}; {OTHER_FOLDER_HINT}")),
+        }
+        paths = paths + &shown + "\n";
+    }
+    if !differing.is_empty() {
+        return Err(format!(
+            "nothing was written, for what is there differs from this version's: {}; delete it, or give another folder",
+            differing.join(", ")
+        ));
+    }
+    for (path, text) in missing {
+        write(&path, text).map_err(|error| {
+            format!(
+                "{} can't be written: {error}; {OTHER_FOLDER_HINT}",
+                printable(&path.display().to_string())
+            )
+        })?;
+    }
+    Ok(paths)
+}
+
+/// What to do about a folder that isn't ours.
+const OTHER_FOLDER_HINT: &str = "give a folder that is yours to write";
+
+/// Writes a file that isn't there, and never over one that has come meanwhile.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    io::Write::write_all(&mut fs::File::create_new(path)?, text.as_bytes())
+}

@@ -1,0 +1,268 @@
+//! `hookgate apply` and `hookgate diff`: a file's plugins, tenants and bindings in one revision, all or nothing, upon the
+//! versions that were looked at.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    Exit,
+    client::Answer,
+    output::{self, Output, printable},
+    registry::{
+        Asked, Meant,
+        client::{Registry, Write, version},
+        confirm, ended, render_write, selector,
+        set::read,
+    },
+};
+use hookgate::{
+    config::{self, ObjectLocation, ObjectsFile},
+    core::object::Kind,
+    registry::{document::plural, edit},
+};
+
+/// Most revisions that are named of those that came in between.
+const MAX_NAMED_REVISIONS: usize = 5;
+
+/// What is to be.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// Holds `plugins`, `tenants` or `bindings` as a configuration has them; what else of one is in it is not applied. - is
+    /// standard input.
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Removes what the API owns and the file doesn't name; needs --selector or --all.
+    #[arg(long, requires = "pruned")]
+    prune: bool,
+    /// What --prune is about: whatever has these labels, all of them; several with commas, or repeated. Everything in the
+    /// file must have them.
+    #[arg(short = 'l', long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = selector::label)]
+    #[arg(group = "pruned", requires = "prune")]
+    selector: Vec<(String, String)>,
+    /// What --prune is about: everything of the kinds that the file lists, whoever wrote it.
+    #[arg(long, group = "pruned", requires = "prune")]
+    all: bool,
+    /// Where --prune takes a plugin away: the bindings that name it, too, whoever wrote them; but none of the configuration
+    /// file's.
+    #[arg(long, requires = "prune")]
+    force: bool,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// What is to be, and how it is meant.
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Doesn't ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    meant: Meant,
+}
+
+/// What of the rest is to go.
+enum PruneScope {
+    Nothing,
+    /// What the API owns of the kinds that the file lists.
+    All,
+    /// What the API owns with these labels.
+    Labelled(BTreeMap<String, String>),
+}
+
+/// What the file comes to.
+struct Proposal {
+    listed: ObjectsFile,
+    write: Write,
+    /// The revision that it was made upon.
+    base: Option<u64>,
+}
+
+pub(crate) async fn apply(apply: Apply) -> Exit {
+    ended(write(apply).await)
+}
+
+/// As `diff` ends: 0 where nothing differs, 1 where something does, 2 where nobody knows.
+pub(crate) async fn diff(wanted: Wanted) -> Exit {
+    let unknown = |exit: Exit| Exit { code: 2, ..exit };
+    match differ(wanted).await {
+        Ok(exit) => exit,
+        Err(exit) => unknown(exit),
+    }
+}
+
+async fn differ(wanted: Wanted) -> Result<Exit, Exit> {
+    let (registry, proposal) = proposed(wanted).await?;
+    let tried = proposal.send(&registry, "", true).await?;
+    let is_same = render_write::is_empty(&tried.body);
+    let table =
+        || if is_same { render_write::end(&tried.body) } else { render_write::difference(&tried.body) };
+    Ok(tried.print(registry.output, table, if is_same { Exit::ok() } else { Exit::told(1) }))
+}
+
+async fn write(apply: Apply) -> Result<Exit, Exit> {
+    let Apply { wanted, yes, meant } = apply;
+    let (registry, proposal) = proposed(wanted).await?;
+    let tried = proposal.send(&registry, &meant.reason, true).await?;
+    if meant.dry_run || render_write::is_empty(&tried.body) {
+        return Ok(tried.print(
+            registry.output,
+            || render_write::table(&tried.body),
+            render_write::exit(&tried.body),
+        ));
+    }
+    if registry.output == Output::Table {
+        output::print(&render_write::difference(&tried.body), Exit::ok());
+    }
+    confirm("Write this?", yes, registry.output)?;
+    let done = proposal.send(&registry, &meant.reason, false).await?;
+    Ok(done.print(registry.output, || render_write::end(&done.body), render_write::exit(&done.body)))
+}
+
+async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {
+    let Wanted { file, selector, all, force, asked, .. } = wanted;
+    let pruned = match selector::labels(selector)? {
+        labels if !labels.is_empty() => PruneScope::Labelled(labels),
+        _ if all => PruneScope::All,
+        _ => PruneScope::Nothing,
+    };
+    let listed = listed(&file)?;
+    let registry = Registry::of(asked).await?;
+    let mut proposal = Proposal::new(&registry, listed, &pruned).await?;
+    proposal.write = proposal.write.with_bindings(force);
+    Ok((registry, proposal))
+}
+
+/// What the file lists; says what else is in it.
+fn listed(file: &Path) -> Result<ObjectsFile, Exit> {
+    let (name, text) = read(file, config::MAX_FILE)?;
+    let env: BTreeMap<_, _> = config::environment_variables().collect();
+    let listed = ObjectsFile::read(name, &text, &env).map_err(|problems| Exit::problems(&problems))?;
+    if !listed.others.is_empty() {
+        let others: Vec<_> = listed.others.iter().map(|key| format!("`{}`", printable(key))).collect();
+        let (others, are) = (others.join(", "), if listed.others.len() == 1 { "is" } else { "are" });
+        // Who reads it may be gone.
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "hookgate: {others} {are} not applied: the registry holds plugins, tenants and bindings alone"
+        );
+    }
+    Ok(listed)
+}
+
+impl Proposal {
+    async fn new(registry: &Registry, listed: ObjectsFile, pruned: &PruneScope) -> Result<Self, Exit> {
+        let mut body = json!({ "remove": [], "versions": {} });
+        let (mut base, mut owned, mut remove) = (None, Vec::new(), Vec::new());
+        for kind in Kind::LISTED {
+            let Some(specs) = listed.of(kind) else { continue };
+            let mut now = registry.all(kind, &[]).await?;
+            base = base.or(now["revision"].as_u64());
+            let mut held: BTreeMap<String, Value> = BTreeMap::new();
+            for object in now[plural(kind)].as_array_mut().into_iter().flatten() {
+                let name = if kind == Kind::Tenant { &object["id"] } else { &object["name"] };
+                held.insert(name.as_str().unwrap_or_default().to_owned(), object.take());
+            }
+            let mut versions = serde_json::Map::new();
+            for (at, spec) in specs.iter().enumerate() {
+                let Some(name) = edit::name(kind, spec) else { continue };
+                let object = held.remove(&name);
+                let is_of_file = |object: &Value| object["owner"] == "file" && object["version"].is_u64();
+                if object.as_ref().is_some_and(is_of_file) {
+                    let message = format!(
+                        "the configuration file of the gateway owns {kind} `{name}`: take it out of there, or out of here"
+                    );
+                    owned.push((ObjectLocation::Object(kind, at, String::new()), message));
+                }
+                versions.insert(name, object.as_ref().map_or(0, version).into());
+            }
+            let is_gone = |object: &Value| matches!(pruned, PruneScope::All) && object["owner"] == "api";
+            for (name, object) in held.into_iter().filter(|(_, object)| is_gone(object)) {
+                remove.push(json!({ "kind": kind, "name": name }));
+                versions.insert(name, version(&object).into());
+            }
+            body[plural(kind)] = specs.into();
+            body["versions"][plural(kind)] = versions.into();
+        }
+        if !owned.is_empty() {
+            return Err(Exit::problems(&listed.render(owned)));
+        }
+        body["remove"] = remove.into();
+        if let PruneScope::Labelled(labels) = pruned {
+            body["prune"] = json!({ "labels": labels });
+        }
+        let mut write = Write::post("/admin/v1/apply".to_owned(), Some(body));
+        // What the gateway prunes has no version here that could say what was looked at.
+        if let (PruneScope::Labelled(_), Some(base)) = (pruned, base) {
+            write = write.upon_revision(base);
+        }
+        Ok(Proposal { listed, write, base })
+    }
+
+    /// Writes it, or tries it out.
+    async fn send(&self, registry: &Registry, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
+        let answer = registry.send(&self.write, reason, dry_run).await?;
+        match answer.status {
+            ..300 => Ok(answer),
+            400 | 422 if registry.output == Output::Table => {
+                Err(Exit::problems(&self.listed.render(self.wrong(&answer))))
+            }
+            409 => Err(self.overtaken(registry, &answer).await),
+            _ => Err(registry.refused(&answer, None)),
+        }
+    }
+
+    /// What is wrong, each with its place in the file where it has one.
+    fn wrong(&self, answer: &Answer) -> Vec<(ObjectLocation, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let errors = answer.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if errors.is_empty() {
+            return vec![(ObjectLocation::Nowhere, text(&answer.body["detail"]))];
+        }
+        errors.iter().map(|wrong| (self.place(&text(&wrong["pointer"])), text(&wrong["message"]))).collect()
+    }
+
+    /// Where a pointer of the API leads to.
+    fn place(&self, pointer: &str) -> ObjectLocation {
+        let mut parts = pointer.splitn(4, '/').skip(1);
+        let kind = parts.next().and_then(|list| Kind::LISTED.into_iter().find(|kind| plural(*kind) == list));
+        let (Some(kind), Some(name)) = (kind, parts.next()) else { return ObjectLocation::Nowhere };
+        let rest = parts.next().map(|rest| format!("/{rest}")).unwrap_or_default();
+        let listed = self.listed.of(kind).unwrap_or_default();
+        match name.parse::<usize>() {
+            Ok(at) if at < listed.len() => ObjectLocation::Object(kind, at, rest),
+            _ => ObjectLocation::Other(kind, name.replace("~1", "/").replace("~0", "~"), rest),
+        }
+    }
+
+    /// What is to be said where the registry isn't what was looked at, and who wrote in between.
+    async fn overtaken(&self, registry: &Registry, answer: &Answer) -> Exit {
+        let mut exit = registry.refused(answer, None);
+        let (Some(base), Some(message)) = (self.base, &mut exit.message) else { return exit };
+        let Ok(last) = registry.get(&format!("/admin/v1/revisions?limit={MAX_NAMED_REVISIONS}")).await else {
+            return exit;
+        };
+        let revisions = last.body["revisions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+        let mut since =
+            revisions.iter().filter(|revision| revision["number"].as_u64() > Some(base)).peekable();
+        if since.peek().is_none() {
+            return exit;
+        }
+        for revision in since {
+            let reason = text(&revision["reason"]);
+            let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+            let (author, at) = (text(&revision["author"]), text(&revision["at"]));
+            *message += &format!("\n  revision {} by {author} at {at}{reason}", revision["number"]);
+        }
+        message.push_str("\n  = run it again: it looks at what is there then");
+        exit
+    }
+}

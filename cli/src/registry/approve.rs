@@ -1,0 +1,213 @@
+//! Consent to what a plugin wants: it is shown to a person who is asked, and sent back as it was shown.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Exit,
+    client::Answer,
+    output::{self, Output, columns, printable},
+    registry::{
+        Asked, Meant,
+        client::{self, Registry, Write},
+        confirm, ended, render, render_write,
+    },
+};
+use hookgate::{
+    config::Span,
+    core::object::{Kind, Owner},
+    upstream::Why,
+};
+
+/// How often the gateway is asked what it knows of a plugin.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest wait for it.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// A plugin to consent to.
+#[derive(Debug, Args)]
+pub(crate) struct Approve {
+    /// What it is called.
+    name: String,
+    /// Where its endpoints want several things: what the ones of this version want; absent: the highest version's.
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// How long it may take until the plugin serves; 0s to 60s.
+    #[arg(long, value_name = "TIME", default_value = "15s")]
+    wait: Span,
+    /// Doesn't ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    meant: Meant,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+pub(crate) async fn approve(approve: Approve) -> Exit {
+    ended(approved(approve).await)
+}
+
+async fn approved(approve: Approve) -> Result<Exit, Exit> {
+    let Approve { name, version, wait, yes, meant, asked } = approve;
+    check(wait)?;
+    let registry = Registry::of(asked).await?;
+    let plugin = registry.existing(Kind::Plugin, &name).await?;
+    let Some(wants) = choose(&plugin.body, version.as_deref()) else {
+        return Ok(nothing(&registry, &name, version.as_deref(), plugin));
+    };
+    let write = consent(&name, &plugin.body, wants);
+    if meant.dry_run {
+        return registry.done(&write, &meant).await;
+    }
+    if registry.output == Output::Table {
+        output::print(&table(wants), Exit::ok());
+    }
+    confirm(&question(&name, wants), yes, registry.output)?;
+    carry_out(&registry, &name, &write, &meant.reason).await?;
+    finish(&registry, &name, "approved of", wait).await
+}
+
+/// Whether a wait is one that can be asked for.
+pub(super) fn check(wait: Span) -> Result<(), Exit> {
+    if wait.0 > MAX_WAIT { Err(Exit::usage("--wait is 60s at most")) } else { Ok(()) }
+}
+
+/// What of the plugin's wishes is meant: the first, or that of this version.
+fn choose<'p>(plugin: &'p Value, version: Option<&str>) -> Option<&'p Value> {
+    let mut wants = plugin["pending_manifests"].as_array()?.iter();
+    wants.find(|wants| version.is_none_or(|version| wants["version"] == version))
+}
+
+/// What to say where nobody wants anything.
+fn nothing(registry: &Registry, name: &str, version: Option<&str>, plugin: Answer) -> Exit {
+    let (state, reason) = (&plugin.body["state"], &plugin.body["reason"]);
+    let exit = match version {
+        None if state == "ready" => Exit::ok(),
+        None => Exit::failure(format!(
+            "`{}` wants no approval: it is {}: {}",
+            printable(name),
+            printable(state.as_str().unwrap_or_default()),
+            printable(reason.as_str().unwrap_or_default())
+        )),
+        Some(version) => Exit::failure(format!(
+            "no endpoint of `{}` of version {} wants approval",
+            printable(name),
+            printable(version)
+        )),
+    };
+    plugin.print(registry.output, || "Nothing waits for approval.\n".to_owned(), exit)
+}
+
+/// The consent to `wants`, upon the plugin as it was read.
+pub(super) fn consent(name: &str, plugin: &Value, wants: &Value) -> Write {
+    Write::approve(name, &wants["accepted"]).upon(client::version(plugin))
+}
+
+/// What a person is asked.
+pub(super) fn question(name: &str, wants: &Value) -> String {
+    format!("Let {name} {} do this?", wants["version"].as_str().unwrap_or_default())
+}
+
+/// Writes the consent, and says so to people.
+pub(super) async fn carry_out(
+    registry: &Registry,
+    name: &str,
+    write: &Write,
+    reason: &str,
+) -> Result<(), Exit> {
+    let done = registry.write(write, reason, false).await?;
+    if registry.output == Output::Table {
+        let text = match done.body["revision"].as_u64() {
+            Some(revision) => format!("Approved of {} in revision {revision}.\n\n", printable(name)),
+            None => render_write::end(&done.body),
+        };
+        output::print(&text, Exit::ok());
+    }
+    Ok(())
+}
+
+/// Waits for the plugin, and shows how it is then. `did`: what was done with it.
+pub(super) async fn finish(registry: &Registry, name: &str, did: &str, wait: Span) -> Result<Exit, Exit> {
+    let plugin = known(registry, name, wait).await?;
+    let table = || columns(&render::described(&plugin.body));
+    Ok(plugin.print(registry.output, table, standing(name, did, &plugin.body, wait)))
+}
+
+/// The plugin once the gateway knows what it is, or can't tell in time.
+pub(super) async fn known(registry: &Registry, name: &str, wait: Span) -> Result<Answer, Exit> {
+    let end = Instant::now() + wait.0;
+    loop {
+        let plugin = registry.existing(Kind::Plugin, name).await?;
+        let state = plugin.body["state"].as_str().unwrap_or_default();
+        if matches!(state, "ready" | "refused" | "pending" | "disabled") || Instant::now() >= end {
+            return Ok(plugin);
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// What to say of a plugin that was added or approved of.
+fn standing(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
+    let text = |key: &str| printable(plugin[key].as_str().unwrap_or_default());
+    let (state, reason, detail, name) = (text("state"), text("reason"), text("detail"), printable(name));
+    if matches!(state.as_str(), "ready" | "disabled") {
+        return Exit::ok();
+    }
+    let late = if matches!(state.as_str(), "refused" | "pending") {
+        String::new()
+    } else {
+        format!(" after {wait}")
+    };
+    let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+    let remedy = match Why::all().find(|why| why.as_str() == reason) {
+        Some(Why::Approval) => Some(format!("`hookgate plugin approve {name}` lets it")),
+        why => why.and_then(|why| why.remedy(Owner::Api)).map(str::to_owned),
+    };
+    let remedy = remedy.map(|remedy| format!("\n  = {remedy}")).unwrap_or_default();
+    Exit::failure(format!(
+        "`{name}` was {did}, and is {state}{late}: {reason}{detail}{remedy}\n  = it stays; `hookgate plugin remove {name}` \
+         takes it away again"
+    ))
+}
+
+/// What an entry of `wants` asks for, and what of it is another than what is accepted.
+pub(super) fn table(wants: &Value) -> String {
+    let text = |value: &Value| printable(value.as_str().unwrap_or("-"));
+    let offer = |offer: &Value| [text(&offer["access"]), text(&offer["side_effects"])];
+    let difference = &wants["difference"];
+    let points = &difference["points"];
+    let mut rows = vec![["POINT", "ACCESS", "SIDE EFFECTS", "CHANGE"].map(str::to_owned)];
+    for (point, offered) in wants["accepted"]["points"].as_object().into_iter().flatten() {
+        let before = &points["changed"][point]["from"];
+        let change = if points["added"].get(point).is_some() {
+            "new".to_owned()
+        } else if before.is_object() {
+            let [access, side_effects] = offer(before);
+            format!("was {access}, {side_effects}")
+        } else {
+            "-".to_owned()
+        };
+        let [access, side_effects] = offer(offered);
+        rows.push([printable(point), access, side_effects, change]);
+    }
+    let gone = points["removed"].as_object().into_iter().flatten();
+    rows.extend(gone.map(|(point, _)| [printable(point), "-".into(), "-".into(), "no longer".into()]));
+    let list = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    let added = list(&difference["capabilities"]["added"]);
+    let asks = list(&wants["accepted"]["capabilities"]).into_iter();
+    let asks = asks.map(|name| if added.contains(&name) { format!("{name} (new)") } else { name }).chain(
+        list(&difference["capabilities"]["removed"]).into_iter().map(|name| format!("{name} (no longer)")),
+    );
+    let asks = asks.collect::<Vec<_>>().join(", ");
+    let schemas = list(&difference["schemas"]).join(", ");
+    let mut more = vec![["asks for".to_owned(), if asks.is_empty() { "no capability".into() } else { asks }]];
+    if !schemas.is_empty() {
+        more.push(["new".to_owned(), schemas]);
+    }
+    let (name, version) = (text(&wants["name"]), text(&wants["version"]));
+    format!("{name} {version}\n\n{}\n{}\n", columns(&rows), columns(&more))
+}

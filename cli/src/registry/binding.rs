@@ -1,0 +1,249 @@
+//! `hookgate binding`: which plugin runs for whom, in which order, and what it may do.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Map, Value};
+
+use crate::{
+    Exit, payload,
+    registry::{
+        Asked, Meant, ObjectWriteArgs, Remove, Show, SwitchArgs,
+        client::{Registry, Write},
+        ended, render,
+        selector::Labelled,
+        set::{self, ObjectChanges},
+    },
+};
+use hookgate::{
+    config::Span,
+    core::{object::Kind, point::Point},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists the bindings.
+    #[command(after_help = "Example: hookgate binding list --plugin content-policy\n\n\
+                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    List(Box<List>),
+    /// Shows one binding as it is written down.
+    #[command(after_help = "Example: hookgate binding show policy-of-acme\n\n\
+                            Exit codes: 0 shown, 1 there is no such binding, or no gateway answers, 2 wrong usage.")]
+    Show(Box<Show>),
+    /// Creates a binding, or changes what is named of it.
+    ///
+    /// A new one needs --plugin, --priority and one of --tenant, --all and --selector.
+    #[command(group(ArgGroup::new("whom").args(["tenant", "all", "selector"]).multiple(false)))]
+    #[command(
+        after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe\n\n\
+                            Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
+                            wrong usage, or what would come of it is wrong."
+    )]
+    Set(Box<Set>),
+    /// Has a binding stand in plans again.
+    #[command(after_help = "Example: hookgate binding enable policy\n\n\
+                            Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
+                            usage, or what would come of it is wrong.")]
+    Enable(Box<SwitchArgs>),
+    /// Takes a binding out of all plans, and keeps it.
+    #[command(after_help = "Example: hookgate binding disable policy --reason 'too many false alarms'\n\n\
+                            Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
+                            usage, or what would come of it is wrong.")]
+    Disable(Box<SwitchArgs>),
+    /// Takes a binding out of one tenant's chains for a while, whoever owns it: break glass.
+    ///
+    /// It stands there again by itself. Given again, it lasts as it is said then.
+    #[command(
+        after_help = "Example: hookgate binding bypass policy --tenant acme --for 15m --reason 'INC-2041: blocks every order'\n\n\
+                            Exit codes: 0 written, 1 there is no such binding or tenant, or refused, 2 wrong usage, or the \
+                            binding doesn't stand for the tenant anyway."
+    )]
+    Bypass(Box<Bypass>),
+    /// Removes a binding.
+    #[command(after_help = "Example: hookgate binding remove policy\n\n\
+                            Exit codes: 0 removed, 1 there is no such binding, or it may not go, 2 wrong usage, or what \
+                            would be left is wrong.")]
+    Remove(Box<Remove>),
+}
+
+/// Which bindings.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Those of this plugin.
+    #[arg(long)]
+    plugin: Option<String>,
+    /// Those for this tenant alone, or * for all.
+    #[arg(long)]
+    tenant: Option<String>,
+    #[command(flatten)]
+    labelled: Labelled,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Which binding, for whom and how long.
+#[derive(Debug, Args)]
+pub(crate) struct Bypass {
+    /// What it is called.
+    name: String,
+    /// Out of this tenant's chains.
+    #[arg(long, value_name = "ID")]
+    tenant: String,
+    /// For so long, 1s to 24h.
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
+    lasts: Option<Span>,
+    /// Puts it back before its time.
+    #[arg(long, conflicts_with = "lasts")]
+    end: bool,
+    /// Why, for whoever sees it or reads the revisions; 500 bytes at most.
+    #[arg(long, value_name = "TEXT", required_unless_present = "end")]
+    reason: Option<String>,
+    /// Shows what would be written, and writes nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// What a binding is to be.
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// What it is called.
+    name: String,
+    /// The plugin that runs.
+    #[arg(long)]
+    plugin: Option<String>,
+    /// For this tenant alone.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// For every tenant.
+    #[arg(long)]
+    all: bool,
+    /// For tenants with this label; may be repeated for those with all of them.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = payload::label)]
+    selector: Vec<(String, String)>,
+    /// A label of its own, for lists and for `hookgate apply --prune`; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = payload::label)]
+    labels: Vec<(String, String)>,
+    /// Where in the chain it stands: the lowest runs first.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    priority: Option<i64>,
+    /// What the plugin may do.
+    #[arg(long, value_parser = ["enforce", "advise", "observe"])]
+    mode: Option<String>,
+    /// What a failure does.
+    #[arg(long, value_parser = ["fail", "skip"])]
+    on_error: Option<String>,
+    /// Where it stands; several with commas, in place of those that were.
+    #[arg(long, value_name = "POINT", value_delimiter = ',', value_parser = payload::points())]
+    points: Vec<Point>,
+    /// Time-out of its step, 10ms to 60s.
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Span>,
+    /// When it runs: `tools`, `agents`, `models` or `label.KEY` with a glob, or `contains` or `regex` with a text; may be
+    /// repeated, and takes the place of all that were. Of the same key one must match, of different ones all.
+    #[arg(long = "match", value_name = "KEY=GLOB", value_parser = payload::label)]
+    conditions: Vec<(String, String)>,
+    /// What every tenant gives the plugin, in place of what was: an object of JSON, or a file of JSON or YAML.
+    #[arg(long, value_name = "JSON|@FILE")]
+    config: Option<String>,
+    /// What else is to change: members as an entry of a configuration has them, null takes one out; - is standard input.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    write: ObjectWriteArgs,
+}
+
+pub(crate) async fn run(command: Command) -> Exit {
+    ended(match command {
+        Command::List(list) => self::list(*list).await,
+        Command::Show(show) => super::show(Kind::Binding, *show).await,
+        Command::Set(set) => self::set(*set).await,
+        Command::Enable(switch) => super::switch(Kind::Binding, *switch, true).await,
+        Command::Disable(switch) => super::switch(Kind::Binding, *switch, false).await,
+        Command::Bypass(bypass) => self::bypass(*bypass).await,
+        Command::Remove(remove) => super::remove(Kind::Binding, *remove, false).await,
+    })
+}
+
+async fn list(list: List) -> Result<Exit, Exit> {
+    let mut query = list.labelled.query()?;
+    let named = [("plugin", list.plugin), ("tenant", list.tenant)].into_iter();
+    query.extend(named.filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    let registry = Registry::of(list.asked).await?;
+    let mut bindings = registry.all(Kind::Binding, &query).await?;
+    let mut bypasses = registry.bypasses().await?;
+    let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
+    bypasses.retain(|bypass| names.contains(&&bypass["binding"]));
+    if !bypasses.is_empty() {
+        bindings["bypasses"] = bypasses.into();
+    }
+    Ok(registry.print(&bindings, || render::bindings(&bindings)))
+}
+
+async fn bypass(bypass: Bypass) -> Result<Exit, Exit> {
+    let registry = Registry::of(bypass.asked).await?;
+    let write = Write::bypass(&bypass.name, &bypass.tenant, bypass.lasts);
+    let meant = Meant { dry_run: bypass.dry_run, reason: bypass.reason.unwrap_or_default() };
+    registry.done(&write, &meant).await
+}
+
+async fn set(set: Set) -> Result<Exit, Exit> {
+    let mut named = ObjectChanges::in_file(set.file.as_ref())?;
+    named.set_some(&["plugin"], set.plugin);
+    if let Some(tenant) = set.tenant.or_else(|| set.all.then(|| "*".to_owned())) {
+        named.set(&["tenant"], tenant);
+        named.set(&["selector"], Value::Null);
+    }
+    if !set.selector.is_empty() {
+        let labels = set.selector.into_iter().map(|(key, value)| (key, value.into()));
+        named.set_whole(&["selector"], labels.collect());
+        named.set(&["tenant"], Value::Null);
+    }
+    for (key, value) in set.labels {
+        named.set(&["labels", &key], value);
+    }
+    named.set_some(&["priority"], set.priority);
+    named.set_some(&["mode"], set.mode);
+    named.set_some(&["on_error"], set.on_error);
+    if !set.points.is_empty() {
+        named.set(&["points"], set.points.iter().map(|point| point.as_str()).collect::<Vec<_>>());
+    }
+    named.set_some(&["timeout"], set.timeout.map(|timeout| timeout.to_string()));
+    if !set.conditions.is_empty() {
+        named.set_whole(&["match"], conditions(&set.conditions)?);
+    }
+    named.set_document(&["config"], "--config", set.config.as_ref())?;
+    set::set((Kind::Binding, &set.name), named, set.write).await
+}
+
+/// `--match` as `match` of a configuration has it.
+fn conditions(typed: &[(String, String)]) -> Result<Map<String, Value>, Exit> {
+    let mut conditions = ObjectChanges::default();
+    let mut paths: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+    for (key, value) in typed {
+        let path = match key.as_str() {
+            "tools" | "agents" | "models" => vec![key.as_str()],
+            "contains" | "regex" => vec!["text", key],
+            _ => match key.strip_prefix("label.") {
+                Some(label) if !label.is_empty() => vec!["labels", label],
+                _ => {
+                    return Err(Exit::usage(
+                        "--match is written KEY=GLOB with the key tools, agents, models, label.KEY, contains or regex",
+                    ));
+                }
+            },
+        };
+        match paths.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, values)) => values.push(value),
+            None => paths.push((path, vec![value])),
+        }
+    }
+    for (path, values) in paths {
+        conditions.set(&path, values);
+    }
+    Ok(match conditions.object() {
+        Value::Object(conditions) => conditions,
+        _ => Map::new(),
+    })
+}

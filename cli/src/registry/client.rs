@@ -1,0 +1,321 @@
+//! Asking the admin API for objects, and writing them: pages become lists, answers that are none become exit codes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::{
+    Exit,
+    client::{Answer, ApiClient},
+    output::{self, Output, printable},
+    registry::{Asked, Meant, render_write},
+};
+use hookgate::{
+    config::Span,
+    core::object::Kind,
+    registry::{document::plural, listing::MAX_PAGE_SIZE},
+};
+
+/// Longest wait for an answer: a write may wait for the database and then for the gateway to serve by it.
+const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(20));
+/// Most pages of a list.
+const MAX_PAGES: usize = 10_000;
+
+/// A gateway's registry, and the form in which it is shown.
+pub(super) struct Registry {
+    asker: ApiClient,
+    pub(super) output: Output,
+}
+
+/// One write.
+pub(super) struct Write {
+    method: Method,
+    path: String,
+    body: Option<Value>,
+    /// None: the path takes none.
+    expected: Option<u64>,
+    /// The registry's revision that it is made upon; none: whichever it is.
+    revision: Option<u64>,
+    /// Bindings go with their plugin.
+    force: bool,
+    /// How long it is to last.
+    lasts: Option<Span>,
+    /// How to look at the object, for whoever has to.
+    again: Option<String>,
+}
+
+impl Write {
+    pub(super) fn put(kind: Kind, name: &str, body: Value) -> Self {
+        Write { method: Method::PUT, body: Some(body), ..Write::delete(kind, name) }
+    }
+
+    pub(super) fn patch(kind: Kind, name: &str, body: Value) -> Self {
+        Write { method: Method::PATCH, body: Some(body), ..Write::delete(kind, name) }
+    }
+
+    pub(super) fn delete(kind: Kind, name: &str) -> Self {
+        Write {
+            method: Method::DELETE,
+            path: path(kind, name),
+            body: None,
+            expected: None,
+            revision: None,
+            force: false,
+            lasts: None,
+            again: Some(format!("hookgate {kind} show {}", printable(name))),
+        }
+    }
+
+    /// The binding out of the tenant's chains for so long; none: back into them.
+    pub(super) fn bypass(binding: &str, tenant: &str, lasts: Option<Span>) -> Self {
+        let method = if lasts.is_some() { Method::PUT } else { Method::DELETE };
+        let path = format!("{}/bypass/{}", path(Kind::Binding, binding), encoded(tenant));
+        Write { method, path, lasts, again: None, ..Write::delete(Kind::Binding, binding) }
+    }
+
+    pub(super) fn switch(kind: Kind, name: &str, on: bool) -> Self {
+        match kind {
+            Kind::Plugin => {
+                let how = if on { "enable" } else { "disable" };
+                let path = format!("{}/{how}", path(kind, name));
+                Write { method: Method::POST, path, ..Write::delete(kind, name) }
+            }
+            Kind::Tenant | Kind::Binding | Kind::Bypass => Write::patch(kind, name, json!({ "enabled": on })),
+        }
+    }
+
+    /// Consents to what a plugin wants.
+    pub(super) fn approve(name: &str, accepted: &Value) -> Self {
+        let path = format!("{}/approve", path(Kind::Plugin, name));
+        let body = Some(json!({ "accepted": accepted }));
+        Write { method: Method::POST, path, body, ..Write::delete(Kind::Plugin, name) }
+    }
+
+    /// Upon this version of the object; 0: it must not be there.
+    pub(super) fn upon(self, version: u64) -> Self {
+        Write { expected: Some(version), ..self }
+    }
+
+    /// Upon this revision of the registry.
+    pub(super) fn upon_revision(self, revision: u64) -> Self {
+        let again = self.again.or_else(|| Some("hookgate revision list".to_owned()));
+        Write { revision: Some(revision), again, ..self }
+    }
+
+    /// Whether the bindings of a plugin go with it.
+    pub(super) fn with_bindings(self, force: bool) -> Self {
+        Write { force, ..self }
+    }
+
+    /// To a path that stands for no object.
+    pub(super) fn post(path: String, body: Option<Value>) -> Self {
+        let method = Method::POST;
+        Write { method, path, body, expected: None, revision: None, force: false, lasts: None, again: None }
+    }
+}
+
+impl Registry {
+    /// That of the gateway that is asked.
+    ///
+    /// # Errors
+    /// What was typed or written wrongly.
+    pub(super) async fn of(asked: Asked) -> Result<Self, Exit> {
+        let otherwise = "make a profile by `hookgate profile set NAME --admin URL`";
+        let asker = asked.gateway.asker(REQUEST_TIMEOUT, otherwise).await.map_err(Exit::usage)?;
+        Ok(Registry { asker, output: asked.output })
+    }
+
+    /// Asks for what is at `path`, whatever the answer is.
+    ///
+    /// # Errors
+    /// Nobody answered.
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Exit> {
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        self.asker.ask(method, path, body).await.map_err(Exit::failure)
+    }
+
+    /// What is at `path`.
+    ///
+    /// # Errors
+    /// Why it can't be had.
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, Exit> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        if answer.status == 200 { Ok(answer) } else { Err(self.refused(&answer, None)) }
+    }
+
+    /// One object, if it is there.
+    ///
+    /// # Errors
+    /// Why nobody knows.
+    pub(super) async fn find(&self, kind: Kind, name: &str) -> Result<Option<Answer>, Exit> {
+        let answer = self.ask(Method::GET, &path(kind, name), None).await?;
+        match answer.status {
+            200 => Ok(Some(answer)),
+            404 => Ok(None),
+            _ => Err(self.refused(&answer, None)),
+        }
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// There is none, or why it can't be had.
+    pub(super) async fn existing(&self, kind: Kind, name: &str) -> Result<Answer, Exit> {
+        self.find(kind, name).await?.ok_or_else(|| {
+            let shown = printable(name);
+            Exit::failure(format!("there is no {kind} `{shown}`; `hookgate {kind} list` shows what there is"))
+        })
+    }
+
+    /// All objects of a kind that `query` asks for, as one list.
+    ///
+    /// # Errors
+    /// Why it can't be had.
+    pub(super) async fn all(&self, kind: Kind, query: &[(String, String)]) -> Result<Value, Exit> {
+        let (members, mut cursor) = (plural(kind), None::<String>);
+        let mut whole = json!({ members: [] });
+        for _ in 0..MAX_PAGES {
+            let mut path = format!("/admin/v1/{members}?limit={MAX_PAGE_SIZE}");
+            path.extend(query.iter().map(|(key, value)| format!("&{}={}", encoded(key), encoded(value))));
+            path.extend(cursor.iter().map(|cursor| format!("&cursor={}", encoded(cursor))));
+            let Answer { mut body, .. } = self.get(&path).await?;
+            if let (Some(all), Value::Array(page)) = (whole[members].as_array_mut(), body[members].take()) {
+                all.extend(page);
+            }
+            // The first page's: what is written behind it is news to whoever holds this list.
+            if whole.get("revision").is_none() {
+                whole["revision"] = body["revision"].take();
+            }
+            cursor = body["next_cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The bypasses that have not ended, where whoever asks may see them; `active`: this gateway leaves the binding out.
+    ///
+    /// # Errors
+    /// Why nobody knows.
+    pub(super) async fn bypasses(&self) -> Result<Vec<Value>, Exit> {
+        let answer = self.ask(Method::GET, "/admin/v1/bypasses?limit=1", None).await?;
+        match answer.status {
+            200 => {}
+            403 | 404 => return Ok(Vec::new()),
+            _ => return Err(self.refused(&answer, None)),
+        }
+        let mut all = self.all(Kind::Bypass, &[]).await?;
+        let all = all["bypasses"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let now = OffsetDateTime::now_utc();
+        let until = |bypass: &Value| OffsetDateTime::parse(bypass["until"].as_str()?, &Rfc3339).ok();
+        let lasts = |bypass: &Value| until(bypass).is_none_or(|until| until > now);
+        Ok(all.into_iter().filter(|bypass| bypass["active"] == true || lasts(bypass)).collect())
+    }
+
+    /// Writes, or tries it out.
+    ///
+    /// # Errors
+    /// Why it wasn't written.
+    pub(super) async fn write(&self, write: &Write, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
+        let answer = self.send(write, reason, dry_run).await?;
+        if answer.status < 300 { Ok(answer) } else { Err(self.refused(&answer, write.again.as_deref())) }
+    }
+
+    /// As [`Self::write`], whatever the answer is.
+    ///
+    /// # Errors
+    /// Nobody answered.
+    pub(super) async fn send(&self, write: &Write, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
+        let mut path = format!("{}?dry_run={dry_run}", write.path);
+        if !reason.is_empty() {
+            path += &format!("&reason={}", encoded(reason));
+        }
+        path.extend(write.expected.map(|version| format!("&expected_version={version}")));
+        path.extend(write.revision.map(|revision| format!("&expected_revision={revision}")));
+        path.extend(write.lasts.map(|lasts| format!("&for={lasts}")));
+        if write.force {
+            path += "&force=true";
+        }
+        let mut answer = self.ask(write.method.clone(), &path, write.body.as_ref()).await?;
+        if let Some(what) = self.waiting_for(&answer.body).await {
+            answer.body["waiting_for"] = what.into();
+            answer.text = answer.body.to_string();
+        }
+        Ok(answer)
+    }
+
+    /// Writes, or tries it out, and shows what came of it.
+    ///
+    /// # Errors
+    /// Why it wasn't written.
+    pub(super) async fn done(&self, write: &Write, meant: &Meant) -> Result<Exit, Exit> {
+        let answer = self.write(write, &meant.reason, meant.dry_run).await?;
+        Ok(answer.print(self.output, || render_write::table(&answer.body), render_write::exit(&answer.body)))
+    }
+
+    /// What keeps the gateway from serving by what it answered to a write, if it knows.
+    async fn waiting_for(&self, written: &Value) -> Option<String> {
+        if written["revision"].is_null() || written["active"] == true {
+            return None;
+        }
+        let status = self.get("/admin/v1/status").await.ok()?.body;
+        status["configuration"]["waiting_for"].as_str().map(str::to_owned)
+    }
+
+    /// Prints what was put together of several answers.
+    pub(super) fn print(&self, value: &Value, table: impl FnOnce() -> String) -> Exit {
+        output::data(self.output, value, table, Exit::ok())
+    }
+
+    /// What is to be said of an answer that is none: 2 for what is wrong by itself, else 1. `again`: shows the object.
+    pub(super) fn refused(&self, answer: &Answer, again: Option<&str>) -> Exit {
+        let body = &answer.body;
+        let detail = printable(body["detail"].as_str().unwrap_or_default());
+        let lines = || render_write::mistakes(body);
+        let exit = match body["code"].as_str().unwrap_or_default() {
+            "CONFIG_INVALID" => {
+                let lines = lines();
+                let what = if lines.lines().count() == 1 { "a mistake" } else { "mistakes" };
+                Exit::usage(format!("nothing was written, for there would be {what}:\n{}", lines.trim_end()))
+            }
+            "CONFLICT" => {
+                let is_overtaken = detail.contains("version") || detail.contains("is at revision");
+                let again_by = again.filter(|_| is_overtaken);
+                let again_by = again_by.map(|again| format!("; read it again: {again}")).unwrap_or_default();
+                // What the API calls a member of the query is a flag here.
+                let said = uncapitalised(&detail.replace("send `force=true`", "give --force"));
+                Exit::failure(said + &again_by)
+            }
+            // What the path names is an argument here.
+            "NOT_FOUND" if detail.starts_with("There is no ") => Exit::failure(uncapitalised(&detail)),
+            "PAYLOAD_INVALID" => Exit::usage(answer.error()),
+            _ => Exit::failure(answer.error()),
+        };
+        answer.refuse(self.output, exit)
+    }
+}
+
+/// The version of an object as it was read; 0 where it has none.
+pub(super) fn version(object: &Value) -> u64 {
+    object["version"].as_u64().unwrap_or_default()
+}
+
+/// The path of an object.
+pub(super) fn path(kind: Kind, name: &str) -> String {
+    format!("/admin/v1/{}/{}", plural(kind), encoded(name))
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// As it goes on behind a name.
+fn uncapitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_lowercase().chain(characters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,226 @@
+//! Objects and revisions for people.
+
+use serde_json::Value;
+
+use crate::{
+    output::{columns, printable},
+    registry::render_write,
+};
+use hookgate::{core::object::Kind, registry::document::plural};
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A list with these titles, or that there is none.
+fn table<const N: usize>(
+    list: &Value,
+    kind: Kind,
+    titles: [&str; N],
+    row: impl Fn(&Value) -> [String; N],
+) -> String {
+    let objects = list[plural(kind)].as_array().map(Vec::as_slice).unwrap_or_default();
+    if objects.is_empty() {
+        return format!("There is no {kind}.\n");
+    }
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(objects.iter().map(row));
+    columns(&rows)
+}
+
+/// Whether it is switched on.
+fn enabled(object: &Value) -> String {
+    if object["spec"]["enabled"] == false { "no" } else { "yes" }.to_owned()
+}
+
+fn labels(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", text(value)));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// Those of an object.
+fn own_labels(object: &Value) -> String {
+    let labels = labels(&object["spec"]["labels"]);
+    if labels.is_empty() { "-".to_owned() } else { labels }
+}
+
+/// A list of tenants.
+pub(super) fn tenants(list: &Value) -> String {
+    table(list, Kind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
+        let labels = own_labels(tenant);
+        [text(&tenant["id"]), enabled(tenant), labels, text(&tenant["owner"]), text(&tenant["version"])]
+    })
+}
+
+/// A list of bindings.
+pub(super) fn bindings(list: &Value) -> String {
+    let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "LABELS", "OWNER", "VERSION"];
+    let bindings = table(list, Kind::Binding, titles, |binding| {
+        let spec = &binding["spec"];
+        let whom = match (spec["tenant"].as_str(), &spec["selector"]) {
+            (Some("*"), _) => "every tenant".to_owned(),
+            (Some(tenant), _) => tenant.to_owned(),
+            (None, selector) => format!("tenants with {}", labels(selector)),
+        };
+        let mode = match (spec["mode"].as_str(), &spec["blocking"]) {
+            (Some(mode), _) => mode,
+            (None, Value::Bool(false)) => "advise",
+            (None, _) => "enforce",
+        };
+        [
+            text(&binding["name"]),
+            text(&spec["plugin"]),
+            whom,
+            text(&spec["priority"]),
+            mode.to_owned(),
+            enabled(binding),
+            own_labels(binding),
+            text(&binding["owner"]),
+            text(&binding["version"]),
+        ]
+    });
+    bindings + &bypasses(&list["bypasses"])
+}
+
+/// Those that have not ended; nothing where there is none.
+fn bypasses(list: &Value) -> String {
+    let Some(bypasses) = list.as_array().filter(|list| !list.is_empty()) else { return String::new() };
+    let mut rows = vec![["BYPASSED", "FOR", "UNTIL", "ACTIVE HERE", "REASON"].map(str::to_owned)];
+    let row = |bypass: &Value| {
+        let [binding, tenant, until, reason] =
+            ["binding", "tenant", "until", "reason"].map(|key| text(&bypass[key]));
+        let here = if bypass["active"] == true { "yes" } else { "no" };
+        [binding, tenant, until, here.to_owned(), reason]
+    };
+    rows.extend(bypasses.iter().map(row));
+    format!("\n{}", columns(&rows))
+}
+
+/// A list of plugins.
+pub(super) fn plugins(list: &Value) -> String {
+    let titles = ["PLUGIN", "STATE", "MANIFEST", "ENDPOINT", "BINDINGS", "LABELS", "OWNER", "VERSION"];
+    table(list, Kind::Plugin, titles, |plugin| {
+        let ready = plugin["state"] == "ready" || plugin["state"] == "disabled";
+        let reason = match (ready, plugin["rejected"]["reason"].as_str()) {
+            (false, _) => format!(": {}", text(&plugin["reason"])),
+            (true, Some(refusal)) => format!(", new entry rejected: {refusal}"),
+            (true, None) => String::new(),
+        };
+        [
+            text(&plugin["name"]),
+            text(&plugin["state"]) + &reason,
+            text(&plugin["manifest"]["version"]),
+            place(&plugin["spec"]),
+            plugin["bindings"].as_array().map_or(0, Vec::len).to_string(),
+            own_labels(plugin),
+            text(&plugin["owner"]),
+            text(&plugin["version"]),
+        ]
+    })
+}
+
+/// Where a plugin is.
+fn place(spec: &Value) -> String {
+    match (&spec["builtin"], &spec["endpoint"], spec["endpoints"].as_array()) {
+        (Value::String(_), ..) => "built in".to_owned(),
+        (_, Value::String(endpoint), _) => endpoint.clone(),
+        (.., endpoints) => endpoints.into_iter().flatten().map(text).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// One object: what is known of it, then how it is written down.
+pub(super) fn object(kind: Kind, object: &Value) -> String {
+    let name = if kind == Kind::Tenant { &object["id"] } else { &object["name"] };
+    let mut rows = vec![[kind.to_string(), text(name)]];
+    let owner = if object["owner"] == "file" { "the configuration file" } else { "the API" };
+    rows.push(["owner".to_owned(), owner.to_owned()]);
+    rows.push(["version".to_owned(), text(&object["version"])]);
+    if kind == Kind::Plugin {
+        rows.extend(described(object));
+    }
+    let spec = serde_saphyr::to_string(&object["spec"]).unwrap_or_default();
+    let spec: String = spec.trim_end().lines().map(|line| format!("  {}\n", printable(line))).collect();
+    format!("{}\n{spec}", columns(&rows))
+}
+
+/// How a plugin is, and what it says of itself.
+pub(super) fn described(plugin: &Value) -> Vec<[String; 2]> {
+    let row = |key: &str, value: String| [key.to_owned(), value];
+    let detail = text(&plugin["detail"]);
+    let mut state = text(&plugin["state"]);
+    if !matches!(state.as_str(), "ready" | "disabled") {
+        state += &format!(": {}", text(&plugin["reason"]));
+        state += &if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    }
+    let mut rows = vec![row("state", state)];
+    let refusal = &plugin["rejected"];
+    if !refusal.is_null() {
+        let [reason, detail] = ["reason", "detail"].map(|key| text(&refusal[key]));
+        rows.push(row(
+            "rejected",
+            format!("the new entry: {reason}: {detail}; the previous one stays active"),
+        ));
+    }
+    let says = &plugin["manifest"];
+    if says.is_null() {
+        rows.push(row("config", "not checked: it is not known what the plugin accepts".to_owned()));
+        return rows;
+    }
+    rows.push(row("manifest", format!("{} {}", text(&says["name"]), text(&says["version"]))));
+    for offer in says["points"].as_array().into_iter().flatten() {
+        let access = if offer["access"] == "modify" { "may rewrite" } else { "reads" };
+        let effects = if offer["side_effects"] == "some" { "with side effects" } else { "no side effects" };
+        rows.push(row("at", format!("{}: {access}, {effects}", text(&offer["point"]))));
+    }
+    let asks = says["capabilities"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    rows.push(row("asks for", if asks.is_empty() { "no capability".to_owned() } else { asks.join(", ") }));
+    let checked = match says["config_schema"] == true {
+        _ if !refusal.is_null() => "rejected",
+        true => "checked by its schema",
+        false => "not checked: it has no schema",
+    };
+    rows.push(row("config", checked.to_owned()));
+    rows
+}
+
+/// A list of revisions.
+pub(super) fn revisions(list: &Value) -> String {
+    let revisions = list["revisions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if revisions.is_empty() {
+        return "There is no revision.\n".to_owned();
+    }
+    let mut rows = vec![["REVISION", "AT", "BY", "CHANGES", "REASON"].map(str::to_owned)];
+    rows.extend(revisions.iter().map(|revision| {
+        let changes = &revision["changes"];
+        let count = |key: &str, one: &str| match changes[key].as_u64() {
+            None | Some(0) => None,
+            Some(1) => Some(format!("1 {one}")),
+            Some(several) => Some(format!("{several} {key}")),
+        };
+        let counts = [
+            count("plugins", "plugin"),
+            count("tenants", "tenant"),
+            count("bindings", "binding"),
+            count("bypasses", "bypass"),
+        ];
+        let counts = counts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let [number, at, author, reason] =
+            ["number", "at", "author", "reason"].map(|key| text(&revision[key]));
+        [number, at, author, counts, reason]
+    }));
+    columns(&rows)
+}
+
+/// One revision.
+pub(super) fn revision(revision: &Value) -> String {
+    let row = |title: &str, key: &str| [title.to_owned(), text(&revision[key])];
+    let mut rows = vec![row("revision", "number"), row("at", "at"), row("by", "author")];
+    if revision["reason"].as_str().is_some_and(|reason| !reason.is_empty()) {
+        rows.push(row("reason", "reason"));
+    }
+    format!("{}\n{}", columns(&rows), render_write::changes(&revision["changes"]))
+}

@@ -1,0 +1,243 @@
+//! What a write did, or would: objects that come, go and change, member by member, and whose calls run something else then.
+
+use serde_json::Value;
+
+use crate::{
+    Exit,
+    output::{columns, printable},
+    paint::{Paint, TextStyle},
+};
+
+/// Longest value that is shown beside another, in characters.
+const MAX_VALUE_CHARS: usize = 60;
+/// Most tenants that are named.
+const MAX_NAMED_TENANTS: usize = 20;
+
+/// All of it: the difference and its end.
+pub(super) fn table(body: &Value) -> String {
+    difference(body) + &end(body)
+}
+
+/// Whether there is nothing to change.
+pub(super) fn is_empty(body: &Value) -> bool {
+    body["changes"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// What changes, and for whom.
+pub(super) fn difference(body: &Value) -> String {
+    let mut text = changes(&body["changes"]);
+    if !text.is_empty() {
+        text += &effects(&body["effects"]);
+    }
+    for plugin in body["unvalidated"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        text += &format!(
+            "\nThe config of `{}` is not checked: it is not known what the plugin accepts.\n",
+            printable(plugin)
+        );
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// The exit code: 1 where a plugin rejected what was written.
+pub(super) fn exit(body: &Value) -> Exit {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let one = |held: &Value| {
+        let [plugin, reason, detail] = ["plugin", "reason", "detail"].map(|key| text(&held[key]));
+        format!(
+            "written, but the plugin `{plugin}` rejected it: {reason}: {detail}; the previous entry stays active"
+        )
+    };
+    let held_back: Vec<_> = body["rejected"].as_array().into_iter().flatten().map(one).collect();
+    if held_back.is_empty() { Exit::ok() } else { Exit::failure(held_back.join("\n")) }
+}
+
+/// How it ended.
+pub(super) fn end(body: &Value) -> String {
+    if is_empty(body) {
+        return "There is nothing to change.\n".to_owned();
+    }
+    let is_whole = body["rejected"].as_array().is_none_or(Vec::is_empty);
+    match (body["dry_run"].as_bool(), body["revision"].as_u64(), body["active"].as_bool()) {
+        (Some(true), ..) => "Nothing was written: it was tried out.\n".to_owned(),
+        (_, Some(revision), Some(true)) if is_whole => {
+            format!("Written as revision {revision}, which is active.\n")
+        }
+        (_, Some(revision), Some(true)) => {
+            format!("Written as revision {revision}, which is active except for what its plugin rejected.\n")
+        }
+        (_, revision, _) => {
+            let revision = revision.unwrap_or_default();
+            let why = match body["waiting_for"].as_str() {
+                Some(what) => format!(": it is waiting for {}", printable(what)),
+                None => "; `hookgate events` says why".to_owned(),
+            };
+            format!("Written as revision {revision}, which is not active on this gateway yet{why}.\n")
+        }
+    }
+}
+
+/// What is wrong, a line for each.
+pub(super) fn mistakes(body: &Value) -> String {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let line = |wrong: &Value| match text(&wrong["pointer"]) {
+        pointer if pointer.is_empty() => format!("  {}\n", text(&wrong["message"])),
+        pointer => format!("  {pointer}: {}\n", text(&wrong["message"])),
+    };
+    match body["errors"].as_array() {
+        Some(errors) if !errors.is_empty() => errors.iter().map(line).collect(),
+        _ => format!("  {}\n", text(&body["detail"])),
+    }
+}
+
+/// Objects that come, go and change.
+pub(super) fn changes(changes: &Value) -> String {
+    let paint = Paint::of_stdout();
+    changes.as_array().into_iter().flatten().map(|change| one(change, &paint)).collect()
+}
+
+fn one(change: &Value, paint: &Paint) -> String {
+    let text = |key: &str| printable(change[key].as_str().unwrap_or_default());
+    let (before, after) = (change.get("before"), change.get("after"));
+    let (sign, style) = match (before, after) {
+        (None, _) => ('+', TextStyle::Green),
+        (_, None) => ('-', TextStyle::Red),
+        _ => ('~', TextStyle::Yellow),
+    };
+    let mut lines = paint.styled(style, &format!("{sign} {} {}", text("kind"), text("name"))) + "\n";
+    let (none, owner) = (Value::Null, |content: &Value| content["owner"].as_str().map(str::to_owned));
+    let spec = |content: Option<&Value>| content.map_or(none.clone(), |content| content["spec"].clone());
+    let mut rows = Vec::new();
+    if sign != '-' {
+        compare("", &spec(before), &spec(after), sign == '~', &mut rows);
+        // Its name stands above.
+        rows.retain(|[_, member, _]| sign == '~' || !matches!(member.as_str(), "name" | "id"));
+        if let (Some(before), Some(after)) = (before.and_then(owner), after.and_then(owner))
+            && before != after
+        {
+            rows.push([String::new(), "(owner)".to_owned(), format!("{before} -> {after}")]);
+        }
+        if sign == '~' && rows.is_empty() {
+            rows.push([String::new(), "config".to_owned(), "changes; values are not shown".to_owned()]);
+        }
+    }
+    lines += &indented(&columns(&rows));
+    lines
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// A row for each member that differs, under its path. `was_there`: the object was, if not the member.
+fn compare(path: &str, before: &Value, after: &Value, was_there: bool, rows: &mut Vec<[String; 3]>) {
+    if before == after {
+        return;
+    }
+    let objects = (before.as_object(), after.as_object());
+    let keys: Vec<&String> = match objects {
+        (Some(before), Some(after)) => {
+            after.keys().chain(before.keys().filter(|key| !after.contains_key(*key))).collect()
+        }
+        (None, Some(after)) if before.is_null() => after.keys().collect(),
+        (Some(before), None) if after.is_null() => before.keys().collect(),
+        _ => Vec::new(),
+    };
+    if keys.is_empty() {
+        let value = match (before, after) {
+            (Value::Null, after) if was_there => format!("(absent) -> {}", short(after)),
+            (Value::Null, after) => short(after),
+            (before, Value::Null) => format!("{} -> (absent)", short(before)),
+            (before, after) => format!("{} -> {}", short(before), short(after)),
+        };
+        rows.push([String::new(), path.to_owned(), value]);
+        return;
+    }
+    for key in keys {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        compare(&path, &before[key.as_str()], &after[key.as_str()], was_there, rows);
+    }
+}
+
+/// A value in a line.
+fn short(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut characters = printable(&text).chars().collect::<Vec<_>>();
+    if characters.len() > MAX_VALUE_CHARS {
+        characters.truncate(MAX_VALUE_CHARS);
+        characters.extend("...".chars());
+    }
+    characters.into_iter().collect()
+}
+
+/// For whom something else runs then.
+fn effects(effects: &Value) -> String {
+    let Some(tenants) = effects["tenants"].as_u64() else {
+        return "\nWhat is there now is not right here, so that nobody can say for whom this changes something.\n".to_owned();
+    };
+    if tenants == 0 {
+        return "\nNo tenant's calls run anything else.\n".to_owned();
+    }
+    let mut rows = vec![["TENANT", "WHERE", "CHANGE"].map(str::to_owned)];
+    for effect in effects["sample"].as_array().into_iter().flatten().take(MAX_NAMED_TENANTS) {
+        let tenant = match effect["tenant"].as_str().unwrap_or_default() {
+            "*" => "(not listed)".to_owned(),
+            id => printable(id),
+        };
+        let before = rows.len();
+        if effect["before"] != effect["after"] {
+            let word = |key: &str| effect[key].as_str().unwrap_or_default().replace('_', " ");
+            rows.push([
+                tenant.clone(),
+                "calls".to_owned(),
+                format!("{} -> {}", word("before"), word("after")),
+            ]);
+        }
+        if effect["settings"] == true {
+            rows.push([tenant.clone(), "limits, answers".to_owned(), "change".to_owned()]);
+        }
+        for (point, plan) in effect["points"].as_object().into_iter().flatten() {
+            rows.push([tenant.clone(), point.clone(), plan_change(plan)]);
+            rows.extend(failing(plan).map(|fails| [tenant.clone(), String::new(), fails]));
+        }
+        // A tenant is named once.
+        for row in rows.iter_mut().skip(before + 1) {
+            row[0].clear();
+        }
+    }
+    let named = u64::try_from(MAX_NAMED_TENANTS).unwrap_or(u64::MAX);
+    let more = tenants.saturating_sub(named);
+    let more = if more > 0 { format!("and {more} more\n") } else { String::new() };
+    format!("\n{}{more}", columns(&rows))
+}
+
+/// A line for each binding that would fail.
+fn failing(plan: &Value) -> impl Iterator<Item = String> {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    plan["failing"].as_array().into_iter().flatten().map(move |failing| {
+        let [binding, reason, detail] = ["binding", "reason", "detail"].map(|key| text(&failing[key]));
+        format!("{binding} would fail: {reason}: {detail}")
+    })
+}
+
+fn plan_change(plan: &Value) -> String {
+    let names = |key: &str| {
+        let names = plan[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.map(printable).collect::<Vec<_>>()
+    };
+    let signed = |sign: char, key: &str| {
+        names(key).into_iter().map(|name| format!("{sign}{name}")).collect::<Vec<_>>()
+    };
+    let signs = [signed('+', "added"), signed('-', "removed"), signed('~', "changed")].concat().join(" ");
+    let order = names("order");
+    let order =
+        if order.is_empty() { "nothing runs".to_owned() } else { format!("runs {}", order.join(", ")) };
+    let has_failing = plan["failing"].as_array().is_some_and(|failing| !failing.is_empty());
+    match signs.as_str() {
+        "" if has_failing => order,
+        "" => format!("another order: {order}"),
+        _ => format!("{signs}: {order}"),
+    }
+}

@@ -1,0 +1,143 @@
+//! `hookgate revision`: what became of the registry, and the way back.
+
+use clap::{Args, Subcommand};
+
+use crate::{
+    Exit, output,
+    registry::{
+        Asked, Meant,
+        client::{Registry, Write},
+        confirm, ended, render, render_write,
+    },
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists the last revisions, newest first: when, who, what and why.
+    #[command(after_help = "Example: hookgate revision list --limit 5\n\n\
+                            Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
+    List(Box<List>),
+    /// Shows what one revision changed.
+    #[command(after_help = "Example: hookgate revision show 7\n\n\
+                            Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
+    Show(Box<Show>),
+    /// Shows what differs between two revisions.
+    #[command(after_help = "Example: hookgate revision diff 3 7\n\n\
+                            Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
+    Diff(Box<Diff>),
+    /// Makes everything that the API owns what it was at a revision, in a new revision.
+    ///
+    /// Shows first what would change, and asks. What the configuration file owns stays.
+    #[command(
+        after_help = "Example: hookgate revision rollback 3 --reason 'the new rule blocks too much'\n\n\
+                            Exit codes: 0 written, or it is so already, 1 there is no such revision, refused, or you \
+                            said no, 2 wrong usage, or what would come of it is wrong."
+    )]
+    Rollback(Box<Rollback>),
+}
+
+/// How many revisions.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// How many; 1 to 500.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=500))]
+    limit: u64,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Which revision.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Its number.
+    number: u64,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Which revisions.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// The one.
+    number: u64,
+    /// The other; absent: what is there now.
+    other: Option<u64>,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// The way back.
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    /// The revision to go back to.
+    number: u64,
+    /// The last revision that there is; absent: the one that is read now. With another, nothing is written.
+    #[arg(long, value_name = "NUMBER")]
+    expected_revision: Option<u64>,
+    /// Doesn't ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    meant: Meant,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+pub(crate) async fn run(command: Command) -> Exit {
+    ended(match command {
+        Command::List(list) => self::list(*list).await,
+        Command::Show(show) => self::show(*show).await,
+        Command::Diff(diff) => self::diff(*diff).await,
+        Command::Rollback(rollback) => self::rollback(*rollback).await,
+    })
+}
+
+async fn list(list: List) -> Result<Exit, Exit> {
+    let registry = Registry::of(list.asked).await?;
+    let answer = registry.get(&format!("/admin/v1/revisions?limit={}", list.limit)).await?;
+    Ok(answer.print(registry.output, || render::revisions(&answer.body), Exit::ok()))
+}
+
+async fn show(show: Show) -> Result<Exit, Exit> {
+    let registry = Registry::of(show.asked).await?;
+    let answer = registry.get(&format!("/admin/v1/revisions/{}", show.number)).await?;
+    Ok(answer.print(registry.output, || render::revision(&answer.body), Exit::ok()))
+}
+
+async fn diff(diff: Diff) -> Result<Exit, Exit> {
+    let registry = Registry::of(diff.asked).await?;
+    let to = diff.other.map(|other| format!("?to={other}")).unwrap_or_default();
+    let answer = registry.get(&format!("/admin/v1/revisions/{}/diff{to}", diff.number)).await?;
+    let table = || {
+        let changes = render_write::changes(&answer.body["changes"]);
+        if changes.is_empty() { "There is no difference.\n".to_owned() } else { changes }
+    };
+    Ok(answer.print(registry.output, table, Exit::ok()))
+}
+
+async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
+    let Rollback { number, expected_revision, yes, meant, asked } = rollback;
+    let registry = Registry::of(asked).await?;
+    let last = match expected_revision {
+        Some(expected) => expected,
+        None => last(&registry).await?,
+    };
+    let write = Write::post(format!("/admin/v1/revisions/{number}/rollback"), None).upon_revision(last);
+    let tried = registry.write(&write, &meant.reason, true).await?;
+    let shown = || render_write::table(&tried.body);
+    if meant.dry_run || render_write::is_empty(&tried.body) {
+        return Ok(tried.print(registry.output, shown, render_write::exit(&tried.body)));
+    }
+    if registry.output == output::Output::Table {
+        output::print(&render_write::difference(&tried.body), Exit::ok());
+    }
+    confirm(&format!("Go back to revision {number}?"), yes, registry.output)?;
+    let done = registry.write(&write, &meant.reason, false).await?;
+    Ok(done.print(registry.output, || render_write::end(&done.body), render_write::exit(&done.body)))
+}
+
+/// The last revision; 0: there is none.
+async fn last(registry: &Registry) -> Result<u64, Exit> {
+    let answer = registry.get("/admin/v1/revisions?limit=1").await?;
+    Ok(answer.body["revisions"][0]["number"].as_u64().unwrap_or_default())
+}

@@ -1,0 +1,57 @@
+//! `hookgate serve`.
+
+use std::path::Path;
+
+use super::{
+    Exit,
+    dev::{self, DevMode},
+    output,
+};
+use hookgate::{
+    app::{self, App, RunError, Running},
+    config::Config,
+    control::file_source::Source,
+    telemetry::Telemetry,
+};
+
+/// One of the two is given; with both it is `file` that is served for development.
+pub(super) async fn run(file: Option<&Path>, development: bool) -> Exit {
+    let source = match (development, file) {
+        (true, file) => match DevMode::new() {
+            Ok(dev) => dev.source(file),
+            Err(wrong) => return Exit::failure(wrong),
+        },
+        (false, file) => Source::file(file.expect("the arguments ask for one of the two")),
+    };
+    let (app, telemetry) = match App::start(source, Telemetry::start).await {
+        Ok(started) => started,
+        Err(problems) => return Exit::problems(&problems),
+    };
+    let config = development.then(|| app.config().clone());
+    let ended = app.run(|running| config.iter().for_each(|config| invite(config, running))).await;
+    telemetry.shutdown(app::TELEMETRY).await;
+    match ended {
+        Ok(()) => Exit::ok(),
+        Err(RunError::Missing(missing)) => Exit::plugin_missing(missing.to_string()),
+        Err(error @ RunError::Socket { .. }) => Exit::failure(error.to_string()),
+        Err(error @ RunError::Listen { key, .. }) => Exit::failure(format!("{error}; {}", elsewhere(key))),
+    }
+}
+
+/// What to do about an address that can't be had; where nothing is written there is still the environment.
+fn elsewhere(key: &str) -> String {
+    let variable = format!("HOOKGATE__{}", key.to_uppercase().replace('.', "__"));
+    format!(
+        "end what has it, or set another one in the file or by {variable}=127.0.0.1:0, which finds a free port"
+    )
+}
+
+/// Says how to call it, once it serves.
+fn invite(config: &Config, running: &Running) {
+    tracing::warn!("for development: every tenant is accepted, with a token that was printed");
+    match dev::banner(config, running.data_addr(), running.ops_addr()) {
+        // It serves whether or not anybody reads that: nothing waits for it.
+        Ok(banner) => drop(tokio::task::spawn_blocking(move || output::print(&banner, Exit::ok()))),
+        Err(wrong) => tracing::error!("{wrong}"),
+    }
+}

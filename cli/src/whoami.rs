@@ -1,0 +1,59 @@
+//! `hookgate whoami`: what a gateway makes of a token, and which steps its calls pass.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::{
+    Exit,
+    client::DataPortArgs,
+    output::{Output, columns, printable},
+};
+use hookgate::{
+    auth::scope_name,
+    config::{Scope, Span},
+    core::point::Point,
+    dataplane::whoami::PATH,
+};
+
+pub(super) async fn run(gateway: &DataPortArgs, timeout: Span, output: Output) -> Exit {
+    let asker = match gateway.asker(timeout).await {
+        Ok(asker) => asker,
+        Err(wrong) => return Exit::usage(wrong),
+    };
+    match asker.ask(Method::GET, PATH, None).await {
+        Err(unanswered) => Exit::failure(unanswered),
+        Ok(answer) if answer.status == 200 && answer.body["tenant"].is_string() => {
+            answer.print(output, || table(&answer.body), Exit::ok())
+        }
+        Ok(answer) => answer.refuse(output, Exit::failure(answer.error())),
+    }
+}
+
+fn table(said: &Value) -> String {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let scopes: Vec<_> = said["scopes"].as_array().into_iter().flatten().map(text).collect();
+    let invoke = scope_name(Scope::Invoke);
+    let scopes = match (scopes.is_empty(), scopes.iter().any(|scope| scope == invoke)) {
+        (true, _) => format!("none: a call needs {invoke}"),
+        (false, false) => format!("{}, but a call needs {invoke}", scopes.join(" ")),
+        (false, true) => scopes.join(" "),
+    };
+    let head = ["tenant", "operator", "issuer", "expires"].map(|name| [name.to_owned(), text(&said[name])]);
+    let scopes = ["scopes".to_owned(), scopes];
+    let mut rows = vec![["POINT", "STEP", "BINDING", "PLUGIN", "MODE"].map(str::to_owned)];
+    for point in Point::ALL {
+        let chain = &said["points"][point.as_str()];
+        let steps = chain["steps"].as_array().map_or(&[][..], Vec::as_slice);
+        if steps.is_empty() {
+            let count = chain["step_count"].as_u64().unwrap_or_default();
+            let told = if count == 0 { "none" } else { "not told" };
+            rows.push([point.as_str(), &count.to_string(), told, "", ""].map(str::to_owned));
+        }
+        for (at, step) in steps.iter().enumerate() {
+            let place = (at + 1).to_string();
+            let [binding, plugin, mode] = ["binding", "plugin", "mode"].map(|name| text(&step[name]));
+            rows.push([point.as_str().to_owned(), place, binding, plugin, mode]);
+        }
+    }
+    format!("{}\n{}", columns(&[head.to_vec(), vec![scopes]].concat()), columns(&rows))
+}

@@ -1,0 +1,95 @@
+//! Events as messages: what is kept, or a stream that goes on and ends with a status.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use hookgate_proto::admin::v1::{self as wire, stream_events_response::What};
+use http::Method;
+use http_body::Frame;
+use http_body_util::StreamBody;
+
+use crate::{
+    admin::{
+        AdminRoute, Shown,
+        events::{self, End, Following, Kept, Seen, Step, Told},
+        grpc::{AdminRpc, from_proto},
+    },
+    core::error::{Code, Error},
+    edge::response,
+    telemetry::events::Event,
+};
+
+impl AdminRpc<'_> {
+    pub(super) fn stream_events(&self, asked: wire::StreamEventsRequest) -> Result<Told, Error> {
+        self.check(Some(AdminRoute::Shown(Shown::Events)), &Method::GET)?;
+        let asked = from_proto::events(asked)?;
+        let asking = self.admin.follows(self.head, &self.operator, self.reader.as_deref());
+        if asked.follow {
+            return Ok(Told::Following(body(events::follow(asking, &asked)?)));
+        }
+        let Kept { events, dropped, seen } = events::kept(asking, &asked);
+        Ok(Told::Kept(framed(told(&seen, dropped.then_some(None), &events))))
+    }
+}
+
+/// What goes on, as frames: messages, and at last trailers.
+fn body(following: Following) -> Body {
+    let frames = stream::unfold(Some(Box::new(following)), |following| async {
+        let mut following = following?;
+        let step = following.next().await;
+        let is_over = matches!(step, Step::Ends(_));
+        let frame = frame(&following.seen, step);
+        Some((Ok::<_, Infallible>(frame), (!is_over).then_some(following)))
+    });
+    Body::new(StreamBody::new(frames))
+}
+
+fn frame(seen: &Seen, step: Step) -> Frame<Bytes> {
+    Frame::data(match step {
+        Step::Begins { gap } => {
+            framed(std::iter::once(EMPTY_RESPONSE).chain(told(seen, gap.then_some(None), &[])))
+        }
+        Step::Events { dropped, events } => framed(told(seen, dropped, &events)),
+        Step::Quiet => response::framed(&EMPTY_RESPONSE),
+        Step::Ends(why) => return response::grpc_end(&error(why)),
+    })
+}
+
+/// That there is nothing new.
+const EMPTY_RESPONSE: wire::StreamEventsResponse = wire::StreamEventsResponse { what: None };
+
+/// The messages that tell of these events, and before them that some are gone.
+fn told<'a>(
+    seen: &'a Seen,
+    dropped: Option<Option<u64>>,
+    events: &'a [Arc<Event>],
+) -> impl Iterator<Item = wire::StreamEventsResponse> + 'a {
+    let dropped = dropped.map(|count| What::Dropped(wire::EventsDropped { count }));
+    let event = |event: &'a Arc<Event>| {
+        let mut text = String::new();
+        seen.write(event, &mut text);
+        What::Event(wire::Event { id: seen.id(event), name: event.name.clone(), event_json: text.into() })
+    };
+    let all = dropped.into_iter().chain(events.iter().map(event));
+    all.map(|what| wire::StreamEventsResponse { what: Some(what) })
+}
+
+fn framed(messages: impl Iterator<Item = wire::StreamEventsResponse>) -> Bytes {
+    let mut frames = BytesMut::new();
+    messages.for_each(|message| frames.extend_from_slice(&response::framed(&message)));
+    frames.freeze()
+}
+
+/// What a stream ends with.
+fn error(end: End) -> Error {
+    match end {
+        End::Draining => Error::new(Code::Draining, "The gateway is shutting down"),
+        End::TokenExpired => Error::new(Code::TokenExpired, "The token has expired"),
+        End::TokenRefused => Error::new(
+            Code::TokenInvalid,
+            "By the configuration that is in force now the token is good for this no longer",
+        ),
+    }
+}

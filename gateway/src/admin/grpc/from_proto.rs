@@ -1,0 +1,296 @@
+//! What messages ask for, in the words of the registry. A member that is wrong is named by a violation.
+
+use std::time::Duration;
+
+use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
+use tracing::Level;
+
+use crate::{
+    admin::{
+        events::{
+            query as events,
+            query::{EventsSince, LIMIT_RANGE},
+        },
+        explain::TIMEOUT_RANGE_MS,
+        process_ops::{Question as TestCallResult, routes},
+        registry::{
+            body::part,
+            query::{
+                Meant, PAGE_SIZES, Wanted, can_last, right_reason, right_size, right_version, state, states,
+            },
+        },
+    },
+    auth::is_tenant_id,
+    core::{
+        error::{Error, Violation},
+        object::{Kind, Owner},
+        point::Point,
+    },
+    invoke::explain::Question,
+    registry::{
+        bypass::{MAX_BYPASS_DURATION, MIN_BYPASS_DURATION},
+        document::plural,
+        edit::can_be_reason,
+        listing::{self, ListFilter},
+    },
+};
+
+/// PAYLOAD_INVALID: `member` is not what it must be.
+fn wrong(member: &str, right: &str) -> Error {
+    Error::invalid(vec![Violation::new(format!("/{member}"), format!("`{member}` must be {right}"))])
+}
+
+/// The revision that `member` must name: 0 stands for none at all, so that a number which was left out would be the whole
+/// way back.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it names none.
+pub(super) fn number(member: &str, number: Option<u64>) -> Result<u64, Error> {
+    number.ok_or_else(|| wrong(member, "a revision's number; 0 is before the first"))
+}
+
+/// The kind that must be named.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it isn't.
+pub(super) fn kind(kind: i32) -> Result<Kind, Error> {
+    match wire::Kind::try_from(kind) {
+        Ok(wire::Kind::Plugin) => Ok(Kind::Plugin),
+        Ok(wire::Kind::Tenant) => Ok(Kind::Tenant),
+        Ok(wire::Kind::Binding) => Ok(Kind::Binding),
+        Ok(wire::Kind::Bypass) => Ok(Kind::Bypass),
+        Ok(wire::Kind::Unspecified) | Err(_) => {
+            Err(wrong("kind", "one of KIND_PLUGIN, KIND_TENANT, KIND_BINDING and KIND_BYPASS"))
+        }
+    }
+}
+
+fn owner(owner: i32) -> Result<Option<Owner>, Error> {
+    match wire::Owner::try_from(owner) {
+        Ok(wire::Owner::Unspecified) => Ok(None),
+        Ok(wire::Owner::File) => Ok(Some(Owner::File)),
+        Ok(wire::Owner::Api) => Ok(Some(Owner::Api)),
+        Err(_) => Err(wrong("owner", "OWNER_FILE or OWNER_API")),
+    }
+}
+
+/// The point that is named; none: none is.
+///
+/// # Errors
+/// PAYLOAD_INVALID: there is no such point.
+pub(super) fn point(point: i32) -> Result<Option<Point>, Error> {
+    match ExtensionPoint::try_from(point) {
+        Ok(ExtensionPoint::Unspecified) => Ok(None),
+        Ok(ExtensionPoint::BeforeLlmRequest) => Ok(Some(Point::BeforeLlmRequest)),
+        Ok(ExtensionPoint::BeforeToolCall) => Ok(Some(Point::BeforeToolCall)),
+        Ok(ExtensionPoint::AfterToolResult) => Ok(Some(Point::AfterToolResult)),
+        Ok(ExtensionPoint::BeforeResponse) => Ok(Some(Point::BeforeResponse)),
+        Err(_) => Err(no_point()),
+    }
+}
+
+fn no_point() -> Error {
+    wrong("point", "one of the four extension points")
+}
+
+/// How many entries an answer has at most.
+///
+/// # Errors
+/// PAYLOAD_INVALID: fewer or more than it can have.
+pub(super) fn size(size: Option<u32>) -> Result<usize, Error> {
+    let Some(size) = size else { return Ok(listing::DEFAULT_PAGE_SIZE) };
+    let size = usize::try_from(size).ok().filter(|size| PAGE_SIZES.contains(size));
+    size.ok_or_else(|| wrong("page_size", &right_size()))
+}
+
+/// The place that `token` stands for, as `read` reads it; none: the beginning.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it stands for none.
+pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let right = "the `next_page_token` of an answer to the same question";
+    read(token).map(Some).ok_or_else(|| wrong("page_token", right))
+}
+
+/// A part of a list of objects of `kind`.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Wanted, Error> {
+    let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, .. } = asked;
+    for (member, is_there, of) in [
+        ("state", asked.state.is_some(), Kind::Plugin),
+        ("enabled", enabled.is_some(), Kind::Tenant),
+        ("plugin", plugin.is_some(), Kind::Binding),
+        ("binding", binding.is_some(), Kind::Bypass),
+    ] {
+        if is_there && kind != of {
+            return Err(wrong(member, &format!("absent: it is for {}", plural(of))));
+        }
+    }
+    if !labels.is_empty() && kind == Kind::Bypass {
+        return Err(wrong("labels", "absent: no bypass has any"));
+    }
+    if tenant.is_some() && !matches!(kind, Kind::Binding | Kind::Bypass) {
+        return Err(wrong("tenant", "absent: it is for bindings and bypasses"));
+    }
+    let owner = owner(asked.owner)?;
+    if owner.is_some() && kind == Kind::Bypass {
+        return Err(wrong("owner", "absent: bypasses are the API's"));
+    }
+    let right_state = || wrong("state", &states());
+    Ok(Wanted {
+        most: size(asked.page_size)?,
+        after: place(&asked.page_token, |token| listing::read_cursor(kind, token))?,
+        filter: ListFilter { owner, plugin, tenant, binding, labels: labels.into_iter().collect(), enabled },
+        state: asked.state.map(|name| state(&name).ok_or_else(right_state)).transpose()?,
+    })
+}
+
+/// How a write is meant that may have any version.
+///
+/// # Errors
+/// PAYLOAD_INVALID: there can't be such a reason.
+pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<Meant, Error> {
+    Ok(Meant { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
+}
+
+/// How a write is meant that must name a version; `may_be_new`: 0 where there is to be none yet.
+///
+/// # Errors
+/// PAYLOAD_INVALID: it doesn't, or there can't be such a reason.
+pub(super) fn meant_for(
+    expected: Option<u64>,
+    may_be_new: bool,
+    reason: String,
+    dry_run: bool,
+) -> Result<Meant, Error> {
+    let right = || format!("there: {}", right_version(may_be_new));
+    expected.ok_or_else(|| wrong("expected_version", &right()))?;
+    meant(expected, reason, dry_run)
+}
+
+/// With `force`, which only a plugin's deletion has.
+///
+/// # Errors
+/// PAYLOAD_INVALID: this one hasn't.
+pub(super) fn forced(kind: Kind, force: bool, meant: Meant) -> Result<Meant, Error> {
+    if force && kind != Kind::Plugin {
+        return Err(wrong("force", "absent: it is for plugins"));
+    }
+    Ok(Meant { force, ..meant })
+}
+
+/// Why, in the operator's words.
+///
+/// # Errors
+/// PAYLOAD_INVALID: there can't be such a reason.
+pub(super) fn reason(reason: String) -> Result<String, Error> {
+    if can_be_reason(&reason) { Ok(reason) } else { Err(wrong("reason", &right_reason())) }
+}
+
+/// How a bypass is meant, and how long it is to last.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(Meant, Duration), Error> {
+    let lasts = Duration::from_millis(for_ms);
+    if !can_last(&lasts) {
+        let (least, most) = (MIN_BYPASS_DURATION.as_millis(), MAX_BYPASS_DURATION.as_millis());
+        return Err(wrong("for_ms", &format!("{least} to {most}")));
+    }
+    if reason.trim().is_empty() {
+        return Err(wrong("reason", "there: why the binding is bypassed"));
+    }
+    Ok((meant(None, reason, dry_run)?, lasts))
+}
+
+/// How long a drain is waited for.
+///
+/// # Errors
+/// PAYLOAD_INVALID: longer than it may be.
+pub(super) fn patience(millis: Option<u64>) -> Result<Duration, Error> {
+    let patience = millis.map_or(routes::DEFAULT_DRAIN_TIMEOUT, Duration::from_millis);
+    let right = || format!("{} at most", routes::MAX_DRAIN_TIMEOUT.as_millis());
+    if patience > routes::MAX_DRAIN_TIMEOUT { Err(wrong("timeout_ms", &right())) } else { Ok(patience) }
+}
+
+/// What a call's member `member` holds; empty: it isn't there.
+fn text<'t>(member: &str, text: &'t [u8]) -> Result<&'t str, Error> {
+    if text.is_empty() { Ok("") } else { part(member, &format!("`{member}_json`"), text) }
+}
+
+/// What a plugin is to be called with.
+///
+/// # Errors
+/// PAYLOAD_INVALID with the places of what is wrong.
+pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::Asked, Error> {
+    let wire::CallPluginRequest { payload_json, context_json, tenant, tenant_config_json, .. } = asked;
+    let point = point(asked.point)?.ok_or_else(no_point)?;
+    if tenant.as_ref().is_some_and(|id| !is_tenant_id(id)) {
+        return Err(Error::invalid(vec![Violation::new("/tenant", routes::TENANT_REQUIREMENT)]));
+    }
+    let tenant_config = match text("tenant_config", tenant_config_json)? {
+        "" => None,
+        // The scanner takes nothing that this doesn't.
+        text => serde_json::from_str(text).map_err(|_| wrong("tenant_config", "an object"))?,
+    };
+    let question = TestCallResult { tenant: tenant.clone(), tenant_config };
+    let (context, payload) = (text("context", context_json)?, text("payload", payload_json)?);
+    Ok(routes::Asked::new(point, question, context, payload))
+}
+
+/// Which events, and whether those to come.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::Asked, Error> {
+    let level = match asked.level() {
+        wire::EventLevel::Unspecified if asked.level != 0 => {
+            return Err(wrong("level", "EVENT_LEVEL_INFO, EVENT_LEVEL_WARN or EVENT_LEVEL_ERROR"));
+        }
+        wire::EventLevel::Unspecified | wire::EventLevel::Info => Level::INFO,
+        wire::EventLevel::Warn => Level::WARN,
+        wire::EventLevel::Error => Level::ERROR,
+    };
+    let wire::StreamEventsRequest { follow, names, plugin, tenant, since, limit, .. } = asked;
+    let names = events::names("`names`", &names);
+    let names = names.map_err(|message| Error::invalid(vec![Violation::new("/names", message)]))?;
+    let since = match since {
+        None => None,
+        Some(wire::stream_events_request::Since::AgoMs(millis)) => {
+            Some(EventsSince::Ago(Duration::from_millis(millis)))
+        }
+        Some(wire::stream_events_request::Since::AfterId(id)) => {
+            Some(EventsSince::id(&id).ok_or_else(|| wrong("after_id", "the id of an event"))?)
+        }
+    };
+    let right_limit = || wrong("limit", &format!("{} to {}", LIMIT_RANGE.start(), LIMIT_RANGE.end()));
+    let limit = limit.map(|limit| {
+        usize::try_from(limit).ok().filter(|limit| LIMIT_RANGE.contains(limit)).ok_or_else(right_limit)
+    });
+    Ok(events::Asked { follow, since, limit: limit.transpose()?, names, plugin, tenant, level })
+}
+
+/// Which call is to be explained.
+///
+/// # Errors
+/// PAYLOAD_INVALID, naming the member.
+pub(super) fn question(asked: wire::ExplainRequest) -> Result<Question, Error> {
+    let wire::ExplainRequest { tenant, tool, agent, model, text, timeout_ms, labels, .. } = asked;
+    let mut question = Question::new(tenant, point(asked.point)?.ok_or_else(no_point)?);
+    if timeout_ms.is_some_and(|millis| !TIMEOUT_RANGE_MS.contains(&millis)) {
+        return Err(wrong(
+            "timeout_ms",
+            &format!("{} to {}", TIMEOUT_RANGE_MS.start(), TIMEOUT_RANGE_MS.end()),
+        ));
+    }
+    let call = &mut question.call;
+    (call.tool, call.agent, call.model, call.timeout_ms) = (tool, agent, model, timeout_ms);
+    call.labels = labels.into_iter().collect();
+    question.text = text;
+    Ok(question)
+}

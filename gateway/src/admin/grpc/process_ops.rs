@@ -1,0 +1,88 @@
+//! The rpcs that have this process do something.
+
+use hookgate_proto::admin::v1 as wire;
+use http::Method;
+
+use crate::{
+    admin::{
+        AdminRoute,
+        grpc::{AdminRpc, from_proto, to_proto},
+        process_ops::{Reason, Reloaded, Tried, routes::Route},
+    },
+    core::{error::Error, object::Kind},
+};
+
+impl AdminRpc<'_> {
+    pub(super) async fn reload(
+        &self,
+        wire::ReloadRequest { reason }: wire::ReloadRequest,
+    ) -> Result<wire::ReloadResponse, Error> {
+        self.check_act(&["reload"])?;
+        let Reloaded { outcome, revision, rejected, restart_required } =
+            self.admin.upkeep.reload(&self.who(reason)?).await?;
+        let (outcome, waiting_for) = to_proto::outcome(outcome);
+        Ok(wire::ReloadResponse {
+            outcome: outcome.into(),
+            revision,
+            waiting_for,
+            rejected,
+            restart_required: restart_required.into_iter().map(str::to_owned).collect(),
+        })
+    }
+
+    pub(super) async fn describe_plugin(
+        &self,
+        wire::DescribePluginRequest { name, reason }: wire::DescribePluginRequest,
+    ) -> Result<wire::DescribePluginResponse, Error> {
+        self.check_act(&["plugins", &name, "describe"])?;
+        let tried = self.admin.upkeep.describe_again(&self.who(reason)?, &name).await?;
+        let contents = self.admin.contents().await?;
+        let plugin =
+            self.admin.one(&self.admin.gateway.snapshots.in_force(), &contents, Kind::Plugin, &name, None)?;
+        let endpoint = |Tried { address, trouble }| wire::DescribedEndpoint {
+            address,
+            described: trouble.is_none(),
+            detail: trouble.unwrap_or_default(),
+        };
+        Ok(wire::DescribePluginResponse {
+            endpoints: tried.into_iter().map(endpoint).collect(),
+            plugin: Some(to_proto::object(plugin)),
+        })
+    }
+
+    pub(super) async fn drain_plugin(
+        &self,
+        asked: wire::DrainPluginRequest,
+    ) -> Result<wire::DrainPluginResponse, Error> {
+        let wire::DrainPluginRequest { name, expected_version, timeout_ms, reason } = asked;
+        self.check_act(&["plugins", &name, "drain"])?;
+        let patience = from_proto::patience(timeout_ms)?;
+        let drained = self.admin.drain(&self.who(reason)?, name, expected_version, patience).await?;
+        Ok(wire::DrainPluginResponse {
+            revision: drained.revision,
+            active: drained.active,
+            in_flight: drained.in_flight as u64,
+            drained: drained.drained,
+        })
+    }
+
+    pub(super) async fn call_plugin(
+        &self,
+        asked: wire::CallPluginRequest,
+    ) -> Result<wire::CallPluginResponse, Error> {
+        let name = &asked.name;
+        self.check_act(&["plugins", name, "call"])?;
+        let who = self.who(asked.reason.clone())?;
+        let result_json = self.admin.call(&who, name, &from_proto::call(&asked)?).await?;
+        Ok(wire::CallPluginResponse { result_json })
+    }
+
+    fn check_act(&self, path: &[&str]) -> Result<(), Error> {
+        self.check(Route::find(path).map(AdminRoute::Upkeep), &Method::POST)
+    }
+
+    fn who(&self, reason: String) -> Result<Reason, Error> {
+        let (author, request_id) = (self.operator.author(), self.arrival.request_id);
+        Ok(Reason { author, reason: from_proto::reason(reason)?, request_id })
+    }
+}

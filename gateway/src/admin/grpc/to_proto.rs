@@ -1,0 +1,178 @@
+//! What HTTP shows of objects, writes and revisions, as messages.
+
+use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
+
+use crate::{
+    admin::{
+        bytes,
+        process_ops::Outcome,
+        registry::view::{
+            ChangeCounts, ChangeView, ContentView, Held, ObjectView, Objects, PageView, RevisionView, Written,
+        },
+    },
+    core::{
+        object::{Kind, Owner},
+        point::Point,
+    },
+    registry::effect::{Effect, Effects, FailingBinding, PlanEffect, Standing},
+    snapshot::HeldBack,
+};
+
+pub(super) fn page(page: PageView<'_>) -> wire::ListObjectsResponse {
+    let PageView { objects, next_cursor, revision } = page;
+    let (Objects::Plugins(objects)
+    | Objects::Tenants(objects)
+    | Objects::Bindings(objects)
+    | Objects::Bypasses(objects)) = objects;
+    wire::ListObjectsResponse {
+        objects: objects.into_iter().map(object).collect(),
+        next_page_token: next_cursor.unwrap_or_default(),
+        revision,
+    }
+}
+
+pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
+    let (of_kind, name, held, status_json) = match object {
+        ObjectView::Plugin { name, status, held } => (wire::Kind::Plugin, name, held, bytes(&status)),
+        ObjectView::Tenant { id, held } => (wire::Kind::Tenant, id, held, ::bytes::Bytes::new()),
+        ObjectView::Binding { name, held } => (wire::Kind::Binding, name, held, ::bytes::Bytes::new()),
+        ObjectView::Bypass { bypass, version, active } => {
+            return wire::Object {
+                kind: wire::Kind::Bypass.into(),
+                name: bypass.name(),
+                owner: wire::Owner::Api.into(),
+                version: Some(version),
+                spec_json: bytes(bypass),
+                status_json: bytes(&serde_json::json!({ "active": active })),
+            };
+        }
+    };
+    let Held { owner: of_owner, version, spec } = held;
+    wire::Object {
+        kind: of_kind.into(),
+        name: name.to_owned(),
+        owner: owner(of_owner).into(),
+        version,
+        spec_json: bytes(&spec),
+        status_json,
+    }
+}
+
+pub(super) fn written(written: Written) -> wire::WriteResult {
+    let Written { revision, dry_run, changes: changed, effects: has, unvalidated, active, rejected } =
+        written;
+    let rejected = rejected.into_iter().map(|HeldBack { plugin, refusal }| wire::RejectedEntry {
+        plugin,
+        reason: refusal.reason.to_owned(),
+        detail: refusal.detail,
+    });
+    wire::WriteResult {
+        revision,
+        dry_run,
+        changes: changes(changed),
+        effects: has.map(effects),
+        unvalidated,
+        active,
+        rejected: rejected.collect(),
+    }
+}
+
+/// What came of a reload, and what it waits for.
+pub(super) fn outcome(outcome: Outcome) -> (wire::ReloadOutcome, Option<String>) {
+    match outcome {
+        Outcome::Applied => (wire::ReloadOutcome::Applied, None),
+        Outcome::Unchanged => (wire::ReloadOutcome::Unchanged, None),
+        Outcome::Waiting(what) => (wire::ReloadOutcome::Waiting, Some(what)),
+    }
+}
+
+pub(super) fn changes(changes: Vec<ChangeView>) -> Vec<wire::Change> {
+    let content = |ContentView { owner: of, spec }: ContentView| wire::Content {
+        owner: owner(of).into(),
+        spec_json: bytes(&spec),
+    };
+    let change = |ChangeView { kind: of, name, before, after }: ChangeView| wire::Change {
+        kind: kind(of).into(),
+        name,
+        before: before.map(content),
+        after: after.map(content),
+    };
+    changes.into_iter().map(change).collect()
+}
+
+pub(super) fn revision(revision: &RevisionView<'_, ChangeCounts>) -> wire::Revision {
+    let RevisionView { number, at, author, reason, changes } = revision;
+    wire::Revision {
+        number: *number,
+        at: at.clone(),
+        author: (*author).to_owned(),
+        reason: (*reason).to_owned(),
+        counts: Some(wire::ChangeCounts {
+            plugins: changes.plugins as u64,
+            tenants: changes.tenants as u64,
+            bindings: changes.bindings as u64,
+            bypasses: changes.bypasses as u64,
+        }),
+    }
+}
+
+fn effects(Effects { tenants, sample }: Effects) -> wire::Effects {
+    wire::Effects { tenants: tenants as u64, sample: sample.into_iter().map(effect).collect() }
+}
+
+fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::TenantEffect {
+    let failing = |FailingBinding { binding, reason, detail }: FailingBinding| wire::FailingStep {
+        binding,
+        reason: reason.to_owned(),
+        detail,
+    };
+    let of_plan = |(at, effect): (Point, PlanEffect)| wire::PlanEffect {
+        point: point(at).into(),
+        plan_digest: effect.plan_digest,
+        added: effect.added,
+        removed: effect.removed,
+        changed: effect.changed,
+        order: effect.order,
+        failing: effect.failing.into_iter().map(failing).collect(),
+    };
+    wire::TenantEffect {
+        tenant,
+        before: standing(before).into(),
+        after: standing(after).into(),
+        settings,
+        points: points.into_iter().map(of_plan).collect(),
+    }
+}
+
+const fn standing(standing: Standing) -> wire::TenantStatus {
+    match standing {
+        Standing::Served => wire::TenantStatus::Served,
+        Standing::Disabled => wire::TenantStatus::Disabled,
+        Standing::Unknown => wire::TenantStatus::Unknown,
+    }
+}
+
+const fn kind(kind: Kind) -> wire::Kind {
+    match kind {
+        Kind::Plugin => wire::Kind::Plugin,
+        Kind::Tenant => wire::Kind::Tenant,
+        Kind::Binding => wire::Kind::Binding,
+        Kind::Bypass => wire::Kind::Bypass,
+    }
+}
+
+const fn owner(owner: Owner) -> wire::Owner {
+    match owner {
+        Owner::File => wire::Owner::File,
+        Owner::Api => wire::Owner::Api,
+    }
+}
+
+const fn point(point: Point) -> ExtensionPoint {
+    match point {
+        Point::BeforeLlmRequest => ExtensionPoint::BeforeLlmRequest,
+        Point::BeforeToolCall => ExtensionPoint::BeforeToolCall,
+        Point::AfterToolResult => ExtensionPoint::AfterToolResult,
+        Point::BeforeResponse => ExtensionPoint::BeforeResponse,
+    }
+}

@@ -1,0 +1,152 @@
+//! The rpcs that write.
+
+use hookgate_proto::admin::v1 as wire;
+use http::Method;
+
+use crate::{
+    admin::{
+        grpc::{AdminRpc, from_proto, to_proto},
+        registry::{
+            Route,
+            body::read,
+            query::Meant,
+            write::{Asked, check_name},
+        },
+    },
+    core::{error::Error, object::Kind},
+    registry::{bypass::BypassRequest, edit::Wish},
+    snapshot::InForce,
+};
+
+impl AdminRpc<'_> {
+    pub(super) async fn put_object(
+        &self,
+        asked: wire::PutObjectRequest,
+    ) -> Result<wire::PutObjectResponse, Error> {
+        let wire::PutObjectRequest { name, spec_json, expected_version, reason, dry_run, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::PUT)?;
+        let meant = from_proto::meant_for(expected_version, true, reason, dry_run)?;
+        let wish = Wish::Be(read("`spec_json`", &spec_json)?);
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::PutObjectResponse { written })
+    }
+
+    pub(super) async fn patch_object(
+        &self,
+        asked: wire::PatchObjectRequest,
+    ) -> Result<wire::PatchObjectResponse, Error> {
+        let wire::PatchObjectRequest { name, patch_json, expected_version, reason, dry_run, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::PATCH)?;
+        let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
+        let wish = Wish::Merge(read("`patch_json`", &patch_json)?);
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::PatchObjectResponse { written })
+    }
+
+    pub(super) async fn delete_object(
+        &self,
+        asked: wire::DeleteObjectRequest,
+    ) -> Result<wire::DeleteObjectResponse, Error> {
+        let wire::DeleteObjectRequest { name, expected_version, reason, dry_run, force, .. } = asked;
+        let kind = self.object(asked.kind, &name, &Method::DELETE)?;
+        let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
+        let meant = from_proto::forced(kind, force, meant)?;
+        let wish = Wish::Gone { with_bindings: force };
+        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        Ok(wire::DeleteObjectResponse { written })
+    }
+
+    pub(super) async fn enable_plugin(
+        &self,
+        asked: wire::EnablePluginRequest,
+    ) -> Result<wire::EnablePluginResponse, Error> {
+        let wire::EnablePluginRequest { name, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::switch(&name, true), &Method::POST)?;
+        let meant = from_proto::meant(expected_version, reason, dry_run)?;
+        let written = self.written(Asked::switch(name, true, meant)).await?;
+        Ok(wire::EnablePluginResponse { written })
+    }
+
+    pub(super) async fn disable_plugin(
+        &self,
+        asked: wire::DisablePluginRequest,
+    ) -> Result<wire::DisablePluginResponse, Error> {
+        let wire::DisablePluginRequest { name, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::switch(&name, false), &Method::POST)?;
+        let meant = from_proto::meant(expected_version, reason, dry_run)?;
+        let written = self.written(Asked::switch(name, false, meant)).await?;
+        Ok(wire::DisablePluginResponse { written })
+    }
+
+    pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
+        let wire::ApplyRequest { document_json, reason, dry_run, force, expected_revision } = asked;
+        self.check_route(Some(Route::Apply), &Method::POST)?;
+        let meant = Meant { force, upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
+        let asked = Asked::document(read("`document_json`", &document_json)?, meant)?;
+        Ok(wire::ApplyResponse { written: self.written(asked).await? })
+    }
+
+    pub(super) async fn roll_back(
+        &self,
+        asked: wire::RollBackRequest,
+    ) -> Result<wire::RollBackResponse, Error> {
+        let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
+        let number = from_proto::number("number", number)?;
+        self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
+        let meant = Meant { upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
+        Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
+    }
+
+    pub(super) async fn approve_plugin(
+        &self,
+        in_force: &InForce,
+        asked: wire::ApprovePluginRequest,
+    ) -> Result<wire::ApprovePluginResponse, Error> {
+        let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
+        self.check_route(Route::find(&["plugins", &name, "approve"]), &Method::POST)?;
+        let meant = from_proto::meant(expected_version, reason, dry_run)?;
+        let approval = read("`approval_json`", &approval_json)?;
+        let accepted = self.admin.approved(in_force, &name, approval).await?;
+        let written = self.written(Asked::approval(name, accepted, meant)).await?;
+        Ok(wire::ApprovePluginResponse { written })
+    }
+
+    pub(super) async fn put_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::PutBypassRequest,
+    ) -> Result<wire::PutBypassResponse, Error> {
+        let wire::PutBypassRequest { binding, tenant, for_ms, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
+        let (meant, lasts) = from_proto::bypass(for_ms, reason, dry_run)?;
+        let glass = BypassRequest { binding, tenant, lasts: Some(lasts) };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::PutBypassResponse { written })
+    }
+
+    pub(super) async fn delete_bypass(
+        &self,
+        in_force: &InForce,
+        asked: wire::DeleteBypassRequest,
+    ) -> Result<wire::DeleteBypassResponse, Error> {
+        let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
+        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
+        let meant = from_proto::meant(None, reason, dry_run)?;
+        let glass = BypassRequest { binding, tenant, lasts: None };
+        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        Ok(wire::DeleteBypassResponse { written })
+    }
+
+    /// The kind of the object that `method` is to be done with, if whoever asks may do that.
+    fn object(&self, kind: i32, name: &str, method: &Method) -> Result<Kind, Error> {
+        let kind = from_proto::kind(kind)?;
+        self.check_route(Route::one(kind, name), method)?;
+        check_name(kind, name, *method == Method::PUT, "/name")?;
+        Ok(kind)
+    }
+
+    async fn written(&self, asked: Asked) -> Result<Option<wire::WriteResult>, Error> {
+        let written = self.admin.perform(&self.operator, asked).await?;
+        Ok(Some(to_proto::written(written)))
+    }
+}

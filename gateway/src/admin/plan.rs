@@ -1,0 +1,101 @@
+//! The plan of a tenant as it is in force: which binding runs where, with what it may do, and never with which
+//! configuration.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    config::{Bypass, Until},
+    core::{
+        point::Point,
+        step::{Mode, OnError},
+    },
+    routing::{self, TenantPlans},
+};
+
+/// The plans of `tenant`, and which of `bypasses` are its, at `point`, or at all of them.
+pub(super) fn view<'a>(
+    tenant: &'a str,
+    revision: u64,
+    plans: &'a TenantPlans,
+    bypasses: &'a [Arc<Bypass>],
+    for_operators: bool,
+    point: Option<Point>,
+) -> View<'a> {
+    let points = Point::ALL.into_iter().filter(|at| point.is_none_or(|wanted| wanted == *at));
+    let plan = |point| {
+        let plan = plans.plan(point);
+        (point, Plan { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() })
+    };
+    let bypassed = bypasses.iter().filter(|bypass| bypass.tenant == tenant).map(|bypass| Bypassed {
+        binding: &bypass.binding,
+        until: bypass.until,
+        reason: for_operators.then_some(&*bypass.reason),
+    });
+    View { tenant, revision, points: points.map(plan).collect(), bypassed: bypassed.collect() }
+}
+
+#[derive(Serialize)]
+pub(super) struct View<'a> {
+    tenant: &'a str,
+    revision: u64,
+    points: BTreeMap<Point, Plan<'a>>,
+    /// What stands in none of them for a while.
+    bypassed: Vec<Bypassed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Bypassed<'a> {
+    binding: &'a str,
+    until: Until,
+    /// Null for whoever is confined to the tenant.
+    reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Plan<'a> {
+    plan_digest: &'a str,
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    binding: &'a str,
+    plugin: &'a str,
+    /// Null before a manifest was accepted.
+    version: Option<&'a str>,
+    priority: i64,
+    mode: Mode,
+    on_error: OnError,
+    timeout_ms: u128,
+    /// `global`: for all tenants or for those of a selector; `tenant`: for this tenant.
+    source: &'static str,
+    /// As written; null without any.
+    r#match: &'a Value,
+    /// Null: all fields that the point and the plugin's access allow.
+    writable: Option<&'a Arc<[String]>>,
+    /// Of the plugin-level configuration, references unresolved.
+    config_digest: &'a str,
+    /// Of the step's tenant-level configuration.
+    tenant_config_digest: &'a str,
+}
+
+fn step(step: &routing::Step) -> Step<'_> {
+    let written = &*step.written;
+    Step {
+        binding: &step.binding,
+        plugin: &step.plugin_name,
+        version: written.version.as_deref(),
+        priority: written.priority,
+        mode: step.mode,
+        on_error: step.on_error,
+        timeout_ms: step.timeout.as_millis(),
+        source: if written.is_floor { "global" } else { "tenant" },
+        r#match: step.conditions.written(),
+        writable: step.writable.as_ref(),
+        config_digest: &written.config_digest,
+        tenant_config_digest: &step.tenant_config_digest,
+    }
+}

@@ -1,0 +1,380 @@
+//! What operators do with this process, over HTTP (docs/registry.md). Thin: what is done is [`Upkeep`]'s matter.
+//!
+//! [`Upkeep`]: crate::admin::process_ops::Upkeep
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hookgate_proto::gateway::v1 as gateway;
+use http::{StatusCode, Uri, request::Parts};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    admin::{
+        Admin, bytes as encode,
+        process_ops::{self, DrainResult, Outcome, Question, Reason, Reloaded, TestCallResult},
+        query::Query,
+        registry::{
+            body::{Taken, text},
+            query::{self, number},
+            view::ObjectView,
+            write_error::{self, Sent},
+        },
+        writes::until_the_end,
+    },
+    auth::{Operator, is_tenant_id},
+    config::{JsonObject, Span},
+    core::{
+        error::{Code, Error, Violation},
+        failure::Failure,
+        object::Kind,
+        point::Point,
+        step,
+    },
+    edge::request_meta::RequestMeta,
+    invoke::{
+        AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, reply::Said,
+    },
+    json::pointer::push_key,
+    payload::MAX_VIOLATIONS,
+    registry::edit,
+    transcode::{self, ObjectWriter},
+};
+
+/// How long a drain is waited for where nothing is said.
+pub(crate) const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest such wait.
+pub(crate) const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What the tenant of a call must be.
+pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be left out";
+
+/// What a path stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    Reload,
+    Describe(String),
+    Drain(String),
+    Call(String),
+}
+
+/// What a call for a plugin says.
+pub(crate) struct Asked {
+    point: Point,
+    question: Question,
+    /// As an agent would send it.
+    request: Bytes,
+}
+
+impl Asked {
+    /// With these texts, which are JSON or empty.
+    pub(crate) fn new(point: Point, question: Question, context: &str, payload: &str) -> Self {
+        let mut request = Vec::with_capacity(context.len() + payload.len() + 32);
+        ObjectWriter::object(&mut request, |object| {
+            object.json("context", context.as_bytes());
+            object.json("payload", payload.as_bytes());
+        });
+        Asked { point, question, request: request.into() }
+    }
+}
+
+impl Route {
+    /// The one with these parts, and a name that a plugin can have.
+    pub(crate) fn find(parts: &[&str]) -> Option<Self> {
+        match *parts {
+            ["reload"] => Some(Route::Reload),
+            ["plugins", name, how] if edit::can_be_name(name) => {
+                let name = name.to_owned();
+                match how {
+                    "describe" => Some(Route::Describe(name)),
+                    "drain" => Some(Route::Drain(name)),
+                    "call" => Some(Route::Call(name)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Admin {
+    /// Does what `route` stands for.
+    pub(crate) async fn keep_up(
+        &self,
+        route: Route,
+        arrival: &RequestMeta,
+        operator: &Operator,
+        head: &Parts,
+        body: Body,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let who = |reason| Reason { author: operator.author(), reason, request_id: arrival.request_id };
+        match route {
+            Route::Reload => {
+                let reloaded = self.upkeep.reload(&who(only_reason(&head.uri)?)).await?;
+                let is_waiting = matches!(reloaded.outcome, Outcome::Waiting(_));
+                let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
+                Ok((status, encode(&ReloadView::new(&reloaded))))
+            }
+            Route::Describe(name) => {
+                let tried = self.upkeep.describe_again(&who(only_reason(&head.uri)?), &name).await?;
+                let contents = self.contents().await?;
+                let plugin =
+                    self.one(&self.gateway.snapshots.in_force(), &contents, Kind::Plugin, &name, None)?;
+                let endpoints = tried.into_iter().map(|tried| EndpointView {
+                    described: tried.trouble.is_none(),
+                    address: tried.address,
+                    detail: tried.trouble.unwrap_or_default(),
+                });
+                Ok((StatusCode::OK, encode(&DescribeView { endpoints: endpoints.collect(), plugin })))
+            }
+            Route::Drain(name) => {
+                let (expected, patience, reason) = drain(&head.uri)?;
+                let drained = self.drain(&who(reason), name, expected, patience).await?;
+                Ok((StatusCode::OK, encode(&DrainView::new(&drained))))
+            }
+            Route::Call(name) => {
+                let who = who(only_reason(&head.uri)?);
+                let limits = self.gateway.snapshots.in_force().limits;
+                let mut room = self.gateway.admission.room(limits.bytes_in_flight);
+                let body = text(&head.headers, body, Taken::call(limits.request), &mut room).await?;
+                Ok((StatusCode::OK, self.call(&who, &name, &asked(&body)?).await?))
+            }
+        }
+    }
+
+    /// Lets go of the plugin `name`: see [`process_ops::Upkeep::drain`].
+    pub(crate) async fn drain(
+        &self,
+        who: &Reason,
+        name: String,
+        expected: Option<u64>,
+        patience: Duration,
+    ) -> Result<DrainResult, Error> {
+        let _under_way = self.writes.begin()?;
+        let draining = self.upkeep.drain(who, &name, expected, patience);
+        let drained = until_the_end(&self.ended, draining).await;
+        drained.map_err(|undone| write_error::error(undone, &Sent::Object(Kind::Plugin, name)))
+    }
+
+    /// What came of calling the plugin `name`, as a JSON object.
+    pub(crate) async fn call(&self, who: &Reason, name: &str, asked: &Asked) -> Result<Bytes, Error> {
+        match asked.point {
+            Point::BeforeLlmRequest => self.try_out::<BeforeLlmRequest>(who, name, asked).await,
+            Point::BeforeToolCall => self.try_out::<BeforeToolCall>(who, name, asked).await,
+            Point::AfterToolResult => self.try_out::<AfterToolResult>(who, name, asked).await,
+            Point::BeforeResponse => self.try_out::<BeforeResponse>(who, name, asked).await,
+        }
+    }
+
+    async fn try_out<P: ExtensionPoint>(
+        &self,
+        who: &Reason,
+        name: &str,
+        asked: &Asked,
+    ) -> Result<Bytes, Error>
+    where
+        P::Request: transcode::Request,
+        P::Payload: transcode::Changes,
+    {
+        let request = transcode::decode::<P::Request>(&asked.request).map_err(Error::invalid)?;
+        let in_force = self.gateway.snapshots.in_force();
+        let trial = process_ops::trial::<P>(&in_force, who, name, &asked.question, request).await?;
+        Ok(view(who, name, trial))
+    }
+}
+
+fn only_reason(uri: &Uri) -> Result<String, Error> {
+    query::reason(&mut Query::read(uri, &["reason"])?)
+}
+
+/// Upon which version, how long, and why.
+fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
+    let mut query = Query::read(uri, &["expected_version", "timeout", "reason"])?;
+    let expected = query.read_as("expected_version", "a whole number", number)?;
+    let right = "a duration of up to 2m, such as 30s";
+    let patience = query.read_as("timeout", right, |text| {
+        text.parse().ok().map(|Span(span)| span).filter(|span| *span <= MAX_DRAIN_TIMEOUT)
+    })?;
+    Ok((expected, patience.unwrap_or(DEFAULT_DRAIN_TIMEOUT), query::reason(&mut query)?))
+}
+
+/// Reads the body of a call, which is an object without a key twice. Payload and context stay as they are.
+fn asked(body: &Bytes) -> Result<Asked, Error> {
+    const KNOWN_MEMBERS: [&str; 5] = ["point", "payload", "context", "tenant", "tenant_config"];
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
+        .map_err(|error| Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}")))?;
+    let mut wrong = Vec::new();
+    for name in members.keys().filter(|name| !KNOWN_MEMBERS.contains(&&***name)).take(MAX_VIOLATIONS) {
+        let mut pointer = String::new();
+        push_key(&mut pointer, name);
+        wrong.push(Violation::new(
+            pointer,
+            format!("There is no such member: there are {}", KNOWN_MEMBERS.join(", ")),
+        ));
+    }
+    let given = |name: &str| members.get(name).map(|value| value.get()).filter(|value| *value != "null");
+    let point = given("point").and_then(|text| Point::named(&serde_json::from_str::<String>(text).ok()?));
+    if point.is_none() {
+        let names = Point::ALL.map(Point::as_str).join(", ");
+        wrong.push(Violation::new("/point", format!("Must be one of {names}")));
+    }
+    let tenant = given("tenant").map(|text| serde_json::from_str::<String>(text).ok());
+    let tenant = tenant.map(|id| id.filter(|id| is_tenant_id(id)));
+    if tenant == Some(None) {
+        wrong.push(Violation::new("/tenant", TENANT_REQUIREMENT));
+    }
+    let tenant_config = given("tenant_config").map(|text| serde_json::from_str::<JsonObject>(text).ok());
+    if tenant_config == Some(None) {
+        wrong.push(Violation::new("/tenant_config", "Must be an object, or be left out"));
+    }
+    let Some(point) = point.filter(|_| wrong.is_empty()) else { return Err(Error::invalid(wrong)) };
+    let question = Question { tenant: tenant.flatten(), tenant_config: tenant_config.flatten() };
+    let [context, payload] = ["context", "payload"].map(|name| given(name).unwrap_or_default());
+    Ok(Asked::new(point, question, context, payload))
+}
+
+#[derive(Serialize)]
+struct ReloadView<'a> {
+    outcome: &'static str,
+    /// Of the table in force.
+    revision: u64,
+    waiting_for: Option<&'a str>,
+    rejected: &'a [String],
+    restart_required: &'a [&'static str],
+}
+
+impl<'a> ReloadView<'a> {
+    fn new(reloaded: &'a Reloaded) -> Self {
+        let Reloaded { outcome, revision, rejected, restart_required } = reloaded;
+        let (outcome, waiting_for) = match outcome {
+            Outcome::Applied => ("applied", None),
+            Outcome::Unchanged => ("unchanged", None),
+            Outcome::Waiting(what) => ("waiting", Some(what.as_str())),
+        };
+        ReloadView { outcome, revision: *revision, waiting_for, rejected, restart_required }
+    }
+}
+
+#[derive(Serialize)]
+struct DescribeView<'v> {
+    endpoints: Vec<EndpointView>,
+    plugin: ObjectView<'v>,
+}
+
+#[derive(Serialize)]
+struct EndpointView {
+    address: String,
+    described: bool,
+    /// Why not; empty where there is nothing to say.
+    detail: String,
+}
+
+#[derive(Serialize)]
+struct DrainView {
+    revision: Option<u64>,
+    active: bool,
+    in_flight: usize,
+    drained: bool,
+}
+
+impl DrainView {
+    fn new(drained: &DrainResult) -> Self {
+        let DrainResult { revision, active, in_flight, drained } = *drained;
+        DrainView { revision, active, in_flight, drained }
+    }
+}
+
+/// What came of a call. Members without a value are left out.
+fn view<P: ExtensionPoint>(who: &Reason, name: &str, trial: TestCallResult<P>) -> Bytes
+where
+    P::Payload: transcode::Changes,
+{
+    let TestCallResult { payload, result, took } = trial;
+    let mut out = Vec::new();
+    ObjectWriter::object(&mut out, |object| {
+        object.member("request_id", &who.request_id.to_string());
+        object.member("plugin", name);
+        object.member("point", P::POINT.as_str());
+        let verdict = match &result {
+            Ok(said) if said.cancel.is_some() => "cancel",
+            Ok(_) => "continue",
+            Err(_) => "failed",
+        };
+        object.member("verdict", verdict);
+        object.member("duration_us", &u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        match result {
+            Ok(said) => put_said::<P>(object, &payload, said),
+            Err(failure) => object.member("failure", &FailureJson(failure)),
+        }
+    });
+    out.into()
+}
+
+fn put_said<P: ExtensionPoint>(object: &mut ObjectWriter<'_>, sent: &P::Payload, said: Said<P>)
+where
+    P::Payload: transcode::Changes,
+{
+    if let Some(cancel) = said.cancel {
+        let block = gateway::Block {
+            code: cancel.code,
+            message: cancel.message,
+            retry_after_ms: cancel.retry_after_ms,
+            scope: cancel.scope.into(),
+            ..gateway::Block::default()
+        };
+        object.member("cancel", &block);
+    }
+    if let Some(after) = &said.payload {
+        object.json("changes", &transcode::changes(sent, &**after));
+    }
+    let notices = said.notices.into_iter().map(|notice| gateway::PluginNotice {
+        plugin: None,
+        kind: notice.kind,
+        code: notice.code,
+        message: notice.message,
+        details: notice.details,
+    });
+    object.member("notices", notices.collect::<Vec<_>>().as_slice());
+    object.member("sanitised", &u64::from(said.sanitised));
+}
+
+/// Why there is no verdict.
+struct FailureJson(Failure);
+
+impl transcode::Put for FailureJson {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Failure { reason, status, detail, .. } = &self.0;
+        ObjectWriter::object(out, |object| {
+            object.member("reason", reason.as_str());
+            object.member("code", Code::of_step(*reason, *status).as_str());
+            object.member("detail", detail);
+            object.member("remedy", remedy(*reason));
+        });
+    }
+}
+
+/// What to do about it.
+const fn remedy(reason: step::Reason) -> &'static str {
+    use step::Reason;
+    match reason {
+        Reason::Timeout | Reason::Budget => {
+            "have the plugin answer sooner, or allow more by the binding's `timeout` or the plugin's `limits.timeout`"
+        }
+        Reason::BadReply => {
+            "have it answer as docs/protocol.md, section 3 says; beside `continue` anything wrong fails the step"
+        }
+        Reason::ForbiddenPatch => {
+            "have its manifest declare access MODIFY, or the binding's `writable` allow the field"
+        }
+        Reason::TooLarge => "have it answer with less: a reply and the payload it leads to have limits",
+        Reason::RpcError => "look into its log: it answered with an error, or its connection was lost",
+        Reason::BulkheadFull => "wait until agents' calls leave it a place, or raise its `limits.in_flight`",
+        Reason::PointNotOffered => "call it at a point that its manifest offers",
+        Reason::Unreachable | Reason::BreakerOpen | Reason::NotReady => {
+            "see its state, reason and endpoints in GET /admin/v1/plugins/NAME"
+        }
+        Reason::UnknownPlugin | Reason::ConditionError => "see its state in GET /admin/v1/plugins/NAME",
+    }
+}

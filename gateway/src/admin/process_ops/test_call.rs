@@ -1,0 +1,205 @@
+//! One call of one plugin, as a chain would make it, for whoever wants to see what it says: by its own client, within its
+//! limits, by what it may do. It stands in no chain, counts for no tenant, and no observer hears of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use hookgate_proto::plugin::v1 as wire;
+use serde_json::Value;
+use tokio::time::{Duration, Instant};
+
+use super::{Reason, plugin::find};
+use crate::{
+    config,
+    core::{
+        context::{CallContext, Identity},
+        digest::digest,
+        error::{Code, Error, Violation},
+        failure::Failure,
+        manifest::Manifest,
+        step,
+    },
+    invoke::{
+        ExtensionPoint,
+        reply::{self, Grant, Said},
+    },
+    routing::{Step, TenantRoute},
+    snapshot::InForce,
+    upstream::{CallMeta, Replied},
+};
+
+/// The tenant of a call that names none.
+const DEFAULT_TENANT: &str = "test";
+
+/// What is asked of a plugin.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// For whom: by this tenant's config, time-out and `writable` for the plugin at the point. None: for nobody.
+    pub tenant: Option<String>,
+    /// In place of the tenant's config; none: that, or an empty one.
+    pub tenant_config: Option<config::JsonObject>,
+}
+
+/// What came of it.
+pub struct TestCallResult<P: ExtensionPoint> {
+    /// As it was sent.
+    pub payload: Arc<P::Payload>,
+    /// What the plugin said; else why there is nothing that could be used.
+    pub result: Result<Said<P>, Failure>,
+    /// From the wait for a place to the checked reply.
+    pub took: Duration,
+}
+
+/// What a call goes by.
+struct TestCallParams<'a> {
+    tenant: Arc<str>,
+    config: Bytes,
+    config_digest: String,
+    limit: Duration,
+    writable: Option<&'a [String]>,
+}
+
+/// Calls the plugin `name` at `P` with `request`. Dropped, the plugin's call is cancelled.
+///
+/// # Errors
+/// It isn't called: NOT_FOUND; CONFLICT for one that is switched off; PAYLOAD_INVALID for a tenant that isn't served;
+/// CONFIG_INVALID where the plugin's schema refuses the tenant's config.
+pub async fn trial<P: ExtensionPoint>(
+    in_force: &InForce,
+    who: &Reason,
+    name: &str,
+    question: &Question,
+    request: P::Request,
+) -> Result<TestCallResult<P>, Error> {
+    let (plugin, client) = find(in_force, name)?;
+    let terms = terms(in_force, plugin, question, P::POINT)?;
+    let parts = P::request_parts(request);
+    let payload = parts.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
+    let payload = Arc::new(payload);
+    let manifest = client.status().manifest;
+    if let Some(manifest) = &manifest {
+        check_config(manifest, &terms.config)?;
+    }
+    super::log(who, "call", Some(name));
+    let context = context(who, &terms, parts.context);
+    let call = wire::Call {
+        context: Some(context.for_plugins()),
+        config_digest: String::new(), // the client knows it
+        tenant_config: terms.config.clone(),
+        tenant_config_digest: terms.config_digest.clone(),
+        chain_result: None,
+    };
+    let began = Instant::now();
+    let result = match offered(manifest.as_deref(), P::POINT, &terms) {
+        Err(failure) => Err(failure),
+        Ok(grant) => {
+            let meta =
+                CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
+            let replied = client.call(P::POINT, call, Arc::clone(&payload), meta, terms.limit).await;
+            let limits = &in_force.invoker.routes().replies;
+            replied.and_then(|Replied { bytes, served, .. }| {
+                let read = reply::read::<P>(bytes, &payload, grant, limits);
+                served.judge(read.as_ref().err().map(|flaw| flaw.reason));
+                read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
+            })
+        }
+    };
+    Ok(TestCallResult { payload, result, took: began.elapsed() })
+}
+
+/// As the tenant's step has it, or as the plugin's entry.
+fn terms<'a>(
+    in_force: &'a InForce,
+    plugin: &config::Plugin,
+    question: &Question,
+    point: crate::core::point::Point,
+) -> Result<TestCallParams<'a>, Error> {
+    let step = match &question.tenant {
+        None => None,
+        Some(id) => match in_force.invoker.routes().table.tenant(id) {
+            TenantRoute::Known(plans) => {
+                plans.plan(point).steps.iter().find(|step| *step.plugin_name == *plugin.name)
+            }
+            TenantRoute::Disabled | TenantRoute::Unknown => {
+                let violation = Violation::new("/tenant", "No tenant of this id is served: leave it out");
+                return Err(Error::invalid(vec![violation]));
+            }
+        },
+    };
+    let (config, config_digest) = match (&question.tenant_config, step) {
+        (Some(config), _) => of_value(&Value::Object(config.clone())),
+        (None, Some(step)) => (step.tenant_config.clone(), step.tenant_config_digest.to_string()),
+        (None, None) => of_value(&Value::Object(config::JsonObject::new())),
+    };
+    Ok(TestCallParams {
+        tenant: question.tenant.as_deref().unwrap_or(DEFAULT_TENANT).into(),
+        config,
+        config_digest,
+        limit: step.map_or(plugin.limits.timeout.0, |step: &Step| step.timeout),
+        writable: step.and_then(|step| step.writable.as_deref()),
+    })
+}
+
+fn of_value(config: &Value) -> (Bytes, String) {
+    (config.to_string().into(), digest(config))
+}
+
+/// The plugin never sees a config that its schema refuses.
+fn check_config(manifest: &Manifest, config: &[u8]) -> Result<(), Error> {
+    let Some(schema) = &manifest.tenant_config_schema else { return Ok(()) };
+    let config: Value = serde_json::from_slice(config)
+        .map_err(|_| Error::new(Code::Internal, "a tenant's config that is no JSON"))?;
+    let violations: Vec<_> = schema
+        .iter_errors(&config)
+        .map(|error| {
+            // Masked: somebody may have written a secret there.
+            let message = format!("The plugin's schema refuses it: {}", error.masked());
+            Violation::new(format!("/tenant_config{}", error.instance_path()), message)
+        })
+        .collect();
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let detail = "The plugin's schema refuses the tenant's config";
+    Err(Error { violations, ..Error::new(Code::ConfigInvalid, detail) })
+}
+
+/// What the plugin may do there, as before a step.
+fn offered<'a>(
+    manifest: Option<&Manifest>,
+    point: crate::core::point::Point,
+    terms: &TestCallParams<'a>,
+) -> Result<Grant<'a>, Failure> {
+    let Some(manifest) = manifest else {
+        return Err(Failure::new(step::Reason::NotReady, "it has not finished its handshake yet"));
+    };
+    match manifest.offers(point) {
+        Some(offer) => Ok(Grant { access: offer.access, writable: terms.writable }),
+        None => {
+            let detail = format!("the plugin's manifest does not offer {point}");
+            Err(Failure::new(step::Reason::PointNotOffered, detail))
+        }
+    }
+}
+
+fn context(
+    who: &Reason,
+    terms: &TestCallParams<'_>,
+    request: hookgate_proto::gateway::v1::RequestContext,
+) -> CallContext {
+    CallContext {
+        identity: Arc::new(Identity {
+            tenant: Arc::clone(&terms.tenant),
+            operator: who.author.as_str().into(),
+            user_id: None,
+            claims: BTreeMap::new(),
+        }),
+        request_id: who.request_id,
+        correlation_id: None,
+        request,
+        received: Instant::now(),
+        deadline: None,
+        depth: 0,
+        trace: false,
+    }
+}

@@ -1,0 +1,72 @@
+//! Consent to what a plugin wants: what was shown is what is sent back, so that nobody approves of anything else
+//! (docs/decisions/0033-consent.md).
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    super::{Admin, plugin::ActivePlugin},
+    TypedObject,
+    body::said,
+};
+use crate::{
+    config::{Consent, ManifestDiff},
+    core::{
+        error::{Code, Error, Violation},
+        object::{Kind, Owner},
+    },
+    snapshot::InForce,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approval {
+    accepted: Consent,
+}
+
+impl Admin {
+    /// What is consented to by `body`.
+    ///
+    /// # Errors
+    /// PAYLOAD_INVALID; CONFLICT where the plugin `name` wants something else by now, or nothing, as far as this process
+    /// knows.
+    pub(in crate::admin) async fn approved(
+        &self,
+        in_force: &InForce,
+        name: &str,
+        body: Value,
+    ) -> Result<Consent, Error> {
+        let approval = said(body);
+        let Approval { accepted } = approval.map_err(|wrong: Violation| {
+            let message = format!("Send `accepted` of an entry of `pending_manifests`: {}", wrong.message);
+            Error::invalid(vec![Violation { message, ..wrong }])
+        })?;
+        let contents = self.contents().await?;
+        // Whether there is such a plugin, and whose it is, is found where it is written.
+        let Some(TypedObject::Plugin(plugin)) = contents.get(Kind::Plugin, name).map(|entry| &entry.typed)
+        else {
+            return Ok(accepted);
+        };
+        if plugin.owner == Owner::File || plugin.accepted.as_ref() == Some(&accepted) {
+            return Ok(accepted);
+        }
+        let wants =
+            ActivePlugin::named(in_force, name).map(|plugin| plugin.pending_manifests()).unwrap_or_default();
+        if wants.iter().any(|wants| wants.accepted == accepted) {
+            return Ok(accepted);
+        }
+        let Some(first) = wants.first() else {
+            return Err(Error::new(
+                Code::Conflict,
+                format!("Plugin `{name}` needs no approval: see its `state` and `pending_manifests`"),
+            ));
+        };
+        let detail = format!(
+            "Plugin `{name}` wants something else by now: beside what was sent, version {} {}",
+            first.version,
+            ManifestDiff::between(&accepted, &first.accepted)
+        );
+        let violations = vec![Violation::new("/accepted", detail.clone())];
+        Err(Error { violations, ..Error::new(Code::Conflict, detail) })
+    }
+}

@@ -1,0 +1,291 @@
+//! Writes: what is sent becomes wishes, and what came of them an answer.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Method, StatusCode, request::Parts};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::{
+    admin::{
+        Admin, nothing,
+        registry::{
+            Route,
+            body::{Taken, receive, said},
+            encode,
+            query::{Meant, PreconditionKind},
+            view::Written,
+            write_error::{self, Sent},
+        },
+        writes::until_the_end,
+    },
+    auth::Operator,
+    config::{Consent, UnknownTenant},
+    core::{
+        error::{Error, Violation},
+        object::Kind,
+        point::Point,
+    },
+    registry::{
+        Contents, TypedObject, Writer,
+        bypass::{BypassRequest, LocalView},
+        document::{ApplyDocument, DocumentEdits, Prune},
+        edit::{Edit, Wish, can_be_name, right_name},
+        operations::{OperationError, Operations, Outcome},
+    },
+    routing::TenantRoute,
+    snapshot::{HeldBack, InForce},
+    store::Change,
+    task::join::joined,
+};
+
+/// How long a writer waits until this process serves by what was written.
+const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is to be done.
+enum WriteTask {
+    Edits(Vec<Edit>, Option<Prune>),
+    RollBack(u64),
+    Bypass(BypassRequest, LocalView),
+}
+
+impl WriteTask {
+    /// The plugins that it names.
+    fn plugins(&self) -> Vec<String> {
+        let WriteTask::Edits(edits, _) = self else { return Vec::new() };
+        let plugins = edits.iter().filter(|edit| edit.kind == Kind::Plugin);
+        plugins.map(|edit| edit.name.clone()).collect()
+    }
+}
+
+/// A write as it was asked for.
+pub(in crate::admin) struct Asked {
+    task: WriteTask,
+    meant: Meant,
+    sent: Sent,
+}
+
+impl Asked {
+    /// One object is to be as `wish` says.
+    pub(in crate::admin) fn object(kind: Kind, name: String, wish: Wish, meant: Meant) -> Self {
+        let (expected, sent) = (meant.expected, Sent::Object(kind, name.clone()));
+        Asked { task: WriteTask::Edits(vec![Edit { kind, name, expected, wish }], None), meant, sent }
+    }
+
+    /// A plugin is to be switched on, or off.
+    pub(in crate::admin) fn switch(plugin: String, on: bool, meant: Meant) -> Self {
+        Asked::object(Kind::Plugin, plugin, Wish::Merge(json!({ "enabled": on })), meant)
+    }
+
+    /// Objects are to be as `document` says.
+    ///
+    /// # Errors
+    /// PAYLOAD_INVALID: it is none, with the places of what is wrong.
+    pub(in crate::admin) fn document(document: Value, meant: Meant) -> Result<Self, Error> {
+        let wishes = document_of(document)?.wishes(meant.force).map_err(Error::invalid)?;
+        let DocumentEdits { edits, prune, places } = wishes;
+        Ok(Asked { task: WriteTask::Edits(edits, prune), meant, sent: Sent::Document(places) })
+    }
+
+    /// The plugin is to do what was consented to.
+    pub(in crate::admin) fn approval(plugin: String, accepted: Consent, meant: Meant) -> Self {
+        Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant)
+    }
+
+    /// The binding is to be out of the tenant's chains for a while, or back in them.
+    pub(in crate::admin) fn bypass(in_force: &InForce, glass: BypassRequest, meant: Meant) -> Self {
+        let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
+        let here = LocalView { serves_others, stands: stands(in_force, &glass) };
+        Asked { task: WriteTask::Bypass(glass, here), meant, sent: Sent::Nothing }
+    }
+
+    /// Everything is to be as it was at the revision `number`.
+    pub(in crate::admin) fn roll_back(number: u64, meant: Meant) -> Self {
+        Asked { task: WriteTask::RollBack(number), meant, sent: Sent::Nothing }
+    }
+}
+
+impl Admin {
+    /// Does what `route` stands for.
+    pub(super) async fn write(
+        &self,
+        in_force: &InForce,
+        route: Route,
+        operator: &Operator,
+        head: &Parts,
+        body: Body,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let asked = self.asked(in_force, route, head, body).await?;
+        let written = self.perform(operator, asked).await?;
+        let is_created = head.method == Method::PUT && written.is_creation();
+        let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
+        Ok((status, encode(&written)))
+    }
+
+    /// Does what `operator` asked for.
+    pub(in crate::admin) async fn perform(
+        &self,
+        operator: &Operator,
+        Asked { task, meant, sent }: Asked,
+    ) -> Result<Written, Error> {
+        let _under_way = self.writes.begin()?;
+        let Meant { reason, dry_run, upon, .. } = meant;
+        let writer = Writer { author: operator.author(), reason, upon };
+        let operations = Arc::clone(&self.operations);
+        let named = task.plugins();
+        // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
+        let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
+        let done = until_the_end(&self.ended, joined(doing)).await;
+        let outcome = done.map_err(|undone| write_error::error(undone, &sent))?;
+        let in_force = !dry_run && self.is_in_force(&outcome).await?;
+        // A dry run knows of those alone that were written before.
+        let knows = !dry_run || outcome.changes.is_empty();
+        let rejected = if knows { self.rejected(&named, &outcome) } else { Vec::new() };
+        Ok(Written::new(&outcome, dry_run, in_force, rejected))
+    }
+
+    /// The plugins among `named` and among what `outcome` changed that go on by the entry before, for they refuse this one.
+    fn rejected(&self, named: &[String], outcome: &Outcome) -> Vec<HeldBack> {
+        let changed = outcome.changes.iter().filter(|change| change.kind == Kind::Plugin);
+        let changed: Vec<_> = changed.map(|change| &*change.name).collect();
+        let mut rejected = self.gateway.snapshots.in_force().rejected.clone();
+        rejected.retain(|held| named.contains(&held.plugin) || changed.contains(&&*held.plugin));
+        rejected
+    }
+
+    /// Whether this process serves by what the registry holds after `outcome`. Bypasses wait for nothing that the revision does.
+    async fn is_in_force(&self, outcome: &Outcome) -> Result<bool, Error> {
+        Ok(match outcome.revision {
+            Some(revision) => {
+                self.gateway.snapshots.reaches(revision, ACTIVATION_TIMEOUT).await
+                    || are_in_force(
+                        &self.gateway.snapshots.in_force(),
+                        &*self.contents().await?,
+                        &outcome.changes,
+                    )
+            }
+            None => self.gateway.snapshots.reaches(self.contents().await?.revision(), Duration::ZERO).await,
+        })
+    }
+
+    async fn asked(
+        &self,
+        in_force: &InForce,
+        route: Route,
+        head: &Parts,
+        body: Body,
+    ) -> Result<Asked, Error> {
+        let uri = &head.uri;
+        match route {
+            Route::Bypass { binding, tenant } => {
+                let (meant, lasts) = if head.method == Method::DELETE {
+                    (Meant::read(uri, PreconditionKind::Nothing, false)?, None)
+                } else {
+                    let (meant, lasts) = Meant::of_bypass(uri)?;
+                    (meant, Some(lasts))
+                };
+                Ok(Asked::bypass(in_force, BypassRequest { binding, tenant, lasts }, meant))
+            }
+            Route::RollBack(number) => {
+                Ok(Asked::roll_back(number, Meant::read(uri, PreconditionKind::Revision, false)?))
+            }
+            Route::Switch { plugin, on } => {
+                Ok(Asked::switch(plugin, on, Meant::read(uri, PreconditionKind::AnyVersion, false)?))
+            }
+            Route::One(kind, name) => {
+                let is_put = head.method == Method::PUT;
+                check_name(kind, &name, is_put, "")?;
+                let may_force = head.method == Method::DELETE && kind == Kind::Plugin;
+                let upon = if is_put { PreconditionKind::VersionOrNone } else { PreconditionKind::Version };
+                let meant = Meant::read(uri, upon, may_force)?;
+                let wish = match head.method {
+                    Method::DELETE => Wish::Gone { with_bindings: meant.force },
+                    Method::PATCH => Wish::Merge(self.receive(in_force, head, body, Taken::PATCH).await?),
+                    _ => Wish::Be(self.receive(in_force, head, body, Taken::OBJECT).await?),
+                };
+                Ok(Asked::object(kind, name, wish, meant))
+            }
+            Route::Approve(plugin) => {
+                let meant = Meant::read(uri, PreconditionKind::AnyVersion, false)?;
+                let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
+                let accepted = self.approved(in_force, &plugin, body).await?;
+                Ok(Asked::approval(plugin, accepted, meant))
+            }
+            _ => {
+                let meant = Meant::read(uri, PreconditionKind::Revision, true)?;
+                Asked::document(self.receive(in_force, head, body, Taken::DOCUMENT).await?, meant)
+            }
+        }
+    }
+
+    async fn receive(
+        &self,
+        in_force: &InForce,
+        head: &Parts,
+        body: Body,
+        taken: Taken,
+    ) -> Result<Value, Error> {
+        let mut room = self.gateway.admission.room(in_force.limits.bytes_in_flight);
+        receive(&head.headers, body, taken, &mut room).await
+    }
+}
+
+/// Whether an object can have this name. What can't is not there; `may_be_new`: nor can it come. `pointer`: to the name in
+/// what was sent.
+///
+/// # Errors
+/// NOT_FOUND, or PAYLOAD_INVALID.
+pub(in crate::admin) fn check_name(
+    kind: Kind,
+    name: &str,
+    may_be_new: bool,
+    pointer: &str,
+) -> Result<(), Error> {
+    match (can_be_name(name), may_be_new) {
+        (true, _) => Ok(()),
+        (false, false) => Err(nothing()),
+        (false, true) => Err(Error::invalid(vec![Violation::new(pointer, right_name(kind))])),
+    }
+}
+
+async fn perform(
+    operations: &Operations,
+    writer: &Writer,
+    task: &WriteTask,
+    dry_run: bool,
+) -> Result<Outcome, OperationError> {
+    match task {
+        WriteTask::Edits(edits, prune) => operations.write(writer, edits, prune.as_ref(), dry_run).await,
+        WriteTask::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
+        WriteTask::Bypass(glass, here) => operations.bypass(writer, glass, *here, dry_run).await,
+    }
+}
+
+/// Whether the binding is in the tenant's chains by what is in force, or would be without a bypass.
+fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequest) -> bool {
+    let TenantRoute::Known(plans) = in_force.invoker.routes().table.tenant(tenant) else { return false };
+    Point::ALL.into_iter().any(|point| {
+        let mut steps = plans.plan(point).steps.iter();
+        steps.any(|step| *step.binding == **binding)
+            || plans.bypassed(point).iter().any(|name| **name == **binding)
+    })
+}
+
+/// Whether `changes` are bypasses and nothing else, and it is as they say; `contents` are what the registry holds.
+fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> bool {
+    let bypasses = &in_force.config.bypasses;
+    let is_so = |change: &Change| match contents.get(Kind::Bypass, &change.name).map(|entry| &entry.typed) {
+        Some(TypedObject::Bypass(bypass)) => {
+            bypasses.contains(bypass) || bypass.until.0 <= OffsetDateTime::now_utc()
+        }
+        _ => !bypasses.iter().any(|bypass| bypass.name() == *change.name),
+    };
+    changes.iter().all(|change| change.kind == Kind::Bypass && is_so(change))
+}
+
+fn document_of(value: Value) -> Result<ApplyDocument, Error> {
+    // Objects are taken as they are, so that no value of theirs is in these words.
+    said(value).map_err(|wrong| Error::invalid(vec![wrong]))
+}

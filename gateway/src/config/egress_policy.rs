@@ -1,0 +1,195 @@
+//! What objects of the admin API may reach on this machine and in its network (docs/protocol.md, sections 5 and 7):
+//! `egress` and `secrets` as the file has them, and what in a plugin's entry lies beyond them. The file's own plugins
+//! may reach whatever their author can.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    cidr::Cidr,
+    model::Config,
+    plugin::{ClientTls, Plugin},
+    policy::DialPolicy,
+    problem::{Problem, item},
+    reference,
+    tree::child,
+};
+use crate::{core::object::Owner, fs::contained_path};
+
+/// Where plugins of the admin API may be; nothing listed: nowhere. Those of the file may be anywhere but at link-local and
+/// metadata addresses.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Egress {
+    /// Networks such as `10.1.0.0/16` or `fd00::/8`, and single addresses; the address that is dialled counts, not the name.
+    pub cidrs: Vec<Cidr>,
+    /// Hosts' names, exact or `*.suffix` for every name below it, whatever their addresses are.
+    pub names: Vec<String>,
+    /// Directories whose Unix sockets may be dialled, at any depth; links that lead out of them are not followed.
+    pub socket_dirs: Vec<PathBuf>,
+}
+
+/// What plugins of the admin API may be given.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Secrets {
+    /// Beside variables that begin with `HOOKGATE_SECRET_`, their references may name files below it alone, and so may their
+    /// `tls`; links that lead out of it are not followed.
+    pub dir: PathBuf,
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Secrets { dir: "/run/secrets".into() }
+    }
+}
+
+/// Both of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ApiPluginPolicy {
+    /// Where plugins may be.
+    pub egress: Egress,
+    /// What they may be given.
+    pub secrets: Secrets,
+}
+
+/// What references may name.
+#[derive(Debug, Clone, Copy)]
+pub enum ReferenceScope<'s> {
+    /// Whatever this process can read.
+    Anywhere,
+    /// Variables `HOOKGATE_SECRET_*`, and files below this directory.
+    Dir(&'s Path),
+}
+
+impl Egress {
+    /// Whether an address is in one of `cidrs`.
+    pub(crate) fn lists(&self, address: IpAddr) -> bool {
+        self.cidrs.iter().any(|cidr| cidr.contains(address))
+    }
+
+    /// Whether a host's name is among `names`.
+    pub(crate) fn names(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        self.names.iter().any(|name| {
+            let name = name.to_ascii_lowercase();
+            match name.strip_prefix('*') {
+                Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+                None => host == name,
+            }
+        })
+    }
+}
+
+impl Config {
+    /// What objects of the admin API may reach.
+    pub fn reach(&self) -> ApiPluginPolicy {
+        ApiPluginPolicy { egress: self.egress.clone(), secrets: self.secrets.clone() }
+    }
+}
+
+impl ApiPluginPolicy {
+    /// What references in the config of `plugin` may name.
+    pub fn within(&self, plugin: &Plugin) -> ReferenceScope<'_> {
+        match plugin.owner {
+            Owner::File => ReferenceScope::Anywhere,
+            Owner::Api => ReferenceScope::Dir(&self.secrets.dir),
+        }
+    }
+
+    /// What the entry of `plugin` names that lies beyond, as it is written; pointers begin at the entry. Nothing is looked
+    /// up, and no file is looked at: what names and links lead to is judged where they are followed.
+    pub(crate) fn flaws(&self, plugin: &Plugin) -> Vec<Problem> {
+        if plugin.owner == Owner::File {
+            return Vec::new();
+        }
+        let mut problems = Vec::new();
+        let policy = DialPolicy::of(plugin, self);
+        for (pointer, endpoint) in endpoints(plugin) {
+            problems.extend(policy.flaw(endpoint).map(|flaw| Problem::new(pointer, flaw)));
+        }
+        for (key, file) in plugin.tls.iter().flat_map(ClientTls::files) {
+            if !contained_path::is_written_below(file, &self.secrets.dir) {
+                let message = format!("the API may not name the file {}", file.display());
+                problems.push(Problem::new(format!("/tls/{key}"), message).remedy(self.files()));
+            }
+        }
+        problems.extend(judged(plugin, |text| reference::within(text, self.within(plugin))));
+        problems
+    }
+
+    /// Where links on this machine lead out of what the entry of `plugin` may name, as far as there are files.
+    pub(crate) fn strays(&self, plugin: &Plugin) -> Vec<Problem> {
+        if plugin.owner == Owner::File {
+            return Vec::new();
+        }
+        let mut problems = Vec::new();
+        let leads_out = |path: &Path| format!("{} leads out of where it is written", path.display());
+        let policy = DialPolicy::of(plugin, self);
+        for (pointer, endpoint) in endpoints(plugin) {
+            if let Some(path) = endpoint.strip_prefix("unix://").map(Path::new)
+                && matches!(policy.socket(path), Ok(None))
+            {
+                let remedy = "list the directory that it leads to in `egress.socket_dirs`";
+                problems.push(Problem::new(pointer, leads_out(path)).remedy(remedy));
+            }
+        }
+        for (key, file) in plugin.tls.iter().flat_map(ClientTls::files) {
+            if matches!(contained_path::real(file, [&*self.secrets.dir]), Ok(None)) {
+                problems.push(Problem::new(format!("/tls/{key}"), leads_out(file)).remedy(self.files()));
+            }
+        }
+        problems.extend(judged(plugin, |text| reference::stays_within(text, self.within(plugin))));
+        problems
+    }
+
+    fn files(&self) -> String {
+        format!("name one below {} (`secrets.dir`)", self.secrets.dir.display())
+    }
+}
+
+/// The endpoints of `plugin` with their pointers.
+fn endpoints(plugin: &Plugin) -> impl Iterator<Item = (String, &str)> {
+    let one = plugin.endpoint.iter().map(|endpoint| ("/endpoint".to_owned(), endpoint.as_str()));
+    let several = plugin.endpoints.iter().flatten().enumerate();
+    one.chain(several.map(|(index, endpoint)| (item("/endpoints", index), endpoint.as_str())))
+}
+
+/// What `judge` says of the texts in the config of `plugin`.
+fn judged(plugin: &Plugin, judge: impl Fn(&str) -> Result<(), String>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (key, value) in &plugin.config {
+        texts(value, &child("/config", key), &mut |pointer, text| {
+            problems.extend(judge(text).err().map(|message| Problem::new(pointer, message)));
+        });
+    }
+    problems
+}
+
+/// Visits every text in `value` with its pointer.
+fn texts(value: &Value, pointer: &str, visit: &mut impl FnMut(&str, &str)) {
+    match value {
+        Value::String(text) => visit(pointer, text),
+        Value::Array(items) => {
+            for (index, entry) in items.iter().enumerate() {
+                texts(entry, &item(pointer, index), visit);
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                texts(member, &child(pointer, key), visit);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "egress_policy_tests.rs"]
+mod tests;

@@ -1,0 +1,292 @@
+//! Where what is to be in force comes from: the file, and the registry where the file names a store. Read at the start, and
+//! again whenever one of the two says something else.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{self, LoadedConfig, ObjectSet, Problem, Problems},
+    control::{
+        file_source::Source,
+        generation::{ConfigBasis, Generation, RuntimeBuilder},
+    },
+    core::{failure::Failure, manifest::Manifest, step::Reason},
+    registry::{
+        Check, Contents, Registry, RegistryError,
+        operations::{self, Preview, PreviewState},
+    },
+    routing::RouteTable,
+    snapshot::SnapshotCell,
+    store::StoreError,
+    task::join::joined,
+    telemetry::Telemetry,
+    upstream::PluginClient,
+};
+
+/// What is read anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReloadTrigger {
+    /// The file, and then the registry.
+    File,
+    /// The registry alone.
+    Registry,
+}
+
+/// Why there is nothing that could be put in force.
+pub(crate) enum LoadError {
+    /// Somebody has to do something about it.
+    Refused(Problems),
+    /// The store can't be reached: it is tried again when it can.
+    Later(String),
+}
+
+pub(crate) struct DesiredConfig {
+    source: Source,
+    registry: Option<Arc<Registry>>,
+    /// As it was read last without a mistake.
+    file: ArcSwap<LoadedConfig>,
+}
+
+impl DesiredConfig {
+    /// `loaded` is what `source` gave first.
+    ///
+    /// # Errors
+    /// What is wrong with how it names its store.
+    pub(crate) fn new(source: Source, loaded: LoadedConfig) -> Result<Self, Problems> {
+        let open = |settings| {
+            Registry::open(settings).map_err(|fault| loaded.render(&[Problem::new("/store/url", fault)]))
+        };
+        let registry = loaded.config.store.as_ref().map(open).transpose()?;
+        Ok(DesiredConfig { source, registry, file: ArcSwap::from_pointee(loaded) })
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(crate) fn registry(&self) -> Option<&Arc<Registry>> {
+        self.registry.as_ref()
+    }
+
+    /// What a process starts with. A store that can't be reached is no mistake: then it starts with what was in force last,
+    /// or with nothing, and goes on once the store is there.
+    ///
+    /// # Errors
+    /// Every mistake, with the lines of those that stand in the file.
+    pub(crate) async fn first(
+        &self,
+        workshop: &Arc<RuntimeBuilder>,
+    ) -> Result<(LoadedConfig, ConfigBasis), Problems> {
+        let loaded = LoadedConfig::clone(&self.file.load());
+        let Some(registry) = &self.registry else {
+            let basis = ConfigBasis::of_file(&loaded);
+            return Ok((loaded, basis));
+        };
+        if !applies(&loaded) && loaded.has_objects() {
+            tracing::warn!(
+                "the file's plugins, tenants and bindings are not looked at (`store.apply_file: false`)"
+            );
+        }
+        match self.composed(registry, &loaded, ReloadTrigger::File, workshop, &[]).await {
+            Ok(first) => return Ok(first),
+            Err(LoadError::Refused(problems)) => return Err(problems),
+            Err(LoadError::Later(_)) => {}
+        }
+        match registry.last_good() {
+            Some(contents) => {
+                let revision = contents.revision();
+                tracing::warn!(revision, "starting with the last good table until the store can be reached");
+                Ok((loaded.with(contents.objects()), ConfigBasis::Registry(contents)))
+            }
+            None => {
+                tracing::error!(
+                    "there is no last good table: calls are refused until the store can be reached"
+                );
+                Ok((loaded.with(ObjectSet::default()), ConfigBasis::Nothing))
+            }
+        }
+    }
+
+    /// What is wanted now. `before` is what its parts may be taken over from.
+    pub(crate) async fn again(
+        self: &Arc<Self>,
+        occasion: ReloadTrigger,
+        workshop: &Arc<RuntimeBuilder>,
+        before: &[Arc<Generation>],
+    ) -> Result<(LoadedConfig, ConfigBasis), LoadError> {
+        let loaded = match occasion {
+            ReloadTrigger::File => Arc::new(self.read_file().await.map_err(LoadError::Refused)?),
+            ReloadTrigger::Registry => self.file.load_full(),
+        };
+        let Some(registry) = &self.registry else {
+            let basis = ConfigBasis::of_file(&loaded);
+            return Ok((Arc::unwrap_or_clone(loaded), basis));
+        };
+        let wanted = self.composed(registry, &loaded, occasion, workshop, before).await?;
+        if occasion == ReloadTrigger::File {
+            self.file.store(loaded);
+        }
+        Ok(wanted)
+    }
+
+    async fn read_file(self: &Arc<Self>) -> Result<LoadedConfig, Problems> {
+        let origin = Arc::clone(self);
+        let read = move || origin.source.again(Telemetry::rehearse).map(|(loaded, _)| loaded);
+        // A file system may hang.
+        joined(tokio::task::spawn_blocking(read)).await
+    }
+
+    /// `loaded` with the registry's objects, after those that it has itself were written there.
+    async fn composed(
+        &self,
+        registry: &Arc<Registry>,
+        loaded: &LoadedConfig,
+        occasion: ReloadTrigger,
+        workshop: &Arc<RuntimeBuilder>,
+        before: &[Arc<Generation>],
+    ) -> Result<(LoadedConfig, ConfigBasis), LoadError> {
+        let unread = |error| match error {
+            RegistryError::Invalid(problems) => LoadError::Refused(problems),
+            error @ (RegistryError::Store(StoreError::Unavailable(_)) | RegistryError::Busy) => {
+                LoadError::Later(error.to_string())
+            }
+            error => LoadError::Refused(loaded.render(&[Problem::new("/store", error.to_string())])),
+        };
+        if occasion == ReloadTrigger::File && applies(loaded) {
+            let check = check(loaded.clone(), Arc::clone(workshop), before.to_vec());
+            registry.apply(loaded, &self.source.shown(), check).await.map_err(unread)?;
+        }
+        let contents = registry.catch_up().await.map_err(unread)?;
+        let (loaded, objects) = (loaded.clone(), Arc::clone(&contents));
+        // Tens of thousands, perhaps.
+        let whole = joined(tokio::task::spawn_blocking(move || loaded.with(objects.objects()))).await;
+        Ok((whole, ConfigBasis::Registry(contents)))
+    }
+
+    /// Follows the registry until `ended`; `moved` is notified when it has to be read.
+    pub(crate) fn follow(&self, moved: &Arc<Notify>, ended: &CancellationToken) {
+        let Some(registry) = self.registry.clone() else { return };
+        let moved = Arc::clone(moved);
+        tokio::spawn(Arc::clone(&registry).keep_last_good(ended.clone()));
+        let ended = ended.clone();
+        tokio::spawn(async move { registry.follow(moved, ended).await });
+    }
+
+    /// Lets go of the store, at the end.
+    pub(crate) async fn close(&self) {
+        if let Some(registry) = &self.registry {
+            registry.close().await;
+        }
+    }
+}
+
+/// Whether what a file owns is to be written to the registry.
+pub(crate) fn applies(loaded: &LoadedConfig) -> bool {
+    loaded.config.store.as_ref().is_some_and(|store| store.apply_file)
+}
+
+/// Says what is wrong with the file by itself, where its mistakes have lines.
+pub(crate) fn file_alone(loaded: &LoadedConfig) -> Result<(), Problems> {
+    RouteTable::build(&loaded.config, &[], 0).map(drop).map_err(|problems| loaded.render(&problems))
+}
+
+/// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
+fn check(loaded: LoadedConfig, workshop: Arc<RuntimeBuilder>, before: Vec<Arc<Generation>>) -> Arc<Check> {
+    Arc::new(move |contents: &Contents| {
+        file_alone(&loaded)?;
+        let whole = loaded.with(contents.objects());
+        workshop.build(whole, ConfigBasis::Registry(Arc::new(contents.clone())), &before).map(drop)
+    })
+}
+
+/// What a plugin would be by `entry`: what it is by the one in force, unless that consents to something else. Then it is
+/// what describes itself so, if anything does.
+fn manifest(
+    entry: &config::Plugin,
+    in_force: &config::Plugin,
+    client: &PluginClient,
+) -> Option<Arc<Manifest>> {
+    if !entry.needs_consent() || entry.accepted == in_force.accepted {
+        return client.status().manifest;
+    }
+    let consent = entry.accepted.as_ref()?;
+    let mut wants = client.wants().into_iter();
+    wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
+}
+
+/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or nobody knows. `in_force`: its entry and client
+/// now; `has_manifest`: it is known what it would be.
+fn trouble(
+    entry: &config::Plugin,
+    in_force: Option<(&config::Plugin, &PluginClient)>,
+    has_manifest: bool,
+) -> Option<Failure> {
+    let not_ready = |detail: &str| Some(Failure::new(Reason::NotReady, detail));
+    if entry.needs_consent() && entry.accepted.is_none() {
+        return not_ready("the plugin waits for approval: nobody consented to what it does");
+    }
+    let (known, client) = in_force?;
+    if entry == known {
+        return client.trouble();
+    }
+    if !entry.addresses().eq(known.addresses()) {
+        return not_ready("the plugin was not met yet where it is to be");
+    }
+    let is_met = client.status().manifest.is_some() || !client.wants().is_empty();
+    if entry.needs_consent() && is_met && !has_manifest {
+        return not_ready("the plugin does not describe itself as it would be consented to");
+    }
+    None
+}
+
+/// Foresees by what this process has: its own part of the configuration, and what it knows of the plugins.
+pub(crate) struct ConfigPreview {
+    pub(crate) origin: Arc<DesiredConfig>,
+    pub(crate) workshop: Arc<RuntimeBuilder>,
+    pub(crate) snapshots: Arc<SnapshotCell>,
+    /// What is in force, whose parts are not made a second time.
+    pub(crate) current: Arc<ArcSwap<Generation>>,
+}
+
+impl Preview for ConfigPreview {
+    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
+        let mut whole = self.origin.file.load().with(contents.objects());
+        whole.config.bypasses = self.workshop.bypasses.active(contents).bypasses;
+        let in_force = self.snapshots.in_force();
+        let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
+        let (old, new) = (&in_force.config.plugins, &whole.config.plugins);
+        if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
+            let basis = ConfigBasis::Registry(Arc::new(contents.clone()));
+            self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
+        }
+        let entry = |client: &PluginClient| new.iter().find(|plugin| plugin.name == client.name());
+        let known = |name: &str| old.iter().find(|plugin| plugin.name == name);
+        let clients = in_force.invoker.routes().clients.iter();
+        let manifests: BTreeMap<_, _> = clients
+            .clone()
+            .filter_map(|client| {
+                let manifest = manifest(entry(client)?, known(client.name())?, client)?;
+                Some((client.name().to_owned(), manifest))
+            })
+            .collect();
+        let trouble = |entry: &Arc<config::Plugin>| {
+            let now = old.iter().zip(clients.clone()).find(|(old, _)| old.name == entry.name);
+            let now = now.map(|(old, client)| (&**old, &**client));
+            let why = trouble(entry, now, manifests.contains_key(&entry.name))?;
+            Some((entry.name.clone(), why))
+        };
+        let troubles = new.iter().filter(|entry| entry.enabled).filter_map(trouble).collect();
+        let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
+        let in_force = &in_force.invoker.routes().table;
+        let table = in_force.after(&whole.config, &in_order, contents.revision());
+        let table = table.map_err(|problems| whole.render(&problems))?;
+        let refused = match table.config_problems() {
+            [] => Vec::new(),
+            problems => operations::invalid(&whole.render(problems)),
+        };
+        Ok(PreviewState { config: Arc::new(whole.config), table, manifests, troubles, refused })
+    }
+}

@@ -1,0 +1,19 @@
+//! The control plane: how a configuration comes into effect.
+//!
+//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it. [`generation`] builds
+//! everything one configuration needs and reuses what did not change. [`candidate`] waits for the new plugins, and
+//! [`publisher`] publishes the snapshot that calls use. [`client_drain`] shuts the replaced clients down. Nothing here
+//! runs during a call.
+
+pub mod active_bypasses;
+pub mod candidate;
+pub mod client_drain;
+pub mod desired_config;
+pub mod file_source;
+pub mod generation;
+pub mod pending_reloads;
+pub mod publisher;
+pub mod readiness_gate;
+pub mod reconciler;
+pub mod rejected_entries;
+pub mod reload_requests;

@@ -1,0 +1,50 @@
+//! What operators ask a running process for, and who of them still waits for what comes of it.
+
+use std::future;
+
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::control::reload_requests::{Ask, ReloadReply};
+
+pub(crate) struct Asked {
+    asks: mpsc::Receiver<Ask>,
+    waiting: Vec<Ask>,
+}
+
+impl Asked {
+    pub(crate) fn new(asks: mpsc::Receiver<Ask>) -> Self {
+        Asked { asks, waiting: Vec::new() }
+    }
+
+    /// The next one; for ever where nobody can ask.
+    pub(crate) async fn next(&mut self) -> Ask {
+        match self.asks.recv().await {
+            Some(ask) => ask,
+            None => future::pending().await,
+        }
+    }
+
+    /// Who asked waits for what comes of it.
+    pub(crate) fn keep(&mut self, ask: Ask) {
+        self.waiting.push(ask);
+    }
+
+    /// Tells all who wait.
+    pub(crate) fn tell(&mut self, came: &ReloadReply) {
+        self.waiting.drain(..).for_each(|ask| ask.tell(came.clone()));
+    }
+
+    /// Tells those who waited as long as they want to that `what` is waited for.
+    pub(crate) fn tell_late(&mut self, what: &str) {
+        let now = Instant::now();
+        let late = self.waiting.extract_if(.., |ask| ask.by <= now);
+        late.for_each(|ask| ask.tell(ReloadReply::Waiting(what.to_owned())));
+    }
+
+    /// Nobody is told any more.
+    pub(crate) fn close(&mut self) {
+        self.asks.close();
+        self.waiting.clear();
+        while self.asks.try_recv().is_ok() {}
+    }
+}

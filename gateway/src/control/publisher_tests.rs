@@ -1,0 +1,72 @@
+//! What is published when plugins are accepted and somebody writes after that.
+
+use serde_json::json;
+use tokio::time::{Duration, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{super::generation::ConfigBasis, *};
+use crate::{
+    config::{LoadedConfig, from_text},
+    core::point::Point,
+    routing::{Plan, TenantRoute},
+    telemetry::Telemetry,
+};
+
+const TENANTS: [&str; 3] = ["t0", "t1", "t2"];
+
+/// Three tenants with a binding each, to a plugin of the gateway's own.
+fn loaded() -> LoadedConfig {
+    let own = |id: &&str| json!({ "name": format!("guard-{id}"), "plugin": "content-policy", "tenant": id, "priority": 1 });
+    let text = json!({
+        "auth": { "issuers": [{ "issuer": "i", "audience": "a", "jwks_url": "https://id/keys", "tenants": "*" }] },
+        "plugins": [{ "name": "content-policy", "builtin": "content-policy" }],
+        "tenants": { "list": TENANTS.map(|id| json!({ "id": id })) },
+        "bindings": TENANTS.iter().map(own).collect::<Vec<_>>(),
+    });
+    from_text("f.yaml".into(), &text.to_string(), []).expect("it is right")
+}
+
+fn plan<'f>(in_force: &'f InForce, id: &str) -> &'f Plan {
+    match in_force.invoker.routes().table.tenant(id) {
+        TenantRoute::Known(plans) => plans.plan(Point::BeforeLlmRequest),
+        other => panic!("{id}: {other:?}"),
+    }
+}
+
+/// The tenants whose plans are other objects; both tables are still there, so that no address is used again.
+fn remade(before: &InForce, after: &InForce) -> Vec<&'static str> {
+    TENANTS.into_iter().filter(|id| !std::ptr::eq(plan(before, id), plan(after, id))).collect()
+}
+
+#[tokio::test]
+async fn the_first_write_after_a_manifest_was_accepted_remakes_the_plans_of_its_tenant_alone() {
+    let loaded = loaded();
+    let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, Telemetry::unseen()));
+    let built = |loaded: &LoadedConfig, before: &[Arc<Generation>]| {
+        let built = workshop.build(loaded.clone(), ConfigBasis::of_file(loaded), before);
+        Arc::new(built.unwrap_or_else(|problems| panic!("{problems}")).generation)
+    };
+    let first = built(&loaded, &[]);
+    let snapshots = Arc::new(snapshots(&workshop, &first));
+    let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
+    let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&snapshots), seen, None);
+    let (start, mut changes) = (snapshots.in_force(), workshop.shared.changes());
+    let policy = first.client("content-policy").expect("it is registered");
+    policy.start(CancellationToken::new());
+    let is_accepted = async {
+        while policy.status().manifest.is_none() {
+            changes.changed().await.expect("the workshop tells of changes");
+        }
+    };
+    timeout(Duration::from_secs(10), is_accepted).await.expect("nothing is wrong with it");
+
+    publisher.refresh().await;
+    let accepted = snapshots.in_force();
+    assert_eq!(remade(&start, &accepted), TENANTS, "a manifest concerns whoever is bound to its plugin");
+
+    let mut written = loaded.clone();
+    let other = json!({ "name": "guard-t1", "plugin": "content-policy", "tenant": "t1", "priority": 7, "mode": "observe" });
+    written.config.bindings[1] = serde_json::from_value(other).expect("a binding");
+    publisher.adopt(built(&written, &[first])).await.expect("nothing is wrong with it");
+    assert_eq!(remade(&accepted, &snapshots.in_force()), ["t1"]);
+}

@@ -1,0 +1,69 @@
+//! The objects that a configuration lists and a registry holds: their kinds, and who may write one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What kinds of object there are, in the order in which they refer to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A plugin, by its name.
+    Plugin,
+    /// A tenant, by its id.
+    Tenant,
+    /// A binding, by its name.
+    Binding,
+    /// A binding that is taken out of a tenant's chains for a while.
+    Bypass,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] = [Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass];
+    /// Those that a file lists, and that are written as an entry of it.
+    pub const LISTED: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+
+    /// As it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Plugin => "plugin",
+            Kind::Tenant => "tenant",
+            Kind::Binding => "binding",
+            Kind::Bypass => "bypass",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who may write an object (docs/protocol.md, section 7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The configuration file.
+    #[default]
+    File,
+    /// The admin API.
+    Api,
+}
+
+impl Owner {
+    /// As it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Owner::File => "file",
+            Owner::Api => "api",
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,101 @@
+//! The HTTP side of the data port: a path per extension point, JSON in and out; [`whoami`]; and the description of it all.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+    routing::{any, get, post},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, header};
+
+use crate::{
+    core::error::{Code, Error},
+    dataplane::{
+        call::{Gateway, RequestDecoder},
+        whoami,
+    },
+    edge::{header::single, request_meta::RequestMeta, response},
+    invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
+    transcode,
+};
+
+/// What every port answers over HTTP (OpenAPI 3.1), for agents and for tools; the tests hold every answer to it.
+pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+
+/// The routes of the four points and of [`whoami`]; everything else is a problem document too.
+pub fn router(gateway: Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/v1/before-llm-request", post(call::<BeforeLlmRequest>))
+        .route("/v1/before-tool-call", post(call::<BeforeToolCall>))
+        .route("/v1/after-tool-result", post(call::<AfterToolResult>))
+        .route("/v1/before-response", post(call::<BeforeResponse>))
+        .route(whoami::PATH, any(whoami::answer))
+        .route("/openapi.json", get(openapi))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        .with_state(gateway)
+}
+
+async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Response
+where
+    P: ExtensionPoint,
+    P::Payload: transcode::Changes,
+    P::Request: transcode::Request,
+    P::Response: transcode::Answer,
+{
+    let (head, body) = request.into_parts();
+    if let Err(error) = check_content(&head.headers) {
+        return refuse(&gateway, &error);
+    }
+    let codec = RequestDecoder { framing: 0, decode: decode::<P> };
+    let finished = gateway.serve::<P, Body>(&head.headers, body, codec).await;
+    response::http(finished)
+}
+
+fn decode<P: ExtensionPoint>(body: Bytes, _limit: usize) -> Result<P::Request, Error>
+where
+    P::Request: transcode::Request,
+{
+    transcode::decode(&body).map_err(Error::invalid)
+}
+
+/// Bodies are JSON and not compressed (docs/protocol.md, section 1).
+fn check_content(headers: &HeaderMap) -> Result<(), Error> {
+    let text = |name: HeaderName| -> Result<_, Error> {
+        Ok(single(headers, name.as_str())?.map_or(Some(""), |value| value.to_str().ok()))
+    };
+    let media_type = text(header::CONTENT_TYPE)?.and_then(|value| value.split(';').next()).map(str::trim);
+    if !media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json")) {
+        return Err(Error::new(Code::ContentType, "Header `content-type` must be application/json"));
+    }
+    match text(header::CONTENT_ENCODING)? {
+        Some("" | "identity") => Ok(()),
+        Some(_) | None => Err(Error::new(
+            Code::ContentType,
+            "Compressed requests are not taken: leave out `content-encoding`",
+        )),
+    }
+}
+
+/// Without a token: it says nothing of this gateway.
+async fn openapi() -> Response {
+    response::http_json(&RequestMeta::now(), Bytes::from_static(OPENAPI.as_bytes()))
+}
+
+async fn wrong_method(State(gateway): State<Arc<Gateway>>) -> Response {
+    refuse(&gateway, &Error::new(Code::MethodNotAllowed, "This path takes the method that `Allow` names"))
+}
+
+async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
+    let detail = "No such path: the extension points are /v1/before-llm-request, /v1/before-tool-call, \
+                  /v1/after-tool-result and /v1/before-response; /v1/whoami says what a token is";
+    refuse(&gateway, &Error::new(Code::NotFound, detail))
+}
+
+fn refuse(gateway: &Gateway, error: &Error) -> Response {
+    response::http_refusal(&RequestMeta::now(), error, gateway.snapshots.in_force().limits.detail)
+}

@@ -1,0 +1,148 @@
+//! `GET /v1/whoami`: what the gateway makes of a token of the data port, and what stands in its tenant's chains
+//! (docs/protocol.md, section 4). For who wonders why a call is refused or what it passes: it wants no scope, so that a
+//! token without `hookgate:invoke` is shown to be one.
+//!
+//! Passes no chain, asks no plugin, and is no call under way.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response};
+use serde::Serialize;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::{
+    auth::{Port, Refusal, VerifiedToken},
+    config::Detail,
+    core::{
+        context::Identity,
+        error::{Code, Error},
+        point::Point,
+        step::Mode,
+    },
+    dataplane::call::Gateway,
+    edge::{request_meta::RequestMeta, response},
+    routing::{Plan, TenantPlans},
+    snapshot::InForce,
+};
+
+/// Where it is asked.
+pub const PATH: &str = "/v1/whoami";
+
+/// Answers one request at [`PATH`].
+pub async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Response<Body> {
+    let arrival = RequestMeta::now();
+    let in_force = gateway.snapshots.in_force();
+    let mut detail = in_force.limits.detail;
+    let asked = match *request.method() {
+        Method::GET => ask(&gateway, &in_force, &arrival, request.headers(), &mut detail).await,
+        _ => Err(Error::new(Code::MethodNotAllowed, "This path takes GET")),
+    };
+    response::http_question(&arrival, asked, detail)
+}
+
+async fn ask(
+    gateway: &Gateway,
+    in_force: &InForce,
+    arrival: &RequestMeta,
+    headers: &HeaderMap,
+    detail: &mut Detail,
+) -> Result<Bytes, Error> {
+    let turned_away = |refusal: Refusal| {
+        gateway.telemetry.turned_away(Port::Data, arrival.request_id, &refusal);
+        Error::from(refusal)
+    };
+    let verified = in_force.auth.authenticate(headers).await.map_err(turned_away)?;
+    let identity = verified.caller().map_err(turned_away)?;
+    let table = &in_force.invoker.routes().table;
+    let plans = in_force.tenant(identity)?;
+    *detail = plans.detail;
+    let view = WhoamiView::new(&verified, identity, table.revision(), plans);
+    Ok(serde_json::to_vec(&view).expect("names, numbers and lists of them are JSON").into())
+}
+
+#[derive(Serialize)]
+struct WhoamiView<'a> {
+    tenant: &'a str,
+    operator: &'a str,
+    /// Those that its issuer may grant.
+    scopes: Vec<&'static str>,
+    /// The token's `exp`, in RFC 3339.
+    expires: String,
+    issuer: &'a str,
+    revision: u64,
+    points: BTreeMap<Point, Chain<'a>>,
+}
+
+#[derive(Serialize)]
+struct Chain<'a> {
+    plan_digest: &'a str,
+    step_count: usize,
+    /// Absent with `answer.detail: minimal`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<Step<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    binding: &'a str,
+    plugin: &'a str,
+    mode: Mode,
+}
+
+impl<'a> WhoamiView<'a> {
+    fn new(
+        verified: &'a VerifiedToken,
+        identity: &'a Identity,
+        revision: u64,
+        plans: &'a TenantPlans,
+    ) -> Self {
+        let chain = |point| (point, Chain::new(plans.plan(point), plans.detail));
+        WhoamiView {
+            tenant: &identity.tenant,
+            operator: &identity.operator,
+            scopes: verified.scopes.names().collect(),
+            expires: rfc3339(verified.expires()),
+            issuer: &verified.issuer,
+            revision,
+            points: Point::ALL.into_iter().map(chain).collect(),
+        }
+    }
+}
+
+impl<'a> Chain<'a> {
+    fn new(plan: &'a Plan, detail: Detail) -> Self {
+        let steps = plan.steps.iter().map(|step| Step {
+            binding: &step.binding,
+            plugin: &step.plugin_name,
+            mode: step.mode,
+        });
+        Chain {
+            plan_digest: &plan.digest,
+            step_count: plan.steps.len(),
+            steps: (detail == Detail::Full).then(|| steps.collect()),
+        }
+    }
+}
+
+/// Seconds since 1970 as a time of day; a verified token's are at most those of the year 9999.
+fn rfc3339(seconds: u64) -> String {
+    let at =
+        i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_expiry_that_a_token_may_have_can_be_written() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(253_402_300_799), "9999-12-31T23:59:59Z");
+    }
+}

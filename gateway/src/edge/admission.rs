@@ -1,0 +1,248 @@
+//! How many calls are under way: in all, per tenant, and in payload bytes (docs/protocol.md, section 6). Counters
+//! without locks; each admission is a guard that gives its place back when dropped, however the call ends.
+
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use governor::{DefaultDirectRateLimiter, Quota, clock::Clock};
+
+use crate::{
+    config::Rate,
+    core::{
+        error::{Code, Error},
+        fair_share,
+    },
+};
+
+/// When a call that found no place should come back.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A number that may not pass its limit.
+#[derive(Debug, Default)]
+struct LimitedCounter {
+    taken: AtomicUsize,
+}
+
+/// A part of a [`LimitedCounter`], given back on drop.
+#[derive(Debug)]
+struct CounterPermit {
+    gauge: Arc<LimitedCounter>,
+    amount: usize,
+}
+
+impl LimitedCounter {
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    fn take(self: &Arc<Self>, amount: usize, limit: usize) -> Option<CounterPermit> {
+        let more = |taken: usize| taken.checked_add(amount).filter(|sum| *sum <= limit);
+        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(CounterPermit { gauge: Arc::clone(self), amount })
+    }
+}
+
+impl CounterPermit {
+    fn none_of(gauge: &Arc<LimitedCounter>) -> Self {
+        CounterPermit { gauge: Arc::clone(gauge), amount: 0 }
+    }
+
+    /// Takes `amount` more; none: the limit is in the way.
+    fn grow(&mut self, amount: usize, limit: usize) -> Option<()> {
+        let mut more = self.gauge.take(amount, limit)?;
+        self.amount += std::mem::take(&mut more.amount);
+        Some(())
+    }
+}
+
+impl Drop for CounterPermit {
+    fn drop(&mut self) {
+        self.gauge.taken.fetch_sub(self.amount, Ordering::AcqRel);
+    }
+}
+
+/// What one tenant has under way.
+struct TenantUsage {
+    calls: Arc<LimitedCounter>,
+    bytes: Arc<LimitedCounter>,
+    /// The limiter with the rate it was made for; another rate makes another limiter.
+    rate: Option<(Rate, Arc<DefaultDirectRateLimiter>)>,
+}
+
+/// The gates that every call passes.
+#[derive(Default)]
+pub struct Admission {
+    calls: Arc<LimitedCounter>,
+    bytes: Arc<LimitedCounter>,
+    // A tenant gets here with a verified token only, so there are as many as there are customers.
+    tenants: papaya::HashMap<Arc<str>, Arc<TenantUsage>>,
+}
+
+/// A place among the calls under way.
+#[derive(Debug)]
+pub struct Place {
+    _taken: CounterPermit,
+}
+
+/// A place among the calls of one tenant.
+#[derive(Debug)]
+pub struct TenantCallPermit {
+    _taken: CounterPermit,
+    bytes: Arc<LimitedCounter>,
+}
+
+/// What a call takes of the limits, so far.
+#[derive(Debug, Default)]
+pub struct Held {
+    pub(crate) place: Option<Place>,
+    pub(crate) of_tenant: Option<TenantCallPermit>,
+    pub(crate) room: Option<MemoryPermit>,
+}
+
+/// Room for the payload bytes of one call.
+#[derive(Debug)]
+pub struct MemoryPermit {
+    all: CounterPermit,
+    /// None: it is an operator's.
+    of_tenant: Option<CounterPermit>,
+    most: usize,
+}
+
+impl MemoryPermit {
+    /// Takes room for `bytes` more. OVERLOADED where there is none; TENANT_LIMITED where it is kept for other tenants.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Error> {
+        self.all.grow(bytes, self.most).ok_or_else(|| {
+            Error::new(Code::Overloaded, "The gateway has too many payload bytes under way")
+                .retry_after(RETRY_AFTER)
+        })?;
+        let Some(of_tenant) = &mut self.of_tenant else { return Ok(()) };
+        of_tenant.grow(bytes, usize::MAX);
+        let (held, free) = (of_tenant.gauge.taken(), self.most.saturating_sub(self.all.gauge.taken()));
+        // A call that is its tenant's only one may have all that is there.
+        if held > of_tenant.amount && !fair_share::may_take(held, free) {
+            let detail =
+                "The tenant's calls under way have as many payload bytes as its share of the gateway allows";
+            return Err(Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER));
+        }
+        Ok(())
+    }
+}
+
+impl Admission {
+    /// A place among all calls, of which there are at most `most`, or OVERLOADED.
+    pub fn enter(&self, most: usize) -> Result<Place, Error> {
+        self.calls.take(1, most).map(|taken| Place { _taken: taken }).ok_or_else(|| {
+            Error::new(Code::Overloaded, "The gateway has too many calls under way").retry_after(RETRY_AFTER)
+        })
+    }
+
+    /// Calls under way.
+    pub fn calls(&self) -> usize {
+        self.calls.taken()
+    }
+
+    /// A place among the tenant's calls, or TENANT_LIMITED.
+    pub fn enter_tenant(
+        &self,
+        tenant: &Arc<str>,
+        most: usize,
+        rate: Option<Rate>,
+    ) -> Result<TenantCallPermit, Error> {
+        let entry = self.tenant(tenant, rate);
+        let taken = entry.calls.take(1, most).ok_or_else(|| {
+            let detail = format!("The tenant has {most} calls under way, which is its limit");
+            Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER)
+        })?;
+        if let Some((rate, limiter)) = &entry.rate
+            && let Err(not_until) = limiter.check()
+        {
+            let wait = not_until.wait_time_from(limiter.clock().now());
+            let detail = format!("The tenant calls more often than its limit of {rate}");
+            return Err(Error::new(Code::TenantLimited, detail).retry_after(wait));
+        }
+        Ok(TenantCallPermit { _taken: taken, bytes: Arc::clone(&entry.bytes) })
+    }
+
+    /// Room for bytes, of which everybody has at most `most`; none of it taken yet.
+    pub fn room(&self, most: usize) -> MemoryPermit {
+        MemoryPermit { all: CounterPermit::none_of(&self.bytes), of_tenant: None, most }
+    }
+
+    /// The same for a call of the tenant that `place` is of, within the tenant's share.
+    pub fn tenant_room(&self, place: &TenantCallPermit, most: usize) -> MemoryPermit {
+        MemoryPermit { of_tenant: Some(CounterPermit::none_of(&place.bytes)), ..self.room(most) }
+    }
+
+    fn tenant(&self, tenant: &Arc<str>, rate: Option<Rate>) -> Arc<TenantUsage> {
+        let tenants = self.tenants.pin();
+        let known = tenants.get(tenant).filter(|known| known.rate.as_ref().map(|(rate, _)| *rate) == rate);
+        if let Some(known) = known {
+            return Arc::clone(known);
+        }
+        let limiter = |rate: Rate| {
+            let quota = Quota::with_period(rate.per / rate.count)?.allow_burst(NonZeroU32::new(rate.count)?);
+            Some((rate, Arc::new(DefaultDirectRateLimiter::direct(quota))))
+        };
+        let fresh = |calls, bytes| Arc::new(TenantUsage { calls, bytes, rate: rate.and_then(limiter) });
+        // Another rate keeps the counts of what is under way.
+        Arc::clone(tenants.update_or_insert_with(
+            Arc::clone(tenant),
+            |old| fresh(Arc::clone(&old.calls), Arc::clone(&old.bytes)),
+            || fresh(Arc::default(), Arc::default()),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Calls of `tenant` with `bytes` each, until one is refused.
+    fn fill(
+        admission: &Admission,
+        tenant: &str,
+        bytes: usize,
+        most: usize,
+    ) -> (Vec<(TenantCallPermit, MemoryPermit)>, Code) {
+        let mut calls = Vec::new();
+        loop {
+            let place = admission.enter_tenant(&tenant.into(), 1_000, None).expect("there are places");
+            let mut room = admission.tenant_room(&place, most);
+            match room.grow(bytes) {
+                Ok(()) => calls.push((place, room)),
+                Err(error) => return (calls, error.code),
+            }
+        }
+    }
+
+    #[test]
+    fn largest_calls_of_one_tenant_leave_room_for_the_others() {
+        let admission = Admission::default();
+        let (noisy, refused) = fill(&admission, "noisy", 4 * MIB, 512 * MIB);
+        assert_eq!((noisy.len(), refused), (95, Code::TenantLimited));
+        let (quiet, refused) = fill(&admission, "quiet", 4 * MIB, 512 * MIB);
+        assert_eq!((quiet.len(), refused), (24, Code::TenantLimited));
+        drop((noisy, quiet));
+        assert_eq!(admission.bytes.taken(), 0);
+        assert_eq!(fill(&admission, "noisy", 4 * MIB, 512 * MIB).0.len(), 95, "all of it was given back");
+    }
+
+    #[test]
+    fn a_tenants_only_call_may_have_everything_that_is_free() {
+        let admission = Admission::default();
+        let place = admission.enter_tenant(&"acme".into(), 10, None).expect("a place");
+        let mut room = admission.tenant_room(&place, 4 * MIB);
+        for _ in 0..4 {
+            room.grow(MIB).expect("its own bytes don't stand in its way");
+        }
+        assert_eq!(room.grow(1).expect_err("there is no more").code, Code::Overloaded);
+    }
+}

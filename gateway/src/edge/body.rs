@@ -1,0 +1,75 @@
+//! Receives a request's body within its size limit, and accounts for it while it is in memory.
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use crate::{
+    core::error::{Code, Error},
+    edge::admission::MemoryPermit,
+};
+
+/// Receives `body`, a message of at most `limit` bytes and `framing` bytes around it, into `room`.
+///
+/// A body that came in one piece isn't copied.
+pub(crate) async fn receive<B>(
+    body: B,
+    limit: usize,
+    framing: usize,
+    room: &mut MemoryPermit,
+) -> Result<Bytes, Error>
+where
+    B: Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let most = limit + framing;
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large(limit));
+    }
+    let mut body = std::pin::pin!(body);
+    let mut only = Bytes::new();
+    let mut pieces = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Error::new(Code::PayloadInvalid, format!("The body broke off before its end: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if only.len() + pieces.len() + data.len() > most {
+            return Err(too_large(limit));
+        }
+        room.grow(data.len())?;
+        if only.is_empty() && pieces.is_empty() {
+            only = data;
+        } else {
+            pieces.extend_from_slice(&std::mem::take(&mut only));
+            pieces.extend_from_slice(&data);
+        }
+    }
+    Ok(if pieces.is_empty() { only } else { pieces.freeze() })
+}
+
+/// PAYLOAD_TOO_LARGE, naming the limit in bytes.
+pub(crate) fn too_large(limit: usize) -> Error {
+    Error::new(
+        Code::PayloadTooLarge,
+        format!("The request is larger than {limit} bytes, the configured limit"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::edge::admission::Admission;
+
+    #[tokio::test]
+    async fn framing_counts_neither_towards_the_limit_nor_in_what_the_caller_is_told() {
+        let mut room = Admission::default().room(100);
+        let body = |length: usize| Full::new(Bytes::from(vec![0; length]));
+        assert!(receive(body(15), 10, 5, &mut room).await.is_ok_and(|body| body.len() == 15));
+        let refused = receive(body(16), 10, 5, &mut room).await.expect_err("one byte too many");
+        assert_eq!(refused.code, Code::PayloadTooLarge);
+        assert!(refused.detail.contains("than 10 bytes"), "{}", refused.detail);
+    }
+}

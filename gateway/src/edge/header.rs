@@ -1,0 +1,22 @@
+//! A request's headers, one by one.
+
+use http::{HeaderMap, HeaderValue};
+
+use crate::core::error::{Code, Error};
+
+/// The value of a header that a request has once, if at all. A header that is there twice has no value: what stands before the
+/// gateway may have looked at the other one.
+///
+/// # Errors
+/// PAYLOAD_INVALID names a header that is there more often.
+pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h HeaderValue>, Error> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    match values.count() {
+        0 => Ok(value),
+        more => {
+            let detail = format!("Header `{name}` must be sent once, not {} times", more + 1);
+            Err(Error::new(Code::PayloadInvalid, detail))
+        }
+    }
+}

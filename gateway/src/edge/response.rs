@@ -1,0 +1,361 @@
+//! Writes what came of a call as an HTTP or a gRPC answer. The one place where a chain's outcome and an
+//! [`Error`] meet (docs/protocol.md, section 4).
+
+use crate::core::block_status::BlockStatuses;
+use std::{fmt::Write, sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use hookgate_proto::gateway::v1 as wire;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+
+mod over_grpc;
+mod steps;
+
+pub use self::over_grpc::{framed, grpc_asked, grpc_end, grpc_events, grpc_refusal};
+use self::{
+    over_grpc::{grpc_error, grpc_message},
+    steps::{behind, step_message},
+};
+use crate::{
+    config::Detail,
+    core::error::{Code, Error},
+    edge::{admission::Held, request_meta::RequestMeta},
+    invoke::{Block, Change, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
+    net::tracked_body,
+    transcode::{Answer, Changes, Problem, changes, encode, encode_block},
+};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// Media type of an error and of a block.
+const PROBLEM_JSON: &str = "application/problem+json";
+/// Longest `Server-Timing`, in bytes: with a long chain it would outgrow the headers that clients and proxies take.
+const MAX_SERVER_TIMING_BYTES: usize = 1 << 10;
+
+const DECISION: HeaderName = HeaderName::from_static("hookgate-decision");
+
+/// A call that came to an end, with what its answer needs beside it.
+pub struct InvocationResult<P: ExtensionPoint> {
+    /// When it arrived, and as what.
+    pub arrival: RequestMeta,
+    /// What came of its chain; an error when the chain was never run.
+    pub result: Result<Ended<P>, Error>,
+    /// How much the answer tells.
+    pub detail: Detail,
+    /// Statuses of block codes, as they were when it arrived.
+    pub statuses: Arc<BlockStatuses>,
+    /// Its places and its room, kept until the answer is written.
+    pub held: Held,
+}
+
+/// The HTTP answer to a call.
+pub fn http<P: ExtensionPoint>(finished: InvocationResult<P>) -> Response<Body>
+where
+    P::Payload: Changes,
+    P::Response: Answer,
+{
+    let headers = common_headers(&finished);
+    let request_id = finished.arrival.request_id.to_string();
+    let detail = finished.detail;
+    let mut answer = match finished.result.map_err(FailedInvocation::from).and_then(DecidedInvocation::split)
+    {
+        Err(FailedInvocation { error, steps }) => http_error(&error, &steps, detail, &request_id),
+        Ok(DecidedInvocation { block: None, ended }) => {
+            let json = encode(&P::response(parts(ended, None, detail, request_id)));
+            decided("continue", StatusCode::OK, "application/json", json)
+        }
+        Ok(DecidedInvocation { block: Some(block), ended }) => {
+            let status = finished.statuses.status(&block.plugin, &block.code);
+            let response =
+                P::response(parts(ended, Some(block_message(&block, detail)), detail, request_id.clone()));
+            let problem = Problem {
+                r#type: &format!("urn:hookgate:block:{}", block.code),
+                title: title(status),
+                status: status.as_u16(),
+                detail: &block.message,
+                code: &block.code,
+                step: None,
+                steps: &[],
+                request_id: &request_id,
+                errors: &[],
+            };
+            let mut answer = decided("block", status, PROBLEM_JSON, encode_block(&problem, &response));
+            if let Some(millis) = block.retry_after_ms {
+                answer
+                    .headers_mut()
+                    .insert(header::RETRY_AFTER, whole_seconds(Duration::from_millis(millis)));
+            }
+            if status == StatusCode::UNAUTHORIZED {
+                let challenge = format!("Hookgate code=\"{}\"", block.code);
+                answer.headers_mut().insert(header::WWW_AUTHENTICATE, ascii(&challenge));
+            }
+            answer
+        }
+    };
+    answer.headers_mut().extend(headers);
+    tracked_body::hold(&mut answer, finished.held);
+    answer
+}
+
+/// The HTTP answer to a request that is no call: an unknown path, a wrong method, a wrong content type.
+pub fn http_refusal(arrival: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
+    let request_id = arrival.request_id.to_string();
+    let mut answer = http_error(error, &[], detail, &request_id);
+    answer.headers_mut().extend(timing_headers(arrival, &[], detail));
+    answer
+}
+
+/// The HTTP answer to a question about the gateway itself.
+pub fn http_json(arrival: &RequestMeta, json: Bytes) -> Response<Body> {
+    let mut answer = body(StatusCode::OK, "application/json", json);
+    answer.headers_mut().extend(timing_headers(arrival, &[], Detail::Full));
+    answer
+}
+
+/// The HTTP answer to a question that is put by GET alone, of somebody with a token. It is true for the moment, and some
+/// of it is for its reader alone.
+pub fn http_question(arrival: &RequestMeta, asked: Result<Bytes, Error>, detail: Detail) -> Response<Body> {
+    http_asked(arrival, asked.map(|json| (StatusCode::OK, json)), "GET", detail)
+}
+
+/// The HTTP answer to whatever somebody with a token asked for, at a path that takes the methods `allow`.
+pub fn http_asked(
+    arrival: &RequestMeta,
+    asked: Result<(StatusCode, Bytes), Error>,
+    allow: &'static str,
+    detail: Detail,
+) -> Response<Body> {
+    let mut answer = match asked {
+        Ok((status, json)) => {
+            let mut answer = http_json(arrival, json);
+            *answer.status_mut() = status;
+            answer
+        }
+        Err(error) => {
+            let mut answer = http_refusal(arrival, &error, detail);
+            if error.code == Code::MethodNotAllowed {
+                answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+            }
+            answer
+        }
+    };
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// The HTTP answer that goes on: server-sent events.
+pub fn http_events(arrival: &RequestMeta, events: Body) -> Response<Body> {
+    let mut answer = Response::new(events);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.extend(timing_headers(arrival, &[], Detail::Full));
+    tracked_body::goes_on(&mut answer);
+    answer
+}
+
+fn http_error(error: &Error, steps: &[StepReport], detail: Detail, request_id: &str) -> Response<Body> {
+    let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let (step, steps) = behind(error, steps, detail).unzip();
+    let problem = Problem {
+        r#type: &format!("urn:hookgate:error:{}", error.code),
+        title: title(status),
+        status: status.as_u16(),
+        detail: sentence(error, detail),
+        code: error.code.as_str(),
+        step,
+        steps: steps.as_deref().unwrap_or_default(),
+        request_id,
+        errors: &error.violations,
+    };
+    let mut answer = body(status, PROBLEM_JSON, problem.encode());
+    if let Some(after) = error.retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after));
+    }
+    if let Some(challenge) = challenge(error.code) {
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    answer
+}
+
+/// The gRPC answer to a call.
+pub fn grpc<P: ExtensionPoint>(finished: InvocationResult<P>) -> Response<Body>
+where
+    P::Payload: Changes,
+{
+    let headers = common_headers(&finished);
+    let request_id = finished.arrival.request_id.to_string();
+    let detail = finished.detail;
+    let mut answer = match finished.result.map_err(FailedInvocation::from).and_then(DecidedInvocation::split)
+    {
+        Err(FailedInvocation { error, steps }) => grpc_error(&error, &steps, detail),
+        Ok(DecidedInvocation { block, ended }) => {
+            let block = block.map(|block| block_message(&block, detail));
+            grpc_message(&P::response(parts(ended, block, detail, request_id)))
+        }
+    };
+    answer.headers_mut().extend(headers);
+    tracked_body::hold(&mut answer, finished.held);
+    answer
+}
+
+/// Why there is no decision, and what the steps of the chain did if one ran.
+struct FailedInvocation {
+    error: Error,
+    steps: Vec<StepReport>,
+}
+
+impl From<Error> for FailedInvocation {
+    fn from(error: Error) -> Self {
+        FailedInvocation { error, steps: Vec::new() }
+    }
+}
+
+/// A chain that decided.
+struct DecidedInvocation<P: ExtensionPoint> {
+    block: Option<Block>,
+    ended: Ended<P>,
+}
+
+impl<P: ExtensionPoint> DecidedInvocation<P> {
+    fn split(mut ended: Ended<P>) -> Result<Self, FailedInvocation> {
+        let block = match std::mem::replace(&mut ended.result, Ok(Decided::Continue)) {
+            Ok(Decided::Continue) => None,
+            Ok(Decided::Block(block)) => Some(block),
+            Err(error) => return Err(FailedInvocation { error, steps: ended.steps }),
+        };
+        Ok(DecidedInvocation { block, ended })
+    }
+}
+
+fn parts<P: ExtensionPoint>(
+    ended: Ended<P>,
+    block: Option<wire::Block>,
+    detail: Detail,
+    request_id: String,
+) -> ResponseParts<P::Payload>
+where
+    P::Payload: Changes,
+{
+    let full = detail == Detail::Full;
+    let mut steps: Vec<_> = ended.steps.iter().filter(|_| full).map(step_message).collect();
+    for Change { step, before, after } in ended.changes {
+        if let Some(step) = steps.get_mut(step) {
+            step.changes = changes(&*before, &*after);
+        }
+    }
+    let notices = ended.notices.into_iter().filter(|remark| full || !remark.by_gateway);
+    let notices = notices.map(|remark| wire::PluginNotice {
+        plugin: full.then(|| remark.plugin.to_string()),
+        kind: remark.notice.kind,
+        code: remark.notice.code,
+        message: remark.notice.message,
+        details: remark.notice.details,
+    });
+    ResponseParts {
+        payload: ended.payload,
+        modified: ended.modified,
+        block,
+        notices: notices.collect(),
+        steps,
+        plan_digest: ended.plan_digest.to_string(),
+        revision: ended.revision,
+        request_id,
+    }
+}
+
+fn block_message(block: &Block, detail: Detail) -> wire::Block {
+    let full = detail == Detail::Full;
+    wire::Block {
+        plugin: full.then(|| block.plugin.to_string()),
+        binding: full.then(|| block.binding.to_string()),
+        code: block.code.clone(),
+        message: block.message.clone(),
+        retry_after_ms: block.retry_after_ms,
+        scope: block.scope.into(),
+    }
+}
+
+/// The sentence for the caller. With `answer.detail: minimal` why a plugin failed is the operator's alone.
+fn sentence(error: &Error, detail: Detail) -> &str {
+    match (detail, &error.step) {
+        (Detail::Minimal, Some(_)) => error.code.meaning(),
+        (Detail::Minimal | Detail::Full, _) => &error.detail,
+    }
+}
+
+/// Challenge of our own 401 (RFC 6750, section 3); a block's names another scheme.
+const fn challenge(code: Code) -> Option<&'static str> {
+    match code {
+        Code::TokenMissing => Some("Bearer error=\"invalid_request\", error_description=\"no bearer token\""),
+        Code::TokenInvalid => Some("Bearer error=\"invalid_token\""),
+        Code::TokenExpired => {
+            Some("Bearer error=\"invalid_token\", error_description=\"the token is expired\"")
+        }
+        Code::ScopeMissing => Some("Bearer error=\"insufficient_scope\""),
+        _ => None,
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    // 499 is the only status of ours that no registry names.
+    status.canonical_reason().unwrap_or("Client Closed Request")
+}
+
+fn body(status: StatusCode, content_type: &'static str, json: Bytes) -> Response<Body> {
+    let mut answer = Response::new(Body::from(json));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+fn decided(
+    decision: &'static str,
+    status: StatusCode,
+    content_type: &'static str,
+    json: Bytes,
+) -> Response<Body> {
+    let mut answer = body(status, content_type, json);
+    answer.headers_mut().insert(DECISION, HeaderValue::from_static(decision));
+    answer
+}
+
+/// Whole seconds, rounded up (RFC 9110, section 10.2.3).
+fn whole_seconds(after: Duration) -> HeaderValue {
+    HeaderValue::from(after.as_secs() + u64::from(after.subsec_nanos() > 0))
+}
+
+fn ascii(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("Hookgate"))
+}
+
+fn common_headers<P: ExtensionPoint>(finished: &InvocationResult<P>) -> HeaderMap {
+    let steps = finished.result.as_ref().map_or(&[][..], |ended| &ended.steps);
+    timing_headers(&finished.arrival, steps, finished.detail)
+}
+
+/// Our id of the call, and where its time went, in milliseconds (W3C Server Timing).
+fn timing_headers(arrival: &RequestMeta, steps: &[StepReport], detail: Detail) -> HeaderMap {
+    let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+    let queue: Duration = steps.iter().map(|step| step.queue).sum();
+    let mut timing =
+        format!("total;dur={:.3}, queue;dur={:.3}", millis(arrival.received.elapsed()), millis(queue));
+    if detail == Detail::Full {
+        for step in steps.iter().filter(|step| !step.duration.is_zero()) {
+            let (whole, duration) = (timing.len(), millis(step.duration));
+            // Writing to a string cannot fail.
+            let _ = write!(timing, ", plugin-{};dur={duration:.3}", step.plugin);
+            if timing.len() > MAX_SERVER_TIMING_BYTES {
+                timing.truncate(whole);
+                break;
+            }
+        }
+    }
+    let request_id = arrival.request_id.to_string();
+    HeaderMap::from_iter([(REQUEST_ID, ascii(&request_id)), (SERVER_TIMING, ascii(&timing))])
+}
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

@@ -1,0 +1,291 @@
+//! One accept loop for every listener: HTTP/1.1 and HTTP/2 on one port, with TLS or without, no delay on small packets,
+//! and a drain that says GOAWAY and waits.
+
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::BytesMut;
+use http::{HeaderValue, Request, Response, Version, header};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    time::timeout,
+};
+use tokio_rustls::server::TlsStream;
+use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    net::{
+        lingering_close::LingeringBody,
+        prefixed_io::PrefixedIo,
+        tracked_body::Unsent,
+        unix_listener::{LocalUser, WithPeerCred},
+    },
+    tls,
+};
+
+/// How long a client may take; then it is hung up on.
+#[derive(Debug, Clone, Copy)]
+struct Timeouts {
+    /// For its headers; and before them for the TLS handshake and the bytes that tell which HTTP it speaks.
+    headers: Duration,
+    /// For taking an answer that is ready.
+    answer: Duration,
+}
+
+const TIMEOUTS: Timeouts = Timeouts { headers: Duration::from_secs(10), answer: Duration::from_secs(60) };
+/// What HTTP/2 begins with (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// All headers of a request together, in bytes: a token is at most 8 KiB.
+const MAX_HEADER_BYTES: u32 = 32 << 10;
+/// Calls under way on one connection; more wait. Admission is for all connections together.
+const MAX_STREAMS: u32 = 1024;
+/// Pings find connections whose other end is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// After accept fails (too many open files), wait so long.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// How long a connection may take to begin its request when no more are taken: one that was made just before is not
+/// hung up on with its request on the way.
+const FINAL_REQUEST_WINDOW: Duration = Duration::from_millis(300);
+/// How long connections are still accepted then.
+const FINAL_ACCEPT_WINDOW: Duration = Duration::from_millis(50);
+/// How many at most: some more than the system keeps waiting.
+const MAX_FINAL_CONNECTIONS: usize = 4096;
+
+/// The end of a listener, in two steps.
+#[derive(Debug, Clone, Default)]
+pub struct Drain {
+    /// Answers over HTTP/1.1 close their connection, so that at `goaway` no request is on its way over an old one, which
+    /// nothing but an error could answer.
+    pub soon: CancellationToken,
+    /// No more connections; those there finish their calls.
+    pub goaway: CancellationToken,
+}
+
+/// Answers requests; never fails.
+pub trait RequestHandler: Clone + Send + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// Accepts connections, over TLS if there is `tls`, until `drain`, then lets each finish its calls. `connections` knows
+/// when all are closed.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<tls::Server>,
+    edge: impl RequestHandler,
+    drain: Drain,
+    connections: TaskTracker,
+) {
+    let begin = |stream| connection(stream, tls.clone(), edge.clone(), drain.clone(), TIMEOUTS);
+    accept(|| async { Ok(listener.accept().await?.0) }, begin, &drain, connections).await;
+}
+
+/// The same on a socket of this machine, without TLS: each request carries the [`LocalUser`] who sent it.
+pub async fn serve_local(
+    listener: UnixListener,
+    edge: impl RequestHandler + Sync,
+    drain: Drain,
+    connections: TaskTracker,
+) {
+    let accepted = || async {
+        let (stream, _) = listener.accept().await?;
+        let user = LocalUser { uid: stream.peer_cred()?.uid() };
+        Ok((stream, user))
+    };
+    let begin = |(stream, user)| {
+        let edge = WithPeerCred { edge: edge.clone(), user };
+        let drain = drain.clone();
+        async move { converse(begin_local(stream), edge, drain, TIMEOUTS).await }
+    };
+    accept(accepted, begin, &drain, connections).await;
+}
+
+/// Has every connection that is accepted begun as a task of `connections`, until `drain`.
+async fn accept<S, A, C>(
+    accepted: impl Fn() -> A,
+    begin: impl Fn(S) -> C,
+    drain: &Drain,
+    connections: TaskTracker,
+) where
+    A: Future<Output = io::Result<S>>,
+    C: Future<Output = ()> + Send + 'static,
+{
+    let last = async {
+        drain.goaway.cancelled().await;
+        // Those that the system has accepted already would be reset with the listener.
+        tokio::time::sleep(FINAL_ACCEPT_WINDOW).await;
+    };
+    let mut last = std::pin::pin!(last);
+    let mut left = MAX_FINAL_CONNECTIONS;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            // First, since time may have stood still for this task: whoever waits here came before its end.
+            accepted = accepted() => accepted,
+            () = &mut last => return,
+        };
+        if drain.goaway.is_cancelled() {
+            left -= 1;
+            if left == 0 {
+                return;
+            }
+        }
+        match accepted {
+            Ok(stream) => {
+                connections.spawn(begin(stream));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<tls::Server>,
+    edge: impl RequestHandler,
+    drain: Drain,
+    patience: Timeouts,
+) {
+    // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "the connection is already gone");
+        return;
+    }
+    converse(begin(stream, tls), edge, drain, patience).await;
+}
+
+/// Serves the connection that `begin` makes of what was accepted.
+async fn converse<S>(
+    begin: impl Future<Output = io::Result<PrefixedIo<S>>>,
+    edge: impl RequestHandler,
+    drain: Drain,
+    patience: Timeouts,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let begun = tokio::select! {
+        biased;
+        begun = timeout(patience.headers, begin) => begun,
+        () = drain.last_start() => return,
+    };
+    let stream = match begun {
+        Ok(Ok(stream)) => TokioIo::new(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection ended before its first request");
+            return;
+        }
+        Err(_) => {
+            tracing::debug!("a connection sent nothing that begins a request");
+            return;
+        }
+    };
+
+    let unsent = Arc::new(Unsent::default());
+    let answers = Arc::clone(&unsent);
+    let soon = drain.soon.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (edge, answers, soon) = (edge.clone(), Arc::clone(&answers), soon.clone());
+        async move {
+            let closes = request.version() < Version::HTTP_2;
+            let mut answer = edge.answer(with_body(request)).await;
+            if closes && soon.is_cancelled() {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answers.watch(answer))
+        }
+    });
+    let builder = builder(patience);
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
+    let served = async {
+        tokio::select! {
+            biased;
+            // First: told to shut down before it has looked at what the request begins with, it just ends.
+            ended = connection.as_mut() => return ended,
+            () = drain.goaway.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    tokio::select! {
+        ended = served => if let Err(error) = ended {
+            tracing::debug!(error = %error, "a connection broke off");
+        },
+        () = unsent.overdue(patience.answer) => tracing::debug!("a client did not take its answer"),
+    }
+}
+
+impl Drain {
+    /// Resolves when no request that came before the end is still on its way.
+    pub(crate) async fn last_start(&self) {
+        self.goaway.cancelled().await;
+        tokio::time::sleep(FINAL_REQUEST_WINDOW).await;
+    }
+}
+
+/// A caller's connection, decrypted.
+type CallerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// The handshake, if there is one, and the first bytes, as many as tell HTTP/2 from HTTP/1: the builder waits for them
+/// without a limit.
+async fn begin(stream: TcpStream, tls: Option<tls::Server>) -> io::Result<PrefixedIo<CallerStream>> {
+    let mut stream = match tls {
+        None => Either::Left(stream),
+        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+    };
+    let start = start(&mut stream).await?;
+    Ok(PrefixedIo::new(start.freeze(), stream))
+}
+
+async fn begin_local(mut stream: UnixStream) -> io::Result<PrefixedIo<UnixStream>> {
+    let start = start(&mut stream).await?;
+    Ok(PrefixedIo::new(start.freeze(), stream))
+}
+
+async fn start(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<BytesMut> {
+    let mut start = BytesMut::with_capacity(HTTP2_PREFACE.len());
+    while start.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&start) {
+        if stream.read_buf(&mut start).await? == 0 {
+            break;
+        }
+    }
+    Ok(start)
+}
+
+fn builder(patience: Timeouts) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience.headers)
+        // The buffer holds a request's head as a whole, so this bounds it; bodies go through in pieces.
+        .max_buf_size(MAX_HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// HTTP/2 can end one request and keep the connection; HTTP/1.1 has to take what the client still sends.
+fn with_body(request: Request<Incoming>) -> Request<Body> {
+    // One that waits for `100 Continue` sends nothing that it was not asked for.
+    let lingers = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::EXPECT);
+    request.map(|body| if lingers { Body::new(LingeringBody::new(body)) } else { Body::new(body) })
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

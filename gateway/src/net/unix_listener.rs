@@ -1,0 +1,178 @@
+//! A Unix socket whose file is its lock: whoever may open it is let in, so nobody but its owner may, from its first moment
+//! on. Owns the file: how it gets there, what gives way to it, and that it goes. Knows nothing of what is answered.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use axum::body::Body;
+use http::{Request, Response};
+use tempfile::NamedTempFile;
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+
+use super::server::RequestHandler;
+
+/// Nobody but the owner, and root.
+const SOCKET_MODE: u32 = 0o600;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+/// How often a file is looked at that keeps changing, because others start and end there.
+const MAX_CLEAR_ATTEMPTS: usize = 8;
+
+/// Who is at the other end, as the system says. On a request it says that it came this way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalUser {
+    /// Its user id.
+    pub uid: u32,
+}
+
+/// Answers as `edge` does, which finds the [`LocalUser`] among the request's extensions.
+#[derive(Clone)]
+pub(crate) struct WithPeerCred<E> {
+    pub(crate) edge: E,
+    pub(crate) user: LocalUser,
+}
+
+impl<E: RequestHandler + Sync> RequestHandler for WithPeerCred<E> {
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        request.extensions_mut().insert(self.user);
+        self.edge.answer(request).await
+    }
+}
+
+/// The file of a socket that this process listens on. Dropped, it removes it, if it is still the same one.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    id: FileId,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// Listens at `path`. The file is made beside it, out of reach until it listens and has its mode, and then takes its
+/// name: whoever finds it by that name finds it whole, and one that nobody listens on was left behind.
+///
+/// # Errors
+/// Why it can't, and what to do, in words.
+pub async fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
+    let folder = path.parent().unwrap_or(path);
+    let mut made = make(folder).map_err(|error| unmade(folder, &error))?;
+    let id = id(made.path()).map_err(|error| error.to_string())?;
+    for _ in 0..MAX_CLEAR_ATTEMPTS {
+        let taken = match made.persist_noclobber(path) {
+            Ok(listener) => return Ok((listener, SocketFile { path: path.to_owned(), id })),
+            Err(taken) => taken,
+        };
+        made = taken.file;
+        if taken.error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(taken.error.to_string());
+        }
+        clear(folder, path).await?;
+    }
+    Err("others start and end there all the time: choose another path".into())
+}
+
+fn make(folder: &Path) -> io::Result<NamedTempFile<UnixListener>> {
+    temporary().make_in(folder, |path| {
+        let socket = UnixSocket::new_stream()?;
+        socket.bind(path)?;
+        // Nobody can connect before it listens.
+        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+        socket.listen(BACKLOG)
+    })
+}
+
+fn unmade(folder: &Path, error: &io::Error) -> String {
+    let shown = folder.display();
+    match error.kind() {
+        io::ErrorKind::NotFound if !folder.exists() => {
+            format!("there is no folder {shown}: make it, or choose another path")
+        }
+        io::ErrorKind::NotADirectory => format!("{shown} is no folder: choose another path"),
+        io::ErrorKind::PermissionDenied => {
+            format!("this user may not write to the folder {shown}: let it, or choose another path")
+        }
+        _ => format!("no socket can be made in the folder {shown}: {error}"),
+    }
+}
+
+/// Makes room at `path` if what is there was left behind by a process that ended.
+async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let there = match fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !there.file_type().is_socket() {
+        return Err("there is a file that is no socket: remove it, or choose another path".into());
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_left_behind(&error) => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err("there is a socket of another user: remove it, or choose another path".into());
+        }
+        // One whose queue is full is listened on too.
+        Ok(_) | Err(_) => {
+            return Err("another process listens there: end it, or choose another path".into());
+        }
+    }
+    let removed = remove(folder, path).await;
+    removed.map_err(|error| format!("the socket that a process left behind can't be removed: {error}"))
+}
+
+/// Removes what was left behind at `path`, and not what another process may have put there since it was looked at.
+async fn remove(folder: &Path, path: &Path) -> io::Result<()> {
+    let renamed = temporary().make_in(folder, |aside| fs::rename(path, aside));
+    let aside = match renamed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    };
+    let connected = UnixStream::connect(aside.path()).await;
+    if !connected.is_err_and(|error| is_left_behind(&error)) {
+        aside.persist_noclobber(path).map_err(|error| error.error)?;
+    }
+    Ok(())
+}
+
+/// Sockets take their names when they listen, and then nothing refuses a connection but a process that has ended.
+fn is_left_behind(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+}
+
+/// A name that is as short as can be: the path has to fit into an address.
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".").rand_bytes(6);
+    builder
+}
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn id(path: &Path) -> io::Result<FileId> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if id(&self.path).is_ok_and(|there| there == self.id)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the admin socket can't be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "unix_listener_tests.rs"]
+mod tests;

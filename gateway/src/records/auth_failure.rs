@@ -1,0 +1,25 @@
+//! Callers turned away where they call no extension point, counted and logged as those who do: there a refusal is part
+//! of an [`crate::records::invocation::Invocation`], here there is none.
+
+use opentelemetry::KeyValue;
+use uuid::Uuid;
+
+use crate::{
+    auth::{Port, Refusal},
+    telemetry::{Telemetry, names::REASON},
+};
+
+impl Telemetry {
+    /// A caller of `port` was turned away.
+    pub fn turned_away(&self, port: Port, request_id: Uuid, refusal: &Refusal) {
+        let (code, reason, detail) = (refusal.reason.code(), refusal.reason.as_str(), &*refusal.detail);
+        self.0.instruments.auth_failures.add(1, &[KeyValue::new(REASON, reason)]);
+        let status = code.http();
+        let port = (port == Port::Admin).then_some("admin");
+        if status >= 500 {
+            tracing::warn!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was turned away");
+        } else {
+            tracing::info!(event = "auth.refused", port, %request_id, status, %code, reason, detail, "a caller was turned away");
+        }
+    }
+}

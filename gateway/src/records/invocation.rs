@@ -1,0 +1,311 @@
+//! One call from its headers to its decision: its metrics, what its span says of it, and its log line.
+
+use std::{sync::Arc, time::Duration};
+
+use opentelemetry::{
+    Context, KeyValue,
+    trace::{Status, TraceContextExt as _},
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::{
+    auth,
+    core::{
+        context::{CallContext, Identity},
+        error::{Code, Error, grpc_name},
+        point::Point,
+        step::{Mode, Reason, StepOutcome},
+    },
+    invoke::{Block, Decided, Ended, ExtensionPoint, Remark, StepReport},
+    records::log_line,
+    routing::TenantPlans,
+    telemetry::{
+        Inner, Telemetry,
+        names::{
+            BINDING, CODE, DECISION, ERROR_TYPE, MODE, OPERATOR, OTHER, OUTCOME, PLUGIN, POINT, REASON,
+            REQUEST_ID, TENANT,
+        },
+        trace,
+    },
+};
+
+/// What is known of a call so far. It outlives the work on the call, so that a caller who goes away leaves a record
+/// of it.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// The caller's own id, where its header could be read.
+    pub correlation_id: Option<String>,
+    /// Why the caller was turned away.
+    pub refused: Option<auth::Reason>,
+    /// Who calls, once that is verified.
+    pub identity: Option<Arc<Identity>>,
+    /// And what it says of itself.
+    pub ctx: Option<CallContext>,
+    /// The tool's name as it was asked for.
+    pub tool: Option<String>,
+    /// The agent's id of the tool call.
+    pub call_id: Option<String>,
+    /// Digest of the chain, and revision of the routing.
+    pub plan: Option<(Arc<str>, u64)>,
+    /// The tenant's plans, where something is missing from them.
+    pub bypassed: Option<TenantPlans>,
+    /// Steps of a chain that was broken off.
+    pub broken_off: Vec<StepReport>,
+}
+
+/// How an invocation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Continue,
+    Block,
+    Error,
+    Cancelled,
+}
+
+impl Decision {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Decision::Continue => "continue",
+            Decision::Block => "block",
+            Decision::Error => "error",
+            Decision::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The end of an invocation, whatever its point.
+pub(crate) struct End<'a> {
+    pub(crate) decision: Decision,
+    /// HTTP status of the answer, over gRPC too.
+    pub(crate) status: u16,
+    pub(crate) block: Option<&'a Block>,
+    pub(crate) error: Option<&'a Error>,
+    pub(crate) steps: &'a [StepReport],
+    pub(crate) notices: &'a [Remark],
+    pub(crate) took: Duration,
+}
+
+impl<'a> End<'a> {
+    fn new(decision: Decision, status: u16, took: Duration) -> Self {
+        End { decision, status, block: None, error: None, steps: &[], notices: &[], took }
+    }
+
+    fn failed(error: &'a Error, took: Duration) -> Self {
+        End { error: Some(error), ..End::new(Decision::Error, error.code.http(), took) }
+    }
+
+    /// The error code, or the block's.
+    pub(crate) fn code(&self) -> Option<&'a str> {
+        let cancelled = (self.decision == Decision::Cancelled).then_some(Code::Cancelled.as_str());
+        let error = self.error.map(|error| error.code.as_str());
+        self.block.map(|block| block.code.as_str()).or(error).or(cancelled)
+    }
+}
+
+/// A call under way. Dropped before [`Invocation::ended`], its caller is gone.
+#[must_use = "dropped, it records that the caller went away"]
+pub struct Invocation {
+    inner: Arc<Inner>,
+    point: Point,
+    request_id: Uuid,
+    received: Instant,
+    /// The request's span.
+    context: Context,
+    is_ended: bool,
+    /// What is known of it so far.
+    pub facts: Facts,
+}
+
+impl Telemetry {
+    /// A call at `point` whose headers were there at `received`.
+    pub fn invocation(&self, point: Point, request_id: Uuid, received: Instant) -> Invocation {
+        Invocation {
+            inner: Arc::clone(&self.0),
+            point,
+            request_id,
+            received,
+            context: Context::current(),
+            is_ended: false,
+            facts: Facts::default(),
+        }
+    }
+}
+
+impl Invocation {
+    /// It came to this end; `status` is the HTTP status of a block.
+    pub fn ended<P: ExtensionPoint>(
+        mut self,
+        result: &Result<Ended<P>, Error>,
+        status: impl FnOnce(&Block) -> u16,
+    ) {
+        self.is_ended = true;
+        let took = self.received.elapsed();
+        let broken_off = std::mem::take(&mut self.facts.broken_off);
+        let end = match result {
+            Err(error) => End { steps: &broken_off, ..End::failed(error, took) },
+            Ok(ended) => {
+                let end = match &ended.result {
+                    Err(error) => End::failed(error, took),
+                    Ok(Decided::Continue) => End::new(Decision::Continue, 200, took),
+                    Ok(Decided::Block(block)) => {
+                        End { block: Some(block), ..End::new(Decision::Block, status(block), took) }
+                    }
+                };
+                End { steps: &ended.steps, notices: &ended.notices, ..end }
+            }
+        };
+        self.record(&end, result.is_ok());
+    }
+
+    fn record(&self, end: &End<'_>, chain_ran: bool) {
+        let tenant = self.facts.identity.as_ref().map(|identity| &identity.tenant);
+        let measured =
+            Measured { inner: &self.inner, point: self.point, tenant: self.inner.tenant_label(tenant) };
+        measured.invocation(end, chain_ran);
+        if let Some(plans) = &self.facts.bypassed {
+            measured.bypassed(plans);
+        }
+        if let Some(reason) = self.facts.refused {
+            let reason = KeyValue::new(REASON, reason.as_str());
+            self.inner.instruments.auth_failures.add(1, &[reason]);
+        }
+        self.describe(end);
+        let _current = self.context.clone().attach();
+        log_line::write(&log_line::Call {
+            point: self.point,
+            request_id: self.request_id,
+            trace_id: trace::id(&self.context),
+            facts: &self.facts,
+            end,
+            is_slow: end.took > self.inner.known.load().slow,
+        });
+    }
+
+    /// Says on the request's span what became of the call.
+    fn describe(&self, end: &End<'_>) {
+        let span = self.context.span();
+        if !span.is_recording() {
+            return;
+        }
+        span.set_attribute(KeyValue::new(POINT, self.point.as_str()));
+        span.set_attribute(KeyValue::new(REQUEST_ID, self.request_id.to_string()));
+        span.set_attribute(KeyValue::new(DECISION, end.decision.as_str()));
+        if let Some(identity) = &self.facts.identity {
+            span.set_attribute(KeyValue::new(TENANT, Arc::clone(&identity.tenant)));
+            span.set_attribute(KeyValue::new(OPERATOR, Arc::clone(&identity.operator)));
+        }
+        if let Some(code) = end.code() {
+            span.set_attribute(KeyValue::new(CODE, code.to_owned()));
+        }
+        if end.error.is_some_and(|error| error.code.http() >= 500) {
+            let code = end.error.map_or(tonic::Code::Unknown, |error| error.code.grpc());
+            span.set_status(Status::error(grpc_name(code)));
+        }
+    }
+}
+
+impl Drop for Invocation {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            let broken_off = std::mem::take(&mut self.facts.broken_off);
+            let end = End::new(Decision::Cancelled, Code::Cancelled.http(), self.received.elapsed());
+            self.record(&End { steps: &broken_off, ..end }, false);
+        }
+    }
+}
+
+/// Metrics of one invocation.
+pub(crate) struct Measured<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) point: Point,
+    /// The tenant, where it has series of its own.
+    pub(crate) tenant: Option<KeyValue>,
+}
+
+impl Measured<'_> {
+    fn invocation(&self, end: &End<'_>, chain_ran: bool) {
+        let instruments = &self.inner.instruments;
+        let point = KeyValue::new(POINT, self.point.as_str());
+        let decision = KeyValue::new(DECISION, end.decision.as_str());
+        let error = match end.decision {
+            Decision::Error => end.error.map(|error| KeyValue::new(ERROR_TYPE, error.code.as_str())),
+            Decision::Cancelled => Some(KeyValue::new(ERROR_TYPE, Code::Cancelled.as_str())),
+            Decision::Continue | Decision::Block => None,
+        };
+        let attributes = self.attributes([point.clone(), decision].into_iter().chain(error));
+        instruments.invocation.record(end.took.as_secs_f64(), &attributes);
+        if chain_ran {
+            let plugins: Duration = end.steps.iter().map(|step| step.duration).sum();
+            let own = end.took.saturating_sub(plugins);
+            instruments.overhead.record(own.as_secs_f64(), &self.attributes([point.clone()]));
+        }
+        if let Some(block) = end.block {
+            let known = self.inner.known.load().codes.get(block.code.as_str()).cloned();
+            let code = known.map_or(KeyValue::new(CODE, OTHER), |code| KeyValue::new(CODE, code));
+            let plugin = KeyValue::new(PLUGIN, Arc::clone(&block.plugin));
+            instruments.blocks.add(1, &self.attributes([plugin, point.clone(), code]));
+        }
+        let out_of_time = end.error.is_some_and(|error| error.code == Code::BudgetExhausted)
+            || end.steps.iter().any(|step| step.reason == Some(Reason::Budget));
+        if out_of_time {
+            instruments.budget_exhausted.add(1, &self.attributes([point]));
+        }
+        // What an observer makes of its call is counted when it is known.
+        let own_steps = end.steps.iter().filter(|step| step.outcome != StepOutcome::Observed);
+        own_steps.for_each(|step| self.step(step));
+    }
+
+    fn bypassed(&self, plans: &TenantPlans) {
+        for binding in plans.bypassed(self.point) {
+            let binding = KeyValue::new(BINDING, Arc::clone(binding));
+            let attributes = self.attributes([KeyValue::new(POINT, self.point.as_str()), binding]);
+            self.inner.instruments.bypassed.add(1, &attributes);
+        }
+    }
+
+    fn step(&self, step: &StepReport) {
+        let instruments = &self.inner.instruments;
+        self.outcome(&step.plugin, step.mode, step.outcome, step.reason, step.duration);
+        let (plugin, point) =
+            (KeyValue::new(PLUGIN, Arc::clone(&step.plugin)), KeyValue::new(POINT, self.point.as_str()));
+        if step.failed_open {
+            let reason = KeyValue::new(REASON, step.reason.map_or(OTHER, Reason::as_str));
+            let attributes = self.attributes([plugin.clone(), point.clone(), reason]);
+            instruments.failed_open.add(1, &attributes);
+        }
+        if !step.duration.is_zero() {
+            instruments.plugin_queue.record(step.queue.as_secs_f64(), std::slice::from_ref(&plugin));
+            let outcome = KeyValue::new(OUTCOME, step.outcome.as_str());
+            let called = step.duration.saturating_sub(step.queue);
+            let attributes = self.attributes([plugin, point, outcome]);
+            instruments.plugin_call.record(called.as_secs_f64(), &attributes);
+        }
+    }
+
+    /// Counts how a step ended and what it took, an observer's too.
+    pub(crate) fn outcome(
+        &self,
+        plugin: &Arc<str>,
+        mode: Mode,
+        outcome: StepOutcome,
+        reason: Option<Reason>,
+        took: Duration,
+    ) {
+        self.inner.known.load().tallies.add(plugin, self.point, outcome, took);
+        let instruments = &self.inner.instruments;
+        let plugin = KeyValue::new(PLUGIN, Arc::clone(plugin));
+        let point = KeyValue::new(POINT, self.point.as_str());
+        if outcome == StepOutcome::WouldBlock {
+            let mode = KeyValue::new(MODE, mode.as_str());
+            instruments.would_block.add(1, &self.attributes([plugin.clone(), point.clone(), mode]));
+        }
+        let reason = reason.map(|reason| KeyValue::new(REASON, reason.as_str()));
+        let known = [plugin, point, KeyValue::new(OUTCOME, outcome.as_str())];
+        instruments.steps.add(1, &self.attributes(known.into_iter().chain(reason)));
+    }
+
+    fn attributes(&self, known: impl IntoIterator<Item = KeyValue>) -> Vec<KeyValue> {
+        known.into_iter().chain(self.tenant.clone()).collect()
+    }
+}

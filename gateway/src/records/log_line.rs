@@ -1,0 +1,255 @@
+//! The log line of an invocation that didn't simply continue (docs/protocol.md, section 8, `decision.*`): facts that
+//! say who, where, what became of it and through which steps. No payload, no token; what a plugin says is cut short.
+
+use hookgate_proto::types::v1::NoticeKind;
+use serde::Serialize;
+use tracing::Level;
+use uuid::Uuid;
+
+use crate::{
+    core::{point::Point, step::StepOutcome},
+    invoke::{Remark, StepReport},
+    records::invocation::{Decision, End, Facts},
+    telemetry::value::cut,
+};
+
+/// Longest sentence of a block, an error or an observer, in bytes.
+pub(crate) const MAX_SENTENCE_BYTES: usize = 1024;
+/// Longest message of a notice, in bytes: there may be several of each plugin.
+const MAX_NOTICE_BYTES: usize = 256;
+/// Longest id that an agent says, in bytes. Others are checked when they arrive.
+const MAX_ID_BYTES: usize = 256;
+
+/// Longest list of steps, or of notices, in bytes of JSON: with both and everything else a line is within its bound.
+const MAX_LIST_BYTES: usize = 16 << 10;
+
+/// A call that ended, with all that its line may say.
+pub(crate) struct Call<'a> {
+    pub(crate) point: Point,
+    pub(crate) request_id: Uuid,
+    pub(crate) trace_id: Option<String>,
+    pub(crate) facts: &'a Facts,
+    pub(crate) end: &'a End<'a>,
+    pub(crate) is_slow: bool,
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    plugin: &'a str,
+    binding: &'a str,
+    mode: &'static str,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    duration_us: u128,
+    queue_us: u128,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    changed: &'a [&'static str],
+    #[serde(skip_serializing_if = "is_zero")]
+    sanitised: u32,
+}
+
+#[derive(Serialize)]
+struct NoticeEntry<'a> {
+    plugin: &'a str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    message: &'a str,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn step(step: &StepReport) -> Step<'_> {
+    Step {
+        plugin: &step.plugin,
+        binding: &step.binding,
+        mode: step.mode.as_str(),
+        outcome: step.outcome.as_str(),
+        reason: step.reason.map(crate::core::step::Reason::as_str),
+        code: step.would_block.as_deref(),
+        duration_us: step.duration.as_micros(),
+        queue_us: step.queue.as_micros(),
+        changed: &step.changed,
+        sanitised: step.sanitised,
+    }
+}
+
+fn notice(remark: &Remark) -> NoticeEntry<'_> {
+    let kind = match remark.notice.kind() {
+        NoticeKind::Allow => "allow",
+        NoticeKind::Block => "block",
+        NoticeKind::Warn => "warn",
+        NoticeKind::Info | NoticeKind::Unspecified => "info",
+    };
+    let code = remark.notice.code.as_deref().map(|code| cut(code, MAX_NOTICE_BYTES));
+    NoticeEntry { plugin: &remark.plugin, kind, code, message: cut(&remark.notice.message, MAX_NOTICE_BYTES) }
+}
+
+/// A list as JSON; where it is too long its last entry says how many more there are.
+fn json(values: impl Iterator<Item = impl Serialize>) -> Option<String> {
+    let mut list = String::new();
+    let mut left_out = 0;
+    for value in values {
+        let entry = serde_json::to_string(&value).expect("names and numbers are JSON");
+        if left_out > 0 || list.len() + entry.len() > MAX_LIST_BYTES {
+            left_out += 1;
+        } else {
+            let comma = if list.is_empty() { "" } else { "," };
+            list = list + comma + &entry;
+        }
+    }
+    let more = if left_out > 0 { format!(",{{\"left_out\":{left_out}}}") } else { String::new() };
+    (!list.is_empty()).then(|| format!("[{list}{more}]"))
+}
+
+impl Call<'_> {
+    /// Whether nothing happened that a person may want to know of.
+    fn is_plain(&self) -> bool {
+        let is_plain = |step: &StepReport| match step.outcome {
+            StepOutcome::Continued
+            | StepOutcome::Modified
+            | StepOutcome::SkippedCondition
+            | StepOutcome::Observed => step.sanitised == 0,
+            StepOutcome::Cancelled
+            | StepOutcome::WouldBlock
+            | StepOutcome::Failed
+            | StepOutcome::FailedOpen
+            | StepOutcome::SkippedBudget
+            | StepOutcome::CancelledByCaller => false,
+        };
+        self.end.decision == Decision::Continue
+            && !self.is_slow
+            && self.end.notices.is_empty()
+            && self.end.steps.iter().all(is_plain)
+    }
+
+    /// Ours to repair: an error. To be looked at: a warning.
+    fn level(&self) -> Level {
+        let end = self.end;
+        let status = end.error.map_or(0, |error| error.code.http());
+        let warns = |remark: &Remark| matches!(remark.notice.kind(), NoticeKind::Block | NoticeKind::Warn);
+        if status == 500 && self.facts.refused.is_none() {
+            Level::ERROR
+        } else if status >= 500
+            || self.is_slow
+            || end.steps.iter().any(|step| step.failed_open)
+            || end.notices.iter().any(warns)
+        {
+            Level::WARN
+        } else {
+            Level::INFO
+        }
+    }
+
+    fn event(&self) -> &'static str {
+        match (self.facts.refused, self.end.decision) {
+            (Some(_), _) => "auth.refused",
+            (None, Decision::Continue) => "decision.continue",
+            (None, Decision::Block) => "decision.block",
+            (None, Decision::Error) => "decision.error",
+            (None, Decision::Cancelled) => "decision.cancelled",
+        }
+    }
+
+    fn message(&self) -> &'static str {
+        match (self.facts.refused, self.end.decision) {
+            (Some(_), _) => "a caller was turned away",
+            (None, Decision::Continue) if self.is_slow => "a call went on, slowly",
+            (None, Decision::Continue) => "a call went on, with remarks",
+            (None, Decision::Block) => "a call was blocked",
+            (None, Decision::Error) => "no decision could be made",
+            (None, Decision::Cancelled) => "a caller went away",
+        }
+    }
+}
+
+/// Emits one line at a level that is known only now.
+macro_rules! line {
+    ($level:expr, $($field:tt)*) => {
+        match $level {
+            Level::ERROR => tracing::error!($($field)*),
+            Level::WARN => tracing::warn!($($field)*),
+            _ => tracing::info!($($field)*),
+        }
+    };
+}
+
+/// A line for each cancel that was not honoured, as observers have it: who tries a rule out looks for one event.
+fn would_block(call: &Call<'_>) {
+    let tenant = call.facts.identity.as_ref().map(|identity| &*identity.tenant);
+    for step in call.end.steps {
+        let Some(code) = &step.would_block else { continue };
+        tracing::info!(
+            event = "decision.would_block",
+            request_id = %call.request_id,
+            tenant,
+            point = call.point.as_str(),
+            plugin = &*step.plugin,
+            binding = &*step.binding,
+            mode = step.mode.as_str(),
+            code,
+            "a plugin that only advises would block"
+        );
+    }
+}
+
+/// Writes the line of `call`, unless it simply continued.
+pub(crate) fn write(call: &Call<'_>) {
+    would_block(call);
+    if call.is_plain() {
+        return;
+    }
+    let (facts, end) = (call.facts, call.end);
+    let said = facts.ctx.as_ref().map(|ctx| &ctx.request);
+    let sentence = end.block.map(|block| block.message.as_str());
+    let sentence = sentence.or(end.error.map(|error| error.detail.as_str()));
+    let failed = end.error.and_then(|error| error.step.as_deref());
+    line!(
+        call.level(),
+        event = call.event(),
+        request_id = %call.request_id,
+        correlation_id = facts.correlation_id,
+        trace_id = call.trace_id,
+        tenant = facts.identity.as_ref().map(|identity| &*identity.tenant),
+        operator = facts.identity.as_ref().map(|identity| &*identity.operator),
+        session = said.and_then(|said| said.session_id.as_deref()),
+        run = said.and_then(|said| said.run_id.as_deref()),
+        agent = said.and_then(|said| said.agent_id.as_deref()),
+        user = said.and_then(|said| said.user_id.as_deref()),
+        point = call.point.as_str(),
+        tool = facts.tool.as_deref(),
+        call_id = facts.call_id.as_deref().map(|id| cut(id, MAX_ID_BYTES)),
+        decision = end.decision.as_str(),
+        status = end.status,
+        code = end.code(),
+        reason = facts.refused.map(crate::auth::Reason::as_str),
+        plugin = end.block.map(|block| &*block.plugin).or(failed.map(|step| &*step.plugin)),
+        detail = sentence.map(|sentence| cut(sentence, MAX_SENTENCE_BYTES)),
+        revision = facts.plan.as_ref().map(|(_, revision)| *revision),
+        plan_digest = facts.plan.as_ref().map(|(digest, _)| &**digest),
+        duration_ms = (end.took.as_secs_f64() * 1e6).round() / 1e3,
+        slow = call.is_slow,
+        steps = json(end.steps.iter().map(step)),
+        notices = json(end.notices.iter().map(notice)),
+        "{}",
+        call.message()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(cut("Zoë", 3), "Zo");
+        assert_eq!(cut("Zoë", 4), "Zoë");
+        assert_eq!(cut("Zoë", 9), "Zoë");
+    }
+}

@@ -1,0 +1,33 @@
+//! What observers make of their calls, which is known only after the answer: counted, and logged where it matters.
+
+use crate::{
+    core::step::{Mode, Reason, StepOutcome},
+    invoke::{Observed, ObserverSink},
+};
+use crate::{
+    records::{invocation::Measured, log_line::MAX_SENTENCE_BYTES},
+    telemetry::{Telemetry, value::cut},
+};
+
+impl ObserverSink for Telemetry {
+    fn observed(&self, observed: Observed<'_>) {
+        let Observed { point, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
+        let tenant_label = self.0.tenant_label(Some(tenant));
+        let measured = Measured { inner: &self.0, point, tenant: tenant_label };
+        measured.outcome(plugin, Mode::Observe, outcome, reason, took);
+        let (point, detail) = (point.as_str(), cut(observed.detail, MAX_SENTENCE_BYTES));
+        match (outcome, reason) {
+            (StepOutcome::WouldBlock, _) => {
+                tracing::info!(event = "decision.would_block", request_id, %tenant, point, %plugin, %binding, mode = Mode::Observe.as_str(), code = detail, "an observer would block");
+            }
+            (StepOutcome::Failed, Some(Reason::Timeout)) => {
+                tracing::warn!(event = "step.timeout", request_id, %tenant, point, %plugin, %binding, detail, "an observer did not answer in time");
+            }
+            (StepOutcome::Failed, reason) => {
+                let reason = reason.map(Reason::as_str);
+                tracing::warn!(event = "step.failed", request_id, %tenant, point, %plugin, %binding, reason, detail, "an observer failed");
+            }
+            _ => {}
+        }
+    }
+}

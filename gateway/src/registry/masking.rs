@@ -1,0 +1,93 @@
+//! What is shown of an object, and what may be written into it: plugin-level config may hold secrets that somebody wrote
+//! down, so that its texts and numbers are shown as `***` but for references; and what comes back as `***` stays what it was.
+
+use serde_json::Value;
+
+use crate::{
+    config::{Problem, is_reference, shown_reference},
+    core::object::Kind,
+    store::Spec,
+};
+
+/// What stands for a text that is not shown.
+const MASK: &str = "***";
+
+/// `spec` as operators see it.
+pub fn shown(kind: Kind, spec: &Spec) -> Value {
+    let mut spec = spec.value();
+    if kind == Kind::Plugin
+        && let Some(config) = spec.get_mut("config")
+    {
+        walk(config, "", &mut |_, value| hide(value));
+    }
+    spec
+}
+
+/// Puts back what was shown as `***`.
+///
+/// # Errors
+/// Where there is nothing that it could stand for.
+pub(super) fn restore(spec: &mut Value, before: Option<&Value>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(config) = spec.get_mut("config") {
+        walk(config, "/config", &mut |pointer, value| {
+            if value.as_str() != Some(MASK) {
+                return;
+            }
+            match before.and_then(|before| before.pointer(pointer)) {
+                Some(was) => *value = was.clone(),
+                None => problems.push(
+                    Problem::new(pointer, "`***` stands for what was there before, and nothing was")
+                        .remedy("write the value, or a reference such as `${HOOKGATE_SECRET_NAME}`"),
+                ),
+            }
+        });
+    }
+    problems
+}
+
+/// References where nobody would resolve them.
+pub(super) fn misplaced_references(kind: Kind, spec: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut spec = spec.clone();
+    walk(&mut spec, "", &mut |pointer, value| {
+        let may_hold = kind == Kind::Plugin && pointer.starts_with("/config/");
+        if !may_hold && value.as_str().is_some_and(|text| text.contains("${")) {
+            problems.push(
+                Problem::new(pointer, "a reference is resolved in a plugin's `config` alone")
+                    .remedy("write the value itself"),
+            );
+        }
+    });
+    problems
+}
+
+fn hide(value: &mut Value) {
+    match value {
+        Value::String(text) if is_reference(text) => *text = shown_reference(text, false),
+        Value::String(_) | Value::Number(_) => *value = MASK.into(),
+        _ => {}
+    }
+}
+
+/// Visits every scalar with its pointer.
+fn walk(value: &mut Value, pointer: &str, visit: &mut impl FnMut(&str, &mut Value)) {
+    let below = |key: &str| format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+    match value {
+        Value::Array(items) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                walk(item, &below(&at.to_string()), visit);
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                walk(member, &below(key), visit);
+            }
+        }
+        scalar => visit(pointer, scalar),
+    }
+}
+
+#[cfg(test)]
+#[path = "masking_tests.rs"]
+mod tests;

@@ -1,0 +1,213 @@
+//! What the registry holds at one revision: each object as it is stored and as the configuration has it. Immutable; the
+//! next revision's shares every object that it left as it was.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{
+    config::{self, Binding, Bypass, ObjectSet, Plugin, Tenant},
+    core::object::Kind,
+    store::{Change, Object, Snapshot},
+};
+
+/// An object as the configuration has it.
+#[derive(Debug, Clone)]
+pub enum TypedObject {
+    /// A plugin.
+    Plugin(Arc<Plugin>),
+    /// A tenant.
+    Tenant(Arc<Tenant>),
+    /// A binding.
+    Binding(Arc<Binding>),
+    /// A binding that doesn't stand for a tenant for a while.
+    Bypass(Arc<Bypass>),
+}
+
+/// One object.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// As it is stored.
+    pub object: Object,
+    /// As the configuration has it.
+    pub typed: TypedObject,
+    /// Tells it apart from every other object of its name that this process read: the version in which it met this one first.
+    pub met: u64,
+}
+
+/// All objects at one revision.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    revision: u64,
+    /// By kind, then by name in the order of its bytes.
+    entries: Vec<Arc<Entry>>,
+}
+
+/// An object that this version can't read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{kind} `{name}` in the registry {why}")]
+pub struct Unreadable {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Why, as a sentence goes on behind its name.
+    pub why: String,
+}
+
+impl Entry {
+    fn read(object: Object) -> Result<Self, Unreadable> {
+        let (spec, owner) = (object.content.spec.as_str(), object.content.owner);
+        let typed = match object.kind {
+            Kind::Plugin => {
+                config::read(spec).map(|plugin| TypedObject::Plugin(Arc::new(Plugin { owner, ..plugin })))
+            }
+            Kind::Tenant => config::read(spec).map(|tenant| TypedObject::Tenant(Arc::new(tenant))),
+            Kind::Binding => {
+                config::read(spec).map(|binding| TypedObject::Binding(Arc::new(Binding { owner, ..binding })))
+            }
+            Kind::Bypass => config::read(spec).map(|bypass| TypedObject::Bypass(Arc::new(bypass))),
+        };
+        match typed {
+            Ok(typed) => Ok(Entry { met: object.version, object, typed }),
+            Err(why) => Err(Unreadable { kind: object.kind, name: object.name, why }),
+        }
+    }
+
+    /// Whether it has the label `key` with this value.
+    pub fn is_labelled(&self, key: &str, value: &str) -> bool {
+        let labels = match &self.typed {
+            TypedObject::Plugin(plugin) => &plugin.labels,
+            TypedObject::Tenant(tenant) => &tenant.labels,
+            TypedObject::Binding(binding) => &binding.labels,
+            TypedObject::Bypass(_) => return false,
+        };
+        labels.get(key).is_some_and(|own| own == value)
+    }
+
+    fn key(&self) -> (Kind, &str) {
+        (self.object.kind, &self.object.name)
+    }
+}
+
+impl Contents {
+    /// What `snapshot` holds.
+    ///
+    /// # Errors
+    /// The first object that this version can't read.
+    pub fn read(snapshot: Snapshot) -> Result<Self, Unreadable> {
+        let entries = snapshot.objects.into_iter().map(|object| Entry::read(object).map(Arc::new));
+        let entries = entries.collect::<Result<_, _>>()?;
+        Ok(Contents { revision: snapshot.revision, entries })
+    }
+
+    /// At `revision`, of `entries` in any order.
+    pub(super) fn whole(revision: u64, mut entries: Vec<Entry>) -> Self {
+        entries.sort_by(|a, b| a.key().cmp(&b.key()));
+        Contents { revision, entries: entries.into_iter().map(Arc::new).collect() }
+    }
+
+    /// The revision; 0 before the first.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// All of them, by kind, then by name.
+    pub fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// One object.
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
+        let found = self.entries.binary_search_by(|entry| entry.key().cmp(&(kind, name)));
+        found.ok().map(|at| &*self.entries[at])
+    }
+
+    /// What they are after the revision `revision`, which made `changes`: each object once, in any order.
+    ///
+    /// # Errors
+    /// The first object that this version can't read.
+    pub fn after(&self, revision: u64, changes: &[Change]) -> Result<Self, Unreadable> {
+        let mut changes: Vec<&Change> = changes.iter().collect();
+        changes.sort_by(|a, b| (a.kind, &*a.name).cmp(&(b.kind, &*b.name)));
+        let mut entries = Vec::with_capacity(self.entries.len() + changes.len());
+        let mut kept = self.entries.iter().peekable();
+        for change in changes {
+            let key = (change.kind, &*change.name);
+            while let Some(entry) = kept.next_if(|entry| entry.key().cmp(&key) == Ordering::Less) {
+                entries.push(Arc::clone(entry));
+            }
+            // It takes its place.
+            let before = kept.next_if(|entry| entry.key() == key);
+            if let Some(content) = &change.after {
+                let (name, content) = (Arc::clone(&change.name), content.clone());
+                let object = Object { kind: change.kind, name, version: revision, content };
+                let entry = Entry::read(object)?;
+                // Changed, it is the same object; one that was gone for a revision is another.
+                let met = before.map_or(entry.met, |before| before.met);
+                entries.push(Arc::new(Entry { met, ..entry }));
+            }
+        }
+        entries.extend(kept.cloned());
+        Ok(Contents { revision, entries })
+    }
+
+    /// The same, whose objects are known again where `before` had them in the same version.
+    pub(super) fn recalling(self, before: &Contents) -> Self {
+        let known = |entry: Arc<Entry>| {
+            let found = before.entries.binary_search_by(|known| known.key().cmp(&entry.key()));
+            let same = found.ok().map(|at| &before.entries[at]);
+            same.filter(|same| same.object.version == entry.object.version).map_or(entry, Arc::clone)
+        };
+        Contents { revision: self.revision, entries: self.entries.into_iter().map(known).collect() }
+    }
+
+    /// The same with these bypasses, by name, in the place of its own.
+    pub(super) fn with_bypasses(&self, bypasses: Vec<Arc<Entry>>) -> Self {
+        let mut entries = self.entries[..self.first_bypass()].to_vec();
+        entries.extend(bypasses);
+        Contents { revision: self.revision, entries }
+    }
+
+    /// The bypasses, by name.
+    pub(super) fn bypass_entries(&self) -> &[Arc<Entry>] {
+        &self.entries[self.first_bypass()..]
+    }
+
+    /// They stand behind everything else.
+    fn first_bypass(&self) -> usize {
+        self.entries.partition_point(|entry| entry.object.kind < Kind::Bypass)
+    }
+
+    /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.
+    ///
+    /// Bindings stand in the order in which they were written: where two can't stand together, it is the later one that a
+    /// mistake points at.
+    pub fn objects(&self) -> ObjectSet {
+        let mut objects = ObjectSet::default();
+        let mut bindings = Vec::new();
+        for entry in &self.entries {
+            match &entry.typed {
+                TypedObject::Plugin(plugin) => objects.plugins.push(Arc::clone(plugin)),
+                TypedObject::Tenant(tenant) => objects.tenants.push(Arc::clone(tenant)),
+                TypedObject::Binding(binding) => bindings.push((entry.object.version, binding)),
+                TypedObject::Bypass(_) => {}
+            }
+        }
+        bindings.sort_by_key(|(version, _)| *version);
+        objects.bindings = bindings.into_iter().map(|(_, binding)| Arc::clone(binding)).collect();
+        objects
+    }
+
+    /// The bypasses with their versions, also those that have ended.
+    pub fn bypasses(&self) -> impl Iterator<Item = (&Arc<Bypass>, u64)> {
+        self.bypass_entries().iter().filter_map(|entry| match &entry.typed {
+            TypedObject::Bypass(bypass) => Some((bypass, entry.object.version)),
+            _ => None,
+        })
+    }
+
+    /// As it is stored.
+    pub fn snapshot(&self) -> Snapshot {
+        let objects = self.entries.iter().map(|entry| entry.object.clone()).collect();
+        Snapshot { revision: self.revision, objects }
+    }
+}

@@ -1,0 +1,223 @@
+//! What the plans of all tenants are made from: plugins, their manifests, the floor and what holds where a tenant says
+//! nothing. As long as it is the same, a change concerns the tenants alone that it names.
+
+use std::{
+    borrow::Borrow,
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use jsonschema::error::ValidationErrorKind;
+use serde_json::Value;
+
+use crate::{
+    config::{self, Config, Detail, JsonObject, Rate, UnknownTenant},
+    core::{digest::digest, manifest::Manifest},
+    routing::{
+        applicability::PluginOffers,
+        binding::{Binding, Known},
+        conditions::Pool,
+        plan::{ChainElement, Fixed, Written},
+    },
+};
+
+#[derive(Debug)]
+pub(super) struct Ground {
+    written: Vec<Arc<config::Plugin>>,
+    /// As many as plugins.
+    manifests: Vec<Option<Arc<Manifest>>>,
+    /// In the order of `written`.
+    plugins: Vec<PluginInputs>,
+    /// In the order of the configuration, disabled ones among them.
+    pub(super) floor: Vec<Prepared>,
+    pub(super) defaults: TenantDefaults,
+    unknown: UnknownTenant,
+    pub(super) pool: Arc<Pool>,
+}
+
+/// What holds where a tenant says nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct TenantDefaults {
+    pub(super) detail: Detail,
+    pub(super) in_flight: usize,
+    pub(super) rate: Option<Rate>,
+}
+
+/// What all steps of a plugin share.
+#[derive(Debug)]
+struct PluginInputs {
+    name: Arc<str>,
+    version: Option<Arc<str>>,
+    config_digest: Arc<str>,
+}
+
+/// A binding with what all its steps share.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) binding: Binding,
+    written: Arc<Written>,
+    writable: Option<Arc<[String]>>,
+    /// Without a tenant's config, once it is needed.
+    base: OnceLock<Arc<ChainElement>>,
+}
+
+impl Borrow<Binding> for Prepared {
+    fn borrow(&self) -> &Binding {
+        &self.binding
+    }
+}
+
+impl TenantDefaults {
+    fn of(config: &Config) -> Self {
+        let limits = &config.limits;
+        TenantDefaults {
+            detail: config.answer.detail,
+            in_flight: limits.tenant_in_flight,
+            rate: limits.tenant_rate,
+        }
+    }
+}
+
+impl Ground {
+    /// Of `config`, whose bindings for more than one tenant are `floor`.
+    pub(super) fn new(
+        config: &Config,
+        manifests: &[Option<Arc<Manifest>>],
+        floor: Vec<Binding>,
+        pool: Arc<Pool>,
+    ) -> Self {
+        let manifests: Vec<_> = padded(config, manifests).map(|manifest| manifest.cloned()).collect();
+        let plugin = |(plugin, manifest): (&Arc<config::Plugin>, &Option<Arc<Manifest>>)| PluginInputs {
+            name: plugin.name.as_str().into(),
+            version: manifest.as_ref().map(|manifest| manifest.version.to_string().into()),
+            config_digest: digest(&Value::Object(plugin.config.clone())).into(),
+        };
+        let plugins = config.plugins.iter().zip(&manifests).map(plugin).collect();
+        let mut ground = Ground {
+            written: config.plugins.clone(),
+            manifests,
+            plugins,
+            floor: Vec::new(),
+            defaults: TenantDefaults::of(config),
+            unknown: config.tenants.unknown,
+            pool,
+        };
+        ground.floor = floor.into_iter().map(|binding| ground.prepare(binding)).collect();
+        ground
+    }
+
+    /// Whether it is that of `config` with `manifests`, but for the floor.
+    pub(super) fn is_of(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> bool {
+        let same_manifest = |(now, then): (Option<&Arc<Manifest>>, &Option<Arc<Manifest>>)| {
+            now.map(Arc::as_ptr) == then.as_ref().map(Arc::as_ptr)
+        };
+        self.written.len() == config.plugins.len()
+            && self.written.iter().zip(&config.plugins).all(|(then, now)| Arc::ptr_eq(then, now))
+            && padded(config, manifests).zip(&self.manifests).all(same_manifest)
+            && self.defaults == TenantDefaults::of(config)
+            && self.unknown == config.tenants.unknown
+    }
+
+    pub(super) fn manifest(&self, plugin: usize) -> Option<&Manifest> {
+        self.manifests.get(plugin).and_then(Option::as_deref)
+    }
+
+    /// Where it is called, as far as that is known.
+    pub(super) fn offers(&self, plugin: usize) -> PluginOffers<'_> {
+        PluginOffers::of(&self.written[plugin], self.manifest(plugin))
+    }
+
+    pub(super) fn serves_others(&self) -> bool {
+        self.unknown == UnknownTenant::Accept
+    }
+
+    pub(super) fn has_plugin(&self, name: &str) -> bool {
+        self.plugins.iter().any(|plugin| &*plugin.name == name)
+    }
+
+    /// What a binding of a listed tenant may name.
+    pub(super) fn known(&self) -> Known<'_, impl Fn(&str) -> bool> {
+        let plugins: HashMap<_, _> =
+            self.plugins.iter().enumerate().map(|(at, plugin)| (&*plugin.name, at)).collect();
+        Known { plugins, of: &self.written, is_listed: |_: &str| true, pool: &self.pool }
+    }
+
+    pub(super) fn prepare(&self, binding: Binding) -> Prepared {
+        let PluginInputs { version, config_digest, .. } = &self.plugins[binding.plugin];
+        let written = Written {
+            priority: binding.written.priority,
+            is_floor: binding.written.is_floor(),
+            version: version.clone(),
+            config_digest: config_digest.clone(),
+        };
+        let writable = binding.written.writable.as_deref().map(Into::into);
+        Prepared { binding, written: Arc::new(written), writable, base: OnceLock::new() }
+    }
+
+    /// What stands in a chain for `prepared`, with the top-level keys of its config replaced by the tenant's.
+    pub(super) fn element(&self, prepared: &Prepared, tenant: Option<&JsonObject>) -> Arc<ChainElement> {
+        match tenant {
+            None => prepared.base.get_or_init(|| Arc::new(self.with(prepared, None))).clone(),
+            Some(tenant) => Arc::new(self.with(prepared, Some(tenant))),
+        }
+    }
+
+    fn with(&self, prepared: &Prepared, tenant: Option<&JsonObject>) -> ChainElement {
+        let Prepared { binding, written, writable, .. } = prepared;
+        let offers = self.offers(binding.plugin);
+        let merged = MergedConfig::new(&binding.written.config, tenant, offers.manifest());
+        // A binding's time-out stands over its plugin's.
+        let timeout = binding.written.timeout.unwrap_or(self.written[binding.plugin].limits.timeout).0;
+        let fixed = Fixed {
+            plugin: binding.plugin,
+            plugin_name: self.plugins[binding.plugin].name.clone(),
+            binding: binding.name.clone(),
+            mode: binding.written.mode(),
+            on_error: binding.written.on_error(),
+            timeout,
+            tenant_config: merged.json.into(),
+            tenant_config_digest: merged.digest.into(),
+            config_refused: merged.refused,
+            writable: writable.clone(),
+            conditions: binding.conditions.clone(),
+            written: Arc::clone(written),
+        };
+        ChainElement::new(fixed, binding, offers)
+    }
+}
+
+/// The tenant-level config of one step.
+struct MergedConfig {
+    json: Vec<u8>,
+    digest: String,
+    refused: Option<Arc<str>>,
+}
+
+impl MergedConfig {
+    /// The config of a binding with its top-level keys replaced by the tenant's, checked against the plugin's
+    /// schema where a manifest is accepted and has one.
+    fn new(binding: &JsonObject, tenant: Option<&JsonObject>, manifest: Option<&Manifest>) -> Self {
+        let mut merged = binding.clone();
+        merged.extend(tenant.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        let merged = Value::Object(merged);
+        let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
+        let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
+            // Masked: the values are the tenant's, the sentence is for logs.
+            let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
+            let wrong = match error.kind() {
+                ValidationErrorKind::FalseSchema => "the plugin takes nothing".to_owned(),
+                _ => error.masked().to_string(),
+            };
+            format!("tenant-level config: {wrong} at `{at}`").into()
+        });
+        MergedConfig { json: merged.to_string().into(), digest: digest(&merged), refused }
+    }
+}
+
+/// As many manifests as `config` has plugins.
+fn padded<'m>(
+    config: &Config,
+    manifests: &'m [Option<Arc<Manifest>>],
+) -> impl Iterator<Item = Option<&'m Arc<Manifest>>> {
+    (0..config.plugins.len()).map(|at| manifests.get(at).and_then(Option::as_ref))
+}

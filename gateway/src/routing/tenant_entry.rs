@@ -1,0 +1,203 @@
+//! One tenant's plans with all that they were made from beside the ground, so that they are taken over as long as that
+//! is the same.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+use crate::{
+    config::{self, Config, Problem, Tenant},
+    routing::{
+        TenantPlans,
+        binding::Binding,
+        bypassed::{self, Missing},
+        escape,
+        plan::{Fixed, Plan, plans},
+        table_inputs::{Ground, Prepared},
+        tenant,
+    },
+};
+
+/// A tenant in the table.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// None: it is not listed, or stands for those that are not.
+    pub(super) tenant: Option<Arc<Tenant>>,
+    /// Its own bindings, disabled ones among them.
+    pub(super) own: Vec<Arc<config::Binding>>,
+    /// None: it is switched off.
+    pub(super) plans: Option<TenantPlans>,
+    /// Of a chain that others may have too: nothing in it is its own.
+    key: Option<ChainKey>,
+    refused: Vec<RefusedConfig>,
+}
+
+/// Tells chains of the floor's bindings apart.
+#[derive(Debug, Clone)]
+struct ChainKey {
+    /// Of `elements`: with thousands of different ones, hashing them for every table would cost more than all the rest.
+    hash: u64,
+    /// Places in the floor with digests of configs: equal sequences make equal plans.
+    elements: Arc<[(usize, Arc<str>)]>,
+}
+
+impl ChainKey {
+    fn new(elements: Vec<(usize, Arc<str>)>) -> Self {
+        // Not against anybody: where two are alike, plans aren't shared.
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&elements);
+        ChainKey { hash, elements: elements.into() }
+    }
+}
+
+/// A tenant-level config that its plugin's schema refuses.
+#[derive(Debug)]
+struct RefusedConfig {
+    fixed: Arc<Fixed>,
+    /// Where it is written; none: in the tenant's entry.
+    binding: Option<Arc<config::Binding>>,
+}
+
+/// Makes the tenants of one table.
+pub(super) struct PlanBuilder<'g> {
+    ground: &'g Ground,
+    /// Those that several tenants may have.
+    shared: HashMap<u64, (ChainKey, Arc<[Plan; 4]>)>,
+}
+
+impl<'g> PlanBuilder<'g> {
+    pub(super) fn new(ground: &'g Ground) -> Self {
+        PlanBuilder { ground, shared: HashMap::new() }
+    }
+
+    pub(super) fn ground(&self) -> &'g Ground {
+        self.ground
+    }
+
+    /// Shares the plans of tenants that are there already.
+    pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<Listed>>) {
+        self.shared.reserve(listed.size_hint().0);
+        for listed in listed {
+            if let (Some(key), Some(plans)) = (&listed.key, &listed.plans) {
+                self.shared.entry(key.hash).or_insert_with(|| (key.clone(), Arc::clone(&plans.plans)));
+            }
+        }
+    }
+
+    /// `tenant` (none: one that is not listed) with its own bindings, those that are called as in `bypassed` left out.
+    /// None: two of its chain have the same priority, bypassed or not.
+    pub(super) fn make(
+        &mut self,
+        tenant: Option<&Arc<Tenant>>,
+        own: Vec<Binding>,
+        bypassed: &[&str],
+    ) -> Option<Listed> {
+        let entry = tenant.map(|tenant| &**tenant);
+        let written = own.iter().map(|binding| Arc::clone(&binding.written)).collect();
+        let mut listed =
+            Listed { tenant: tenant.cloned(), own: written, plans: None, key: None, refused: Vec::new() };
+        if entry.is_some_and(|tenant| !tenant.enabled) {
+            return Some(listed);
+        }
+        let own: Vec<_> = own.into_iter().map(|binding| self.ground.prepare(binding)).collect();
+        let chain = tenant::chain(self.ground.floor.iter(), own.iter(), entry);
+        let priority = |prepared: &Prepared| prepared.binding.written.priority;
+        if chain.windows(2).any(|pair| priority(pair[0]) == priority(pair[1])) {
+            return None;
+        }
+        let (plans, missing) = self.plans(&chain, bypassed, &mut listed);
+        let limits = entry.map(|tenant| &tenant.limits);
+        let defaults = self.ground.defaults;
+        listed.plans = Some(TenantPlans {
+            plans,
+            missing,
+            detail: entry.and_then(|tenant| tenant.answer.detail).unwrap_or(defaults.detail),
+            in_flight: limits.and_then(|limits| limits.in_flight).unwrap_or(defaults.in_flight),
+            rate: limits.and_then(|limits| limits.rate).or(defaults.rate),
+        });
+        Some(listed)
+    }
+
+    /// The plans of `chain` and what is missing from them; a config that is refused is noted, bypassed or not.
+    fn plans(
+        &mut self,
+        chain: &[&Prepared],
+        bypassed: &[&str],
+        listed: &mut Listed,
+    ) -> (Arc<[Plan; 4]>, Option<Arc<Missing>>) {
+        let mut elements = Vec::with_capacity(chain.len());
+        for prepared in chain {
+            let binding = &prepared.binding;
+            let of_tenant =
+                listed.tenant.as_ref().and_then(|tenant| tenant.config.get(&binding.written.plugin));
+            let element = self.ground.element(prepared, of_tenant);
+            if element.fixed.config_refused.is_some() {
+                let binding = of_tenant.is_none().then(|| Arc::clone(&binding.written));
+                listed.refused.push(RefusedConfig { fixed: Arc::clone(&element.fixed), binding });
+            }
+            elements.push((binding, self.ground.offers(binding.plugin), element));
+        }
+        let missing = if bypassed.is_empty() {
+            None
+        } else {
+            let is_out = |(binding, ..): &mut (&Binding, _, _)| bypassed.contains(&&*binding.name);
+            let out: Vec<_> = elements.extract_if(.., is_out).collect();
+            bypassed::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
+        };
+        if elements.iter().any(|(binding, ..)| !binding.written.is_floor()) {
+            return (Arc::new(plans(&elements)), missing);
+        }
+        let key = elements
+            .iter()
+            .map(|(binding, _, element)| (binding.index, element.fixed.tenant_config_digest.clone()));
+        let key = ChainKey::new(key.collect());
+        let (key, plans) = match self.shared.get(&key.hash) {
+            Some((same, plans)) if same.elements == key.elements => (same.clone(), Arc::clone(plans)),
+            _ => {
+                let plans = Arc::new(plans(&elements));
+                self.shared.insert(key.hash, (key.clone(), Arc::clone(&plans)));
+                (key, plans)
+            }
+        };
+        listed.key = Some(key);
+        (plans, missing)
+    }
+}
+
+/// What stands in `config_problems` of a table of `config` with these tenants: once for each place, however many tenants
+/// are concerned.
+pub(super) fn problems<'l>(config: &Config, tenants: impl Iterator<Item = &'l Arc<Listed>>) -> Vec<Problem> {
+    let concerned: Vec<_> = tenants.filter(|listed| !listed.refused.is_empty()).collect();
+    if concerned.is_empty() {
+        return Vec::new();
+    }
+    let bindings = places(&config.bindings);
+    let tenants = places(&config.tenants.list);
+    let problem = |(listed, refused): (&Listed, &RefusedConfig)| {
+        let Fixed { plugin_name: plugin, binding: name, config_refused, .. } = &*refused.fixed;
+        let (pointer, whose) = match (&refused.binding, &listed.tenant) {
+            (Some(binding), _) => {
+                let at = bindings.get(&Arc::as_ptr(binding))?;
+                (format!("/bindings/{at}/config"), format!("binding `{name}`"))
+            }
+            (None, tenant) => {
+                let tenant = tenant.as_ref()?;
+                let at = tenants.get(&Arc::as_ptr(tenant))?;
+                let pointer = format!("/tenants/list/{at}/config/{}", escape(plugin));
+                (pointer, format!("binding `{name}` for tenant `{}`", tenant.id))
+            }
+        };
+        let why = config_refused.as_deref()?;
+        Some((pointer, format!("plugin `{plugin}` refuses the config of {whose}: {why}")))
+    };
+    let refused =
+        concerned.iter().flat_map(|listed| listed.refused.iter().map(|refused| (&***listed, refused)));
+    let found: BTreeSet<_> = refused.filter_map(problem).collect();
+    found.into_iter().map(|(pointer, message)| Problem::new(pointer, message)).collect()
+}
+
+/// Where each of `list` stands.
+fn places<T>(list: &[Arc<T>]) -> HashMap<*const T, usize> {
+    list.iter().enumerate().map(|(at, entry)| (Arc::as_ptr(entry), at)).collect()
+}

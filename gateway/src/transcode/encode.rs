@@ -1,0 +1,169 @@
+//! An answer, or a problem, to its body.
+
+use bytes::Bytes;
+use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
+
+use super::writer::{Changes, ObjectWriter, Put};
+use crate::core::error::{FailedStep, Violation};
+
+/// An answer that carries a decision.
+pub trait Answer {
+    /// Writes the answer's members, in the order of the contract, into an object that may hold others.
+    fn members(&self, object: &mut ObjectWriter<'_>);
+}
+
+macro_rules! answers {
+    ($($answer:ident),+) => {$(
+        impl Answer for gateway::$answer {
+            fn members(&self, object: &mut ObjectWriter<'_>) {
+                object.optional("decision", name_of(self.decision().as_str_name(), "DECISION_").as_ref());
+                object.optional("payload", self.payload.as_ref());
+                object.member("modified", &self.modified);
+                object.optional("block", self.block.as_ref());
+                object.member("notices", self.notices.as_slice());
+                object.member("steps", self.steps.as_slice());
+                object.member("plan_digest", &self.plan_digest);
+                object.member("revision", &self.revision);
+                object.member("request_id", &self.request_id);
+            }
+        }
+    )+};
+}
+
+answers!(BeforeLlmRequestResponse, BeforeToolCallResponse, AfterToolResultResponse, BeforeResponseResponse);
+
+/// The body of an answer. The JSON values in it must have been scanned: they are spliced in as they are.
+pub fn encode<A: Answer>(answer: &A) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    ObjectWriter::object(&mut out, |object| answer.members(object));
+    out.into()
+}
+
+/// The body of a block: the members of a problem, and all of the answer's beside them. `request_id` stands once.
+pub fn encode_block<A: Answer>(problem: &Problem<'_>, answer: &A) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    ObjectWriter::object(&mut out, |object| {
+        problem.head(object);
+        answer.members(object);
+    });
+    out.into()
+}
+
+/// The object of the members in which `after` differs from `before`; empty when there are none.
+pub fn changes<M: Changes>(before: &M, after: &M) -> Bytes {
+    let mut out = Vec::new();
+    ObjectWriter::object(&mut out, |object| after.put_changes(before, object));
+    if out == b"{}" { Bytes::new() } else { out.into() }
+}
+
+/// The members of `application/problem+json` (RFC 9457).
+#[derive(Debug, Clone, Copy)]
+pub struct Problem<'a> {
+    /// A URI reference for the kind of problem.
+    pub r#type: &'a str,
+    /// What the status means.
+    pub title: &'a str,
+    /// The HTTP status.
+    pub status: u16,
+    /// What happened, for people.
+    pub detail: &'a str,
+    /// The code that decided the status.
+    pub code: &'a str,
+    /// The step that ended the chain; left out where none did or the caller may not know.
+    pub step: Option<&'a FailedStep>,
+    /// What the steps of that chain did.
+    pub steps: &'a [gateway::Step],
+    /// The gateway's id of the call.
+    pub request_id: &'a str,
+    /// What is wrong with the request, member by member; left out when empty.
+    pub errors: &'a [Violation],
+}
+
+impl Problem<'_> {
+    /// The body of an error.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        ObjectWriter::object(&mut out, |object| {
+            self.head(object);
+            if let Some(step) = self.step {
+                object.member("plugin", &*step.plugin);
+                object.member("binding", &*step.binding);
+                object.member("point", step.point.as_str());
+                object.member("reason", step.reason.as_str());
+                object.member("steps", self.steps);
+            }
+            object.member("request_id", self.request_id);
+            if !self.errors.is_empty() {
+                object.member("errors", self.errors);
+            }
+        });
+        out.into()
+    }
+
+    /// The members that no answer has.
+    fn head(&self, object: &mut ObjectWriter<'_>) {
+        object.member("type", self.r#type);
+        object.member("title", self.title);
+        object.member("status", &u64::from(self.status));
+        object.member("detail", self.detail);
+        object.member("code", self.code);
+    }
+}
+
+impl Put for Violation {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.member("pointer", &self.pointer);
+            object.member("message", &self.message);
+        });
+    }
+}
+
+impl Put for gateway::Block {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.optional("plugin", self.plugin.as_ref());
+            object.optional("binding", self.binding.as_ref());
+            object.member("code", &self.code);
+            object.member("message", &self.message);
+            object.optional("retry_after_ms", self.retry_after_ms.as_ref());
+            let scope = match self.scope() {
+                CancelScope::Unspecified => CancelScope::Step, // they mean the same
+                said => said,
+            };
+            object.optional("scope", name_of(scope.as_str_name(), "CANCEL_SCOPE_").as_ref());
+        });
+    }
+}
+
+impl Put for gateway::PluginNotice {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.optional("plugin", self.plugin.as_ref());
+            object.optional("kind", name_of(self.kind().as_str_name(), "NOTICE_KIND_").as_ref());
+            object.optional("code", self.code.as_ref());
+            object.member("message", &self.message);
+            object.json("details", &self.details);
+        });
+    }
+}
+
+impl Put for gateway::Step {
+    fn put(&self, out: &mut Vec<u8>) {
+        ObjectWriter::object(out, |object| {
+            object.member("plugin", &self.plugin);
+            object.member("binding", &self.binding);
+            object.optional("outcome", name_of(self.outcome().as_str_name(), "STEP_OUTCOME_").as_ref());
+            object.optional("reason", name_of(self.reason().as_str_name(), "STEP_REASON_").as_ref());
+            object.member("duration_us", &self.duration_us);
+            object.json("changes", &self.changes);
+            object.optional("code", self.code.as_ref());
+        });
+    }
+}
+
+/// An enum value's name over HTTP: lower case, without the prefix; nothing for the unspecified one.
+fn name_of(proto_name: &str, prefix: &str) -> Option<String> {
+    let name = proto_name.strip_prefix(prefix).unwrap_or(proto_name);
+    (name != "UNSPECIFIED").then(|| name.to_ascii_lowercase())
+}

@@ -1,0 +1,74 @@
+//! What to do about a plugin that isn't ready, where the detail of its state doesn't say it.
+
+use super::{DialErrorKind, Why};
+use crate::core::object::Owner;
+
+impl Why {
+    /// What to do about it, to a person who writes the entry of its `owner`; none: there is nothing to do, or the detail
+    /// says it.
+    pub const fn remedy(self, owner: Owner) -> Option<&'static str> {
+        match self {
+            Why::Unreachable(cause) => cause.remedy(owner),
+            Why::NotDialled => Some("wait longer (`--wait`), or see whether the address is the right one"),
+            Why::Initializing => {
+                Some("wait longer (`--wait`), or see in the plugin's log what Initialize waits for")
+            }
+            Why::Disconnected | Why::DescribeTimeout | Why::DescribeFailed | Why::InitializeUnavailable => {
+                Some("see the plugin's own log")
+            }
+            Why::NotServing => Some("see in the plugin's log what it waits for"),
+            Why::HealthUnanswered => {
+                Some("see the plugin's own log, and let it answer grpc.health.v1 while it works")
+            }
+            Why::Approval => Some("approve of it: `hookgate plugin approve`"),
+            Why::ManifestMismatch => Some("run the same build of the plugin at all of its endpoints"),
+            Why::UpgradePending => {
+                Some("grant it what it wants, or run a build that wants no more than before")
+            }
+            Why::Disabled | Why::Serving | Why::Refused(_) | Why::ShuttingDown => None,
+        }
+    }
+}
+
+impl DialErrorKind {
+    const fn remedy(self, owner: Owner) -> Option<&'static str> {
+        match self {
+            DialErrorKind::NobodyListens | DialErrorKind::NoSocket => Some(match owner {
+                Owner::File => "start the plugin there, or correct `endpoint`",
+                Owner::Api => "start the plugin there, or correct its endpoint: `hookgate plugin set`",
+            }),
+            DialErrorKind::NoAddress => Some("correct the name, or see to DNS"),
+            DialErrorKind::EgressDenied => {
+                Some("write another address: that one leads to the machine's own metadata")
+            }
+            DialErrorKind::ConnectTimeout => Some(match owner {
+                Owner::File => {
+                    "see whether the host is up and no firewall lies between, or correct `endpoint`"
+                }
+                Owner::Api => {
+                    "see whether the host is up and no firewall lies between, or correct its endpoint: \
+                     `hookgate plugin set`"
+                }
+            }),
+            DialErrorKind::Closed => {
+                Some("see whether a gRPC server without TLS listens there; for TLS write `https://`")
+            }
+            DialErrorKind::Other => Some(match owner {
+                Owner::File => "see whether the host can be reached from here, or correct `endpoint`",
+                Owner::Api => {
+                    "see whether the host can be reached from here, or correct its endpoint: `hookgate plugin set`"
+                }
+            }),
+            DialErrorKind::NotASocket
+            | DialErrorKind::SocketPermission
+            | DialErrorKind::NameUnresolved
+            | DialErrorKind::NotPermitted
+            | DialErrorKind::CertificateExpired
+            | DialErrorKind::CertificateName
+            | DialErrorKind::CertificateUntrusted
+            | DialErrorKind::CertificateIdentity
+            | DialErrorKind::ClientCertificateRefused
+            | DialErrorKind::TlsFailed => None,
+        }
+    }
+}

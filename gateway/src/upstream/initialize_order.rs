@@ -1,0 +1,69 @@
+//! In which order plugins are initialised (docs/protocol.md, section 2): all are dialled and described at the same time, and
+//! their configurations go out one after the other. Knows the order that it is given, and not where it comes from.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{client::PluginClient, state::State};
+
+/// Whether a plugin may be sent its configuration. It may, unless somebody has it wait.
+pub(super) struct InitializeTurn(watch::Sender<bool>);
+
+impl InitializeTurn {
+    pub(super) fn new() -> Self {
+        InitializeTurn(watch::Sender::new(true))
+    }
+
+    fn set(&self, has_come: bool) {
+        self.0.send_replace(has_come);
+    }
+
+    /// Returns when it may.
+    pub(super) async fn came(&self) {
+        let came = self.0.subscribe().wait_for(|has_come| *has_come).await.is_ok();
+        debug_assert!(came, "the sender is ours");
+    }
+}
+
+/// Starts `clients`, until `ended`. Each one's configuration goes out when those before it have theirs, or are known not to
+/// take it now: refused, or not reached. One that takes long holds the next one up for its share of `patience` only, and is
+/// initialised when it comes.
+pub fn start_in_order(clients: Vec<Arc<PluginClient>>, patience: Duration, ended: &CancellationToken) {
+    for client in &clients {
+        turn(client).set(false);
+        client.start(ended.clone());
+    }
+    let ended = ended.clone();
+    tokio::spawn(async move { ended.run_until_cancelled(take_turns(&clients, patience)).await });
+}
+
+async fn take_turns(clients: &[Arc<PluginClient>], patience: Duration) {
+    let end = Instant::now() + patience;
+    let mut waiting = (1..=u32::try_from(clients.len()).unwrap_or(u32::MAX)).rev();
+    for client in clients {
+        turn(client).set(true);
+        let share = end.saturating_duration_since(Instant::now()) / waiting.next().unwrap_or(1);
+        if timeout(share, settled(client)).await.is_err() {
+            tracing::debug!(plugin = client.name(), "not initialised yet: the next plugin has its turn");
+        }
+    }
+}
+
+/// Returns when the plugin is initialised, or it is known why it is not.
+async fn settled(client: &PluginClient) {
+    let mut changes = client.pool.registration.shared.changes();
+    while client.status().state == State::Connecting {
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn turn(client: &PluginClient) -> &InitializeTurn {
+    &client.pool.registration.turn
+}

@@ -1,0 +1,339 @@
+//! Describe, and whether its answer is accepted: the checks of docs/protocol.md, section 2, in its order,
+//! each refusal with a sentence that says what to change.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use hookgate_proto::{
+    plugin::v1::{self as plugin, DescribeRequest, DescribeResponse},
+    types::v1::ExtensionPoint,
+};
+use http::HeaderMap;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{
+    config::{self, Capability, Consent},
+    core::{
+        digest::digest,
+        manifest::{Access, Manifest, Offer, SideEffects},
+        point::Point,
+    },
+    upstream::{
+        codec::{self, ExchangeError},
+        connection::{Connection, Rpc},
+        consent::{Wants, consented},
+        dial_error::DialErrorKind,
+        initialize::Prepared,
+        refusal::{Refusal, Refused},
+        state::Why,
+    },
+};
+
+/// Time for Describe.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest schema.
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
+/// Largest manifest: two schemas and room for the rest.
+const MAX_MANIFEST_BYTES: usize = 256 << 10;
+/// Longest version, in bytes: it stands in the log, the status and each plan.
+const MAX_VERSION_BYTES: usize = 256;
+/// Majors of the protocol that we speak.
+const PROTOCOL_VERSIONS: [u32; 1] = [1];
+
+/// A manifest that was accepted, with what a later one is compared with.
+pub(super) struct AcceptedManifest {
+    pub(super) manifest: Arc<Manifest>,
+    /// All of it that may not change from one connection to the next.
+    pub(super) shape: Consent,
+}
+
+/// Why a connection is not used after Describe.
+#[derive(Debug)]
+pub(super) enum DescribeError {
+    /// Tried again soon.
+    Away(Why, String),
+    /// Tried again on a new connection, and now and then.
+    Out {
+        why: Why,
+        detail: String,
+        /// What it would have to be accepted as.
+        wants: Option<Arc<Wants>>,
+    },
+}
+
+impl AcceptedManifest {
+    /// The version that the plugin described itself with.
+    pub(super) fn version(&self) -> &semver::Version {
+        &self.manifest.version
+    }
+
+    /// Whether it is as `other` in everything but the version.
+    pub(super) fn has_shape_of(&self, other: &AcceptedManifest) -> bool {
+        self.shape == other.shape
+    }
+}
+
+impl From<Refused> for DescribeError {
+    fn from(refused: Refused) -> Self {
+        DescribeError::Out { why: Why::Refused(refused.refusal), detail: refused.advice, wants: None }
+    }
+}
+
+fn bad_manifest(advice: impl Into<String>) -> Refused {
+    Refused::new(Refusal::BadManifest, advice)
+}
+
+/// Asks what is at the other end of `connection`. `before` is what it was handed on the last one: nothing of that
+/// shows.
+pub(super) async fn describe(
+    connection: &Connection,
+    before: Option<&Prepared>,
+) -> Result<DescribeResponse, DescribeError> {
+    let request = DescribeRequest {
+        gateway_version: env!("CARGO_PKG_VERSION").into(),
+        protocol_versions: PROTOCOL_VERSIONS.into(),
+    };
+    let frame = codec::message(&request);
+    let deadline = Instant::now() + DESCRIBE_TIMEOUT;
+    let reply = connection.unary(Rpc::Describe, frame, HeaderMap::new(), deadline, MAX_MANIFEST_BYTES).await;
+    let described = DescribeResponse::decode(reply.map_err(|error| undescribed(&error, before))?).map_err(|error| {
+        bad_manifest(format!(
+            "the answer to Describe can't be decoded ({error}): generate the plugin's code from our .proto"
+        ))
+    })?;
+    Ok(described)
+}
+
+/// What it means that Describe brought no answer.
+fn undescribed(error: &ExchangeError, before: Option<&Prepared>) -> DescribeError {
+    let shown = |text: &str| before.map_or_else(|| codec::shown(text), |before| before.shown(text));
+    match error {
+        ExchangeError::Status(status) if status.code() == tonic::Code::Unimplemented => bad_manifest(
+            "there is no hookgate.plugin.v1.PluginService/Describe: implement it, or correct `endpoint`",
+        )
+        .into(),
+        ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail) => bad_manifest(format!(
+            "the answer to Describe is unusable ({}): serve gRPC over HTTP/2, or correct `endpoint`",
+            shown(detail)
+        ))
+        .into(),
+        ExchangeError::TimedOut => {
+            DescribeError::Away(Why::DescribeTimeout, "Describe was not answered within 5 s".into())
+        }
+        ExchangeError::Status(status) => {
+            let (code, words) = (status.code(), shown(status.message()));
+            let detail = format!("Describe was answered with {code:?}: {words}");
+            DescribeError::Away(Why::DescribeFailed, detail)
+        }
+        ExchangeError::Lost(_) | ExchangeError::Unsent(_) | ExchangeError::StreamRefused => {
+            DescribeError::Away(
+                Why::Unreachable(DialErrorKind::Closed),
+                format!("Describe: {}", shown(&error.to_string())),
+            )
+        }
+    }
+}
+
+/// Judges a manifest by the plugin's registration. `before`, the accepted one, lends what is the same.
+pub(super) fn judge(
+    registered: &config::Plugin,
+    described: DescribeResponse,
+    before: Option<&AcceptedManifest>,
+) -> Result<AcceptedManifest, DescribeError> {
+    let version = identity(registered, &described)?;
+    let offers = offers(&described.points)?;
+    let capabilities = capabilities(registered, &described.capabilities, before)?;
+    let config_schema = schema("config_schema", &described.config_schema)?;
+    let tenant_config_schema = schema("tenant_config_schema", &described.tenant_config_schema)?;
+    let shape = Consent {
+        points: offers.into(),
+        capabilities,
+        config_schema: config_schema.as_ref().map(digest),
+        tenant_config_schema: tenant_config_schema.as_ref().map(digest),
+    };
+    let name: Arc<str> = match registered.name.as_str() {
+        "" => codec::shown(&described.name).into(),
+        name => name.into(),
+    };
+    let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
+        // The very same, so that nothing is made anew for it.
+        Some(before) if before.manifest.version == version => {
+            return Ok(AcceptedManifest { manifest: Arc::clone(&before.manifest), shape });
+        }
+        // Compiled already.
+        Some(before) => (before.manifest.config_schema.clone(), before.manifest.tenant_config_schema.clone()),
+        None => {
+            disjoint(config_schema.as_ref(), tenant_config_schema.as_ref())?;
+            (
+                compile("config_schema", config_schema.as_ref())?,
+                compile("tenant_config_schema", tenant_config_schema.as_ref())?,
+            )
+        }
+    };
+    let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
+    let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
+    let manifest = Arc::new(manifest);
+    // Last of all: nobody is asked to approve of what can't be used.
+    consented(registered, &manifest, &shape)?;
+    Ok(AcceptedManifest { manifest, shape })
+}
+
+/// The capabilities that it wants. Where an operator is asked, he is asked for these too, unless there are no such.
+fn capabilities(
+    registered: &config::Plugin,
+    wanted: &[String],
+    before: Option<&AcceptedManifest>,
+) -> Result<BTreeSet<Capability>, DescribeError> {
+    let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    let asks = registered.needs_consent();
+    let may_have = |name: &str| {
+        Capability::named(name).filter(|capability| asks || registered.grants.contains(capability))
+    };
+    let surplus: Vec<_> = wanted.iter().filter(|name| may_have(name).is_none()).collect();
+    if surplus.is_empty() {
+        return Ok(wanted.into_iter().filter_map(may_have).collect());
+    }
+    let surplus = codec::shown(&format!("{surplus:?}"));
+    let overreach = |advice| Err(Refused::new(Refusal::CapabilityOverreach, advice).into());
+    if asks {
+        return overreach(format!(
+            "the plugin wants {surplus}, which this gateway can't grant: have it ask for less, or run a gateway that can"
+        ));
+    }
+    let advice = format!(
+        "the plugin wants {surplus} beyond its grants: add them to `grants`, or have it ask for less"
+    );
+    match before {
+        Some(_) => Err(DescribeError::Out { why: Why::UpgradePending, detail: advice, wants: None }),
+        None => overreach(advice),
+    }
+}
+
+/// Name, version and protocol.
+fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result<semver::Version, Refused> {
+    // Registered under no name, which no configuration can do, it may have any: it is being tried out.
+    if described.name != registered.name && !registered.name.is_empty() {
+        let (named, name) = (codec::shown(&described.name), &registered.name);
+        return Err(Refused::new(
+            Refusal::NameMismatch,
+            format!(
+                "the plugin calls itself `{named}` and is registered as `{name}`: register it under its own \
+                 name, or correct `endpoint`"
+            ),
+        ));
+    }
+    if described.version.len() > MAX_VERSION_BYTES {
+        let bytes = described.version.len();
+        return Err(bad_manifest(format!("`version` has {bytes} bytes: keep it within {MAX_VERSION_BYTES}")));
+    }
+    let version: semver::Version = described.version.parse().map_err(|_| {
+        let version = codec::shown(&described.version);
+        bad_manifest(format!("`version` is `{version}`: make it a semantic version, such as 1.2.0"))
+    })?;
+    if let Some(range) = registered.version.as_ref().filter(|range| !range.matches(&version)) {
+        return Err(Refused::new(
+            Refusal::VersionMismatch,
+            format!(
+                "the plugin has version {version} and is registered with `version: {range}`: run a version \
+                 within the range, or change the range"
+            ),
+        ));
+    }
+    if !described.protocol_versions.iter().any(|version| PROTOCOL_VERSIONS.contains(version)) {
+        let spoken = codec::shown(&format!("{:?}", described.protocol_versions));
+        return Err(Refused::new(
+            Refusal::ProtocolMismatch,
+            format!(
+                "the plugin speaks protocol versions {spoken} and the gateway {PROTOCOL_VERSIONS:?}: update \
+                 whichever is older"
+            ),
+        ));
+    }
+    Ok(version)
+}
+
+fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], Refused> {
+    if points.is_empty() {
+        return Err(Refused::new(
+            Refusal::NoExtensionPoint,
+            "the plugin offers no extension point: name at least one in `points` of the answer to Describe",
+        ));
+    }
+    let mut offers = [None; 4];
+    for offer in points {
+        let point = match offer.point() {
+            ExtensionPoint::Unspecified => {
+                return Err(bad_manifest("an entry of `points` has no known `point`: name one of the four"));
+            }
+            ExtensionPoint::BeforeLlmRequest => Point::BeforeLlmRequest,
+            ExtensionPoint::BeforeToolCall => Point::BeforeToolCall,
+            ExtensionPoint::AfterToolResult => Point::AfterToolResult,
+            ExtensionPoint::BeforeResponse => Point::BeforeResponse,
+        };
+        let access = match offer.access() {
+            plugin::Access::Unspecified => {
+                return Err(bad_manifest(format!(
+                    "`points` gives no `access` for {point}: set READ or MODIFY"
+                )));
+            }
+            plugin::Access::Read => Access::Read,
+            plugin::Access::Modify => Access::Modify,
+        };
+        let side_effects = match offer.side_effects() {
+            plugin::SideEffects::Unspecified => {
+                return Err(bad_manifest(format!(
+                    "`points` gives no `side_effects` for {point}: set NONE or SOME"
+                )));
+            }
+            plugin::SideEffects::None => SideEffects::None,
+            plugin::SideEffects::Some => SideEffects::Some,
+        };
+        if offers[point.index()].replace(Offer { access, side_effects }).is_some() {
+            return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
+        }
+    }
+    Ok(offers)
+}
+
+fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, Refused> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    if json.len() > MAX_SCHEMA_BYTES {
+        let bytes = json.len();
+        return Err(bad_manifest(format!("`{member}` has {bytes} bytes: keep it within 64 KiB")));
+    }
+    let schema = serde_json::from_slice(json)
+        .map_err(|error| bad_manifest(format!("`{member}` is not JSON ({error}): send a JSON Schema")))?;
+    Ok(Some(schema))
+}
+
+fn compile(member: &str, schema: Option<&Value>) -> Result<Option<Arc<jsonschema::Validator>>, Refused> {
+    let Some(schema) = schema else { return Ok(None) };
+    // No resolver is compiled in: a reference to another document is an error here, never a request.
+    let validator = jsonschema::validator_for(schema).map_err(|error| {
+        let error = codec::shown(&error.to_string());
+        bad_manifest(format!(
+            "`{member}` does not compile ({error}): send a JSON Schema that refers to itself alone"
+        ))
+    })?;
+    Ok(Some(Arc::new(validator)))
+}
+
+/// Plugin-level and tenant-level config may not name the same property: nobody could say which one counts.
+fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refused> {
+    let names = |schema: Option<&Value>| -> BTreeSet<String> {
+        let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+        properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()
+    };
+    match names(config).intersection(&names(tenant)).next() {
+        Some(shared) => {
+            let shared = codec::shown(shared);
+            Err(bad_manifest(format!(
+                "`config_schema` and `tenant_config_schema` both name `{shared}`: keep it in one of them"
+            )))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,198 @@
+//! How busy an endpoint is and how it did lately, and who gets a call by that: the better of two that were drawn
+//! (docs/protocol.md, section 6). Without locks.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::time::Instant;
+
+/// After so long a failure counts half: in milliseconds.
+const FAILURE_HALF_LIFE_MS: f32 = 2_000.0;
+/// How much of the way to "always fails" one failure goes, and one success the other way.
+const FAILURE_WEIGHT: f32 = 0.3;
+/// An endpoint that always fails is taken for so many times as busy. One that fails at once is never busy, and would
+/// get every call without it.
+const FAILURE_PENALTY: f32 = 40.0;
+
+/// Calls under way at an endpoint, and the share of those that failed lately.
+pub(super) struct EndpointLoad {
+    in_flight: AtomicUsize,
+    /// The share as the bits of an `f32`, and when it was so, in milliseconds since `start`.
+    failing: AtomicU64,
+    start: Instant,
+    /// Calls that the endpoint answered.
+    answered: AtomicU64,
+}
+
+impl EndpointLoad {
+    pub(super) fn new(now: Instant) -> Self {
+        let (failing, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        EndpointLoad { in_flight: AtomicUsize::new(0), failing, start: now, answered }
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn began(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes in how a call went.
+    pub(super) fn note(&self, failed: bool, now: Instant) {
+        if !failed {
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
+        let before = self.failing.load(Ordering::Relaxed);
+        // Mostly nothing fails, and then nothing more is written.
+        if before == 0 && !failed {
+            return;
+        }
+        let aim = if failed { 1.0 } else { 0.0 };
+        // Of two at the same moment one may be lost: it is an estimate.
+        let share = self.share(before, now);
+        self.failing.store(self.packed(share + (aim - share) * FAILURE_WEIGHT, now), Ordering::Relaxed);
+    }
+
+    /// The higher, the less it should get another call.
+    pub(super) fn score(&self, now: Instant) -> f32 {
+        let share = self.share(self.failing.load(Ordering::Relaxed), now);
+        (self.in_flight() + 1) as f32 * (1.0 + FAILURE_PENALTY * share)
+    }
+
+    /// Starts anew every 49 days: only the time between two is looked at.
+    fn millis(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.start).as_millis() as u32
+    }
+
+    fn packed(&self, share: f32, now: Instant) -> u64 {
+        if share < 0.001 {
+            return 0;
+        }
+        u64::from(share.to_bits()) << 32 | u64::from(self.millis(now))
+    }
+
+    fn share(&self, packed: u64, now: Instant) -> f32 {
+        let (bits, millis) = ((packed >> 32) as u32, packed as u32);
+        let age = self.millis(now).wrapping_sub(millis);
+        f32::from_bits(bits) * (-(age as f32) / FAILURE_HALF_LIFE_MS).exp2()
+    }
+}
+
+/// The better of two of `candidates` that are drawn by lot: always asking the best would send everybody there at once.
+pub(super) fn pick<T>(candidates: impl Iterator<Item = T>, score: impl Fn(&T) -> f32) -> Option<T> {
+    let (mut first, mut second) = (None, None);
+    for (before, candidate) in candidates.enumerate() {
+        // Each is kept with the same chance, in one pass.
+        match fastrand::usize(..=before) {
+            _ if before == 0 => first = Some(candidate),
+            0 if before == 1 => second = first.replace(candidate),
+            _ if before == 1 => second = Some(candidate),
+            0 => first = Some(candidate),
+            1 => second = Some(candidate),
+            _ => {}
+        }
+    }
+    match (first, second) {
+        (Some(first), Some(second)) if score(&second) < score(&first) => Some(second),
+        (first, _) => first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// How `calls` are shared out, one a millisecond, each ended as `fails` says after as long as `takes` says.
+    fn shares(calls: u64, takes: [u64; 3], fails: [bool; 3]) -> [usize; 3] {
+        let start = Instant::now();
+        let loads = takes.map(|_| EndpointLoad::new(start));
+        let (mut counts, mut under_way) = ([0; 3], Vec::new());
+        for millis in 0..calls {
+            let now = start + Duration::from_millis(millis);
+            under_way.retain(|&(index, ends): &(usize, u64)| {
+                if ends <= millis {
+                    loads[index].ended();
+                    loads[index].note(fails[index], now);
+                }
+                ends > millis
+            });
+            let index = pick(0..3, |&index: &usize| loads[index].score(now)).expect("there are three");
+            loads[index].began();
+            under_way.push((index, millis + takes[index]));
+            // The first second is for finding out.
+            counts[index] += usize::from(millis >= 1_000);
+        }
+        counts
+    }
+
+    #[test]
+    fn endpoint_that_fails_at_once_gets_few_calls() {
+        let counts = shares(11_000, [20, 20, 0], [false, false, true]);
+        assert!(counts[2] < 500, "{counts:?}");
+        assert!(counts[0].abs_diff(counts[1]) < 1_000, "{counts:?}");
+    }
+
+    #[test]
+    fn slow_endpoint_gets_fewer_calls_than_quick_ones() {
+        let counts = shares(11_000, [10, 10, 100], [false; 3]);
+        assert!(counts[2] * 3 < counts[0] && counts[2] * 3 < counts[1] && counts[2] > 0, "{counts:?}");
+    }
+
+    #[test]
+    fn endpoint_that_failed_is_forgiven_in_time() {
+        let start = Instant::now();
+        let load = EndpointLoad::new(start);
+        for _ in 0..20 {
+            load.note(true, start);
+        }
+        assert!(load.score(start) > 30.0);
+        assert!(load.score(start + Duration::from_secs(30)) < 1.1);
+        load.note(false, start + Duration::from_secs(60));
+        assert_eq!(load.failing.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn endpoint_is_forgiven_after_months_too() {
+        let start = Instant::now();
+        let load = EndpointLoad::new(start);
+        // 32 bits of milliseconds are 49.7 days.
+        for days in [48, 49, 50, 150] {
+            let now = start + Duration::from_secs(days * 86_400 + 60_000);
+            for _ in 0..20 {
+                load.note(true, now);
+            }
+            assert!(load.score(now) > 30.0, "{days}");
+            assert!(load.score(now + Duration::from_secs(60)) < 1.1, "{days}");
+        }
+    }
+
+    #[test]
+    fn of_none_none_is_picked_and_of_one_that_one() {
+        assert_eq!(pick(std::iter::empty::<u8>(), |_| 1.0), None);
+        assert_eq!(pick([7].into_iter(), |_| 1.0), Some(7));
+    }
+
+    #[test]
+    fn equals_are_drawn_alike() {
+        let mut counts = [0; 5];
+        for _ in 0..10_000 {
+            counts[pick(0..5, |_: &usize| 1.0).expect("there are five")] += 1;
+        }
+        assert!(counts.iter().all(|count| (1_700..2_300).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn the_worst_of_many_is_never_picked() {
+        assert!((0..1_000).all(|_| pick(0..5, |index: &usize| *index as f32) != Some(4)));
+    }
+}

@@ -1,0 +1,23 @@
+//! The resource: which process the spans and log records come from.
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::{
+    Resource,
+    resource::{EnvResourceDetector, TelemetryResourceDetector},
+};
+
+use super::variables;
+use crate::Plugin;
+
+/// The plugin's name and version, replaced by what the environment says.
+pub(super) fn resource<P: Plugin>() -> Resource {
+    let own = [KeyValue::new("service.name", P::NAME), KeyValue::new("service.version", P::VERSION)];
+    let resource = Resource::builder_empty()
+        .with_attributes(own)
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_detector(Box::new(EnvResourceDetector::new()));
+    match variables::read("OTEL_SERVICE_NAME") {
+        Some(name) => resource.with_service_name(name).build(),
+        None => resource.build(),
+    }
+}

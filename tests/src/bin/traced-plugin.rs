@@ -1,0 +1,47 @@
+//! A plugin that turns telemetry on as an author does, by one line. Its tool is a span of its own.
+
+use hookgate_sdk::{
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Offer, Plugin,
+    Point, Reply, serve, telemetry,
+};
+
+struct Traced;
+
+impl Plugin for Traced {
+    const NAME: &'static str = "traced";
+    const VERSION: &'static str = "1.0.0";
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.read()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(Traced)
+    }
+
+    async fn before_tool_call(
+        &self,
+        _: &Context,
+        _: &NoConfig,
+        call: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        rules(&call.tool_name).await;
+        tracing::info!(tool = call.tool_name, "the rules allow it");
+        Ok(Reply::proceed())
+    }
+}
+
+#[tracing::instrument]
+async fn rules(tool: &str) {
+    tokio::task::yield_now().await;
+}
+
+// One thread: the last export may not depend on the runtime whose thread waits for it.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let _telemetry = telemetry::init::<Traced>()?;
+    serve::<Traced>("http://127.0.0.1:0").await?;
+    Ok(())
+}

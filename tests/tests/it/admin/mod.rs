@@ -1,0 +1,14 @@
+//! The admin port: what operators see and do, over HTTP, gRPC and the socket.
+
+mod auth;
+mod drain_replicas;
+mod events;
+pub(crate) mod events_support;
+mod grpc;
+mod plan;
+pub(crate) mod registry;
+mod socket;
+mod status;
+mod tally;
+mod trial;
+mod upkeep;

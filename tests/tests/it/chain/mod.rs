@@ -1,0 +1,7 @@
+//! Chains of plugins, and their callers.
+
+mod caller;
+mod flow;
+mod observers;
+mod poison;
+mod start;

@@ -1,0 +1,81 @@
+//! `hookgate plugin add` and `plugin approve`: nobody lets a plugin do anything that was not shown to him.
+
+use hookgate_proto::{plugin::v1::Access, types::v1::ExtensionPoint};
+use hookgate_tests::{fake::FakePlugin, gateway::Gateway};
+use serde_json::json;
+
+use crate::{cli::registry::support::Desk, registry::support::call};
+
+async fn desk() -> Desk {
+    Desk::of(Gateway::with().tenant("acme").admin()).await
+}
+
+async fn guard() -> FakePlugin {
+    FakePlugin::named("guard").only(&[ExtensionPoint::BeforeToolCall]).access(Access::Read).start().await
+}
+
+/// What a new one is shown as.
+const NEW: &str = "guard 1.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  CHANGE\nbefore_tool_call  read    none          new\n\n\
+                   asks for  no capability\n\n";
+
+#[tokio::test]
+async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of() {
+    let (desk, plugin) = (desk().await, guard().await);
+    let add = ["plugin", "add", "guard", "--endpoint", &plugin.endpoint()];
+    let added = desk.run(&add).await;
+    assert_eq!(added.code, Some(1), "{added:?}");
+    assert!(added.stdout.starts_with("+ plugin guard\n") && added.stdout.contains(NEW), "{added:?}");
+    let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 waits for an operator's approval: it \
+                adds before_tool_call (read, side effects: none)\n  = `hookgate plugin approve guard` lets it\n";
+    assert!(added.stderr.starts_with(said), "{added:?}");
+    desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
+    assert_eq!(call(&desk.gateway, "acme").await.status, 503);
+
+    desk.fails(&["plugin", "approve", "guard"], 2, "nobody can be asked: give --yes").await;
+    let tried = desk.does(&["plugin", "approve", "guard", "--dry-run"]).await;
+    assert!(tried.starts_with("~ plugin guard\n") && tried.ends_with("it was tried out.\n"), "{tried}");
+    assert_eq!((desk.head().await, plugin.counts().initializes), (3, 0));
+    let approved = desk.does(&["plugin", "approve", "guard", "--yes", "--reason", "seen"]).await;
+    assert!(approved.starts_with(NEW), "{approved}");
+    assert!(approved.contains("Approved of guard in revision 4.\n\nstate     ready\n"), "{approved}");
+    assert_eq!(call(&desk.gateway, "acme").await.status, 200);
+    assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing waits for approval.\n");
+    assert_eq!(desk.json(&["plugin", "approve", "guard"]).await["pending_manifests"], json!([]));
+    desk.fails(&["plugin", "approve", "nobody"], 1, "there is no plugin `nobody`").await;
+    desk.fails(&["plugin", "approve", "guard", "--version", "3.0.0"], 1, "of version 3.0.0 wants approval")
+        .await;
+}
+
+#[tokio::test]
+async fn a_person_sees_what_another_build_wants_and_is_asked() {
+    let (desk, mut plugin) = (desk().await, guard().await);
+    let mut terminal =
+        desk.terminal(&format!("hookgate plugin add guard --endpoint {}", plugin.endpoint())).await;
+    terminal.shows("Let guard 1.0.0 do this? [y/N] ").await;
+    assert_eq!(plugin.counts().initializes, 0);
+    terminal.types("n\n").await;
+    terminal.shows("`guard` was added, and is pending").await;
+    let mut terminal = desk.terminal("hookgate plugin approve guard").await;
+    terminal.shows("Let guard 1.0.0 do this? [y/N] ").await;
+    terminal.types("y\n").await;
+    terminal.shows("state     ready").await;
+
+    plugin.stop().await;
+    plugin.change_manifest(|manifest| {
+        manifest.version = "2.0.0".into();
+        manifest.points[0].access = Access::Modify.into();
+        manifest.capabilities = vec!["log".into()];
+    });
+    plugin.start().await;
+    let end = tokio::time::Instant::now() + crate::registry::support::SOON;
+    while desk.json(&["plugin", "show", "guard"]).await["reason"] != "upgrade_pending" {
+        assert!(tokio::time::Instant::now() < end, "{}", desk.gateway.log());
+    }
+    let shown = desk.does(&["plugin", "approve", "guard", "--yes"]).await;
+    let wants = "guard 2.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  CHANGE\nbefore_tool_call  modify  none          was \
+                 read, none\n\nasks for  log (new)\n\n";
+    assert!(shown.starts_with(wants), "{shown}");
+    assert!(shown.contains("\nstate     ready\n") && shown.contains("\nasks for  log\n"), "{shown}");
+    let spec = &desk.json(&["plugin", "show", "guard"]).await["spec"];
+    assert_eq!((&spec["grants"], &spec["accepted"]["capabilities"]), (&json!(["log"]), &json!(["log"])));
+}

@@ -1,0 +1,238 @@
+//! `hookgate config check --connect` with a registry: what a start would find there, and that nothing is written.
+
+use hookgate::{
+    core::object::{Kind, Owner},
+    store::{Content, Tables},
+};
+use hookgate_tests::fake::FakePlugin;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use crate::{
+    cli::support::{CommandOutput, Folder, smallest},
+    store::support::{Place, api, change, draft},
+};
+
+/// A file with two tenants, and its store at `url`.
+fn file(url: &str) -> Value {
+    let mut file = smallest();
+    file["store"] = json!({ "url": url });
+    file
+}
+
+async fn check(file: &Value, more: &[&str]) -> CommandOutput {
+    let folder = Folder::new();
+    folder.write("f.yaml", &format!("{file:#}"));
+    folder.run(&[&["config", "check", "f.yaml"], more].concat()).await
+}
+
+async fn connect(file: &Value) -> CommandOutput {
+    check(file, &["--connect"]).await
+}
+
+async fn by_hand(place: &Place, sql: &str) {
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+    if place.url.starts_with("sqlite") {
+        sql.execute(&mut SqliteConnection::connect(&place.url).await.unwrap()).await.map(drop)
+    } else {
+        sql.execute(&mut PgConnection::connect(&place.url).await.unwrap()).await.map(drop)
+    }
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
+    for place in Place::every().await {
+        let file = file(&place.url);
+        let plain = check(&file, &[]).await;
+        assert!(
+            plain.code == Some(0) && plain.stdout.contains(" was not looked at: --connect reads it\n"),
+            "{plain:?}"
+        );
+        assert_eq!(plain.stdout.lines().count(), 2, "{plain:?}");
+        for _ in 0..2 {
+            let ran = connect(&file).await;
+            let says = ": revision 0, 0 objects of the API; a start makes its tables; a start writes 2 objects of the file\n";
+            assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
+        }
+        assert_eq!(place.open().look().await.unwrap().tables, Tables::Absent, "{place}: nothing was made");
+
+        let store = place.prepared().await;
+        let spec = |id: &str| api(json!({ "id": id }));
+        let first = draft(0, vec![change(Kind::Tenant, "nova", None, spec("nova"))]);
+        store.commit(&first).await.unwrap();
+        let ran = connect(&file).await;
+        let says = ": revision 1, 1 object of the API; a start writes 2 objects of the file\n";
+        assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
+        let told = check(&file, &["--connect", "--output", "json"]).await.json()["store"].take();
+        let read =
+            (&told["revision"], &told["tables"], &told["of_api"], &told["to_write"], &told["unreachable"]);
+        assert_eq!(read, (&json!(1), &json!("current"), &json!(1), &json!(2), &Value::Null), "{place}");
+        let mut alone = file.clone();
+        alone["store"]["apply_file"] = json!(false);
+        let ran = connect(&alone).await;
+        assert!(
+            ran.code == Some(0) && ran.stdout.contains("(`store.apply_file: false`)\n"),
+            "{place}: {ran:?}"
+        );
+
+        let columns = "(version, description, success, checksum, execution_time)";
+        let checksum = if place.url.starts_with("sqlite") { "x'00'" } else { "'\\x00'" };
+        by_hand(
+            &place,
+            &format!("INSERT INTO hookgate_migrations {columns} VALUES (9999, 'later', TRUE, {checksum}, 1)"),
+        )
+        .await;
+        let ran = connect(&file).await;
+        assert!(
+            ran.code == Some(0) && ran.stdout.contains("; its tables are of a later version, which"),
+            "{place}: {ran:?}"
+        );
+        by_hand(&place, "DELETE FROM hookgate_migrations WHERE version > 1; DROP TABLE hookgate_bypasses")
+            .await;
+        let ran = connect(&file).await;
+        let says = "1 object of the API; a start brings its tables up to this version; a start writes";
+        assert!(ran.code == Some(0) && ran.stdout.contains(says), "{place}: {ran:?}");
+        assert_eq!(
+            (store.head().await.unwrap(), place.open().look().await.unwrap().tables),
+            (1, Tables::Older),
+            "{place}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
+    let binding = |members: Value| {
+        let mut spec = json!({ "name": "own", "plugin": "content-policy", "tenant": "acme", "priority": 7 });
+        spec.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        change(Kind::Binding, "own", None, api(spec))
+    };
+    for place in Place::every().await {
+        let mut file = file(&place.url);
+        file["plugins"] = json!([{ "name": "content-policy", "builtin": "content-policy" }]);
+        file["bindings"] = json!([{ "plugin": "content-policy", "tenant": "*", "priority": 1 }]);
+        let store = place.prepared().await;
+        let taken = change(Kind::Tenant, "acme", None, api(json!({ "id": "acme" })));
+        let strange = change(Kind::Tenant, "x", None, api(json!({ "id": "x", "colour": "red" })));
+        let steps: [(_, &[&str]); 4] = [
+            (
+                taken,
+                &[
+                    "/tenants/list/0: tenant `acme` of the file is in the registry already, written through the API (revision 1)",
+                    "f.yaml:",
+                ],
+            ),
+            (strange, &["tenant `x` in the registry can't be read by this version: unknown field `colour`"]),
+            (
+                binding(json!({ "plugin": "nobody" })),
+                &["binding `own` in the registry: /plugin: ", "`nobody`"],
+            ),
+            // The file would be written after it.
+            (binding(json!({ "priority": 1 })), &["binding `content-policy`", "/priority: ", "`own`"]),
+        ];
+        let mut base = 0;
+        for (what, says) in steps {
+            base = store.commit(&draft(base, vec![what.clone()])).await.unwrap();
+            let ran = connect(&file).await;
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{place}: {ran:?}");
+            for part in says {
+                assert!(ran.stderr.contains(part), "{place}: no {part} in {ran:?}");
+            }
+            assert_eq!(check(&file, &[]).await.code, Some(0), "the file by itself is right");
+            let gone = change(what.kind, &what.name, what.after, None);
+            base = store.commit(&draft(base, vec![gone])).await.unwrap();
+        }
+        assert_eq!(connect(&file).await.code, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_can_not_be_reached_is_told_of_and_the_file_is_checked_all_the_same() {
+    for (url, said) in [
+        (
+            "postgres://olga:hunter2@127.0.0.1:1/registry",
+            "the store can't be reached: PostgreSQL at 127.0.0.1:1: ",
+        ),
+        ("sqlite:/nowhere/hookgate.db", "the store can't be reached: the folder /nowhere of the file"),
+    ] {
+        let ran = connect(&file(url)).await;
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("the last good table"), "{ran:?}");
+        assert!(
+            ran.stdout.starts_with("f.yaml: no mistakes: 2 tenants") && !ran.stderr.contains("hunter2"),
+            "{ran:?}"
+        );
+    }
+    let folder = Folder::new();
+    let path = folder
+        .write("hookgate.db", "this is no database, whatever it is called, and it is long enough to be none");
+    let ran = connect(&file(&format!("sqlite:{}", path.display()))).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("is not a SQLite database"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn plugins_of_the_api_are_asked_as_a_start_would() {
+    let plugin = FakePlugin::named("guard").start().await;
+    let waiting = FakePlugin::named("waiting").start().await;
+    let place = Place::file();
+    let mut file = file(&place.url);
+    file["egress"] = json!({ "cidrs": ["127.0.0.0/8"] });
+    let store = place.prepared().await;
+    let spec = json!({ "name": "guard", "endpoint": plugin.endpoint(), "accepted": plugin.accepted() });
+    let new = |name: &str, spec: Value| change(Kind::Plugin, name, None, api(spec));
+    store.commit(&draft(0, vec![new("guard", spec)])).await.unwrap();
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(0) && ran.stdout.contains("guard   http://127"), "{ran:?}");
+    assert_eq!(plugin.initialized().len(), 1);
+    let spec = json!({ "name": "waiting", "endpoint": waiting.endpoint() });
+    store.commit(&draft(1, vec![new("waiting", spec)])).await.unwrap();
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("plugin `waiting` at"), "{ran:?}");
+    assert!(ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert_eq!(waiting.initialized().len(), 0);
+}
+
+/// docs/decisions/0037-what-the-registry-requires.md
+#[tokio::test]
+async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() {
+    let mut plugin = FakePlugin::named("guard").start().await;
+    let place = Place::file();
+    let mut file = file(&place.url);
+    file["egress"] = json!({ "cidrs": ["127.0.0.0/8"] });
+    let store = place.prepared().await;
+    let accepted = plugin.accepted();
+    let spec = |accepted: Value| {
+        api(json!({ "name": "guard", "endpoint": plugin.endpoint(), "accepted": accepted, "required": true }))
+    };
+    let unapproved = spec(Value::Null);
+    let approved = spec(accepted);
+    store.commit(&draft(0, vec![change(Kind::Plugin, "guard", None, unapproved.clone())])).await.unwrap();
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(!ran.stderr.contains("not ready without it"), "it holds nothing up: {ran:?}");
+
+    store.commit(&draft(1, vec![change(Kind::Plugin, "guard", unapproved, approved)])).await.unwrap();
+    assert_eq!(connect(&file).await.code, Some(0));
+    plugin.stop().await;
+    let ran = connect(&file).await;
+    assert!(ran.code == Some(1) && ran.stderr.starts_with("plugin `guard` at http://127."), "{ran:?}");
+    let remedy = "; a start is not ready without it: start the plugin there, or correct its endpoint: `hookgate plugin set`\n";
+    assert!(ran.stderr.ends_with(remedy), "{ran:?}");
+
+    // What the file requires does.
+    file["plugins"] = json!([{ "name": "own", "endpoint": "http://127.0.0.1:1", "required": true }]);
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.stderr.contains("required plugin `own` at http://127.0.0.1:1 is unhealthy: "), "{ran:?}");
+    assert!(ran.stderr.contains("there, or correct `endpoint`\n"), "{ran:?}");
+
+    // But for the process that doesn't apply it.
+    let own = Content { owner: Owner::File, spec: file["plugins"][0].clone().into() };
+    store.commit(&draft(2, vec![change(Kind::Plugin, "own", None, Some(own))])).await.unwrap();
+    file["store"]["apply_file"] = json!(false);
+    let ran = connect(&file).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = "; a start is not ready without it: start the plugin there, or correct `endpoint`\n";
+    assert!(ran.stderr.contains(said), "{ran:?}");
+}

@@ -1,0 +1,24 @@
+//! The command line.
+
+mod approve;
+mod ask;
+mod call;
+mod config;
+mod connect;
+mod connect_store;
+mod demo;
+mod dev;
+mod events;
+mod explain;
+mod help;
+mod init;
+mod plugin_test;
+mod probe;
+mod profile;
+mod proto;
+pub(crate) mod registry;
+pub(crate) mod session;
+pub(crate) mod support;
+mod token;
+mod upkeep;
+mod whoami;

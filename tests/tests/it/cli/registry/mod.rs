@@ -1,0 +1,6 @@
+//! Commands that show and write the registry.
+
+mod apply;
+mod objects;
+mod prune;
+pub(crate) mod support;

@@ -1,0 +1,399 @@
+//! `hookgate tenant`, `binding`, `plugin` and `revision`: what is shown, what is written upon which version, and what is
+//! said of what isn't.
+
+use std::time::Duration;
+
+use hookgate_tests::fake::{FakePlugin, Handshake};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tonic::Status;
+
+use crate::{
+    cli::registry::support::Desk,
+    edge::support::POINT,
+    registry::support::{call, file_with},
+};
+
+#[tokio::test]
+async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_call() {
+    let plugin = FakePlugin::named("guard").start_unix().await;
+    let desk = Desk::of(file_with("acme").plugin(&plugin).binding("guard", 20)).await;
+    let set = ["tenant", "set", "nova", "--label", "plan=gold", "--rate", "100/s", "--reason", "they pay"];
+    let tried = desk.does(&[&set[..], &["--dry-run"]].concat()).await;
+    assert!(tried.starts_with("+ tenant nova\n    labels.plan  gold\n    limits.rate  100/s\n"), "{tried}");
+    assert!(tried.contains("nova    calls               unknown -> served\n"), "{tried}");
+    assert!(tried.ends_with("\nNothing was written: it was tried out.\n"), "{tried}");
+    assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");
+    let done = desk.does(&set).await;
+    assert!(done.ends_with("\nWritten as revision 2, which is active.\n"), "{done}");
+    assert_eq!(call(&desk.gateway, "nova").await.body["revision"], 2);
+
+    assert_eq!(desk.does(&set).await, "There is nothing to change.\n");
+    let config = r#"guard={"max_input_chars": 7, "redact_emails": true}"#;
+    desk.does(&[
+        "tenant",
+        "set",
+        "nova",
+        "--label",
+        "region=eu",
+        "--limit-in-flight",
+        "3",
+        "--config",
+        config,
+    ])
+    .await;
+    desk.folder.write("smaller.yaml", "max_input_chars: 9\n");
+    desk.does(&["tenant", "set", "nova", "--config", "guard=@smaller.yaml"]).await;
+    desk.folder.write("more.yaml", "labels: { region: null }\nanswer: { detail: minimal }\n");
+    desk.does(&["tenant", "set", "nova", "-f", "more.yaml"]).await;
+    let shown = desk.json(&["tenant", "show", "nova"]).await;
+    assert_eq!(
+        shown["spec"],
+        json!({
+            "id": "nova",
+            "labels": { "plan": "gold" },
+            "limits": { "rate": "100/s", "in_flight": 3 },
+            "config": { "guard": { "max_input_chars": 9 } },
+            "answer": { "detail": "minimal" },
+        })
+    );
+    desk.does(&["tenant", "set", "nova", "--enabled", "false"]).await;
+    assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_DISABLED");
+
+    let all = desk.does(&["tenant", "list"]).await;
+    assert!(all.contains("acme    yes      -          file   1\n") && all.contains("plan=gold"), "{all}");
+    let some = desk.json(&["tenant", "list", "--selector", "plan=gold"]).await;
+    assert_eq!(
+        (some["tenants"].as_array().map(Vec::len), &some["tenants"][0]["id"]),
+        (Some(1), &json!("nova"))
+    );
+    let none = desk.does(&["tenant", "list", "--selector", "plan=tin"]).await;
+    assert_eq!(none, "There is no tenant.\n");
+    desk.does(&["tenant", "remove", "nova"]).await;
+    assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");
+}
+
+/// Upon what was read, or what is said: whoever was faster is not overwritten.
+#[tokio::test]
+async fn a_write_upon_another_version_is_refused_with_the_one_that_is_there() {
+    let desk = Desk::new().await;
+    desk.does(&["tenant", "set", "nova"]).await;
+    desk.does(&["tenant", "set", "nova", "--label", "a=1"]).await;
+    let stale = "hookgate: the version of tenant `nova` is 3, and 2 is expected; read it again: hookgate tenant show nova\n";
+    let label = ["tenant", "set", "nova", "--label", "a=2", "--expected-version", "2"];
+    desk.fails(&label, 1, stale).await;
+    desk.fails(&["tenant", "remove", "nova", "--expected-version", "2"], 1, stale).await;
+    let again = ["tenant", "set", "nova", "--expected-version", "0"];
+    desk.fails(&again, 1, "there is a tenant `nova` already: its version is 3; read it again").await;
+    let answer = desk.run(&[&label[..], &["--output", "json"]].concat()).await;
+    assert_eq!((answer.code, &answer.json()["code"]), (Some(1), &json!("CONFLICT")), "{answer:?}");
+    assert_eq!(desk.head().await, 3, "nothing was written");
+    desk.does(&["tenant", "set", "nova", "--label", "a=2", "--expected-version", "3"]).await;
+}
+
+#[tokio::test]
+async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
+    let desk = Desk::new().await;
+    let one = "hookgate: nothing was written, for there would be a mistake:\n  /limits/in_flight: ";
+    desk.fails(&["tenant", "set", "nova", "--limit-in-flight", "0"], 2, one).await;
+    desk.folder.write("wrong.yaml", "limits: { in_flight: 0 }\ncolour: red\n");
+    let two = desk.run(&["tenant", "set", "nova", "-f", "wrong.yaml"]).await;
+    assert_eq!((two.code, two.stderr.lines().count()), (Some(2), 3), "{two:?}");
+    assert!(
+        two.stderr.contains("\n  /colour: ") && two.stderr.contains("\n  /limits/in_flight: "),
+        "{two:?}"
+    );
+    let binding = ["binding", "set", "b", "--plugin", "nobody", "--all", "--priority", "7"];
+    desk.fails(&binding, 2, "\n  /plugin: there is no plugin `nobody`").await;
+    desk.fails(&["binding", "set", "b"], 2, "nothing was written").await;
+    desk.fails(&["tenant", "set", "acme", "--label", "a=b"], 1, "the configuration file owns tenant `acme`")
+        .await;
+    desk.fails(&["tenant", "show", "nobody"], 1, "there is no tenant `nobody`; `hookgate tenant list`").await;
+    desk.fails(&["binding", "disable", "nobody"], 1, "there is no binding `nobody`").await;
+    let reason = "PAYLOAD_INVALID (the caller failed): --reason must be 500 bytes at most";
+    desk.fails(&["tenant", "set", "nova", "--reason", &"x".repeat(501)], 2, reason).await;
+    let bypass =
+        ["binding", "bypass", "content-policy", "--tenant", "acme", "--reason", "INC", "--for", "25h"];
+    desk.fails(&bypass, 2, "(the caller failed): --for must be a time from 1s to 24h").await;
+    desk.fails(&["tenant", "set", ""], 2, "The id of a tenant has 1 to 256 bytes").await;
+    assert_eq!(desk.head().await, 1);
+}
+
+/// Whatever it is called: it is what is written that can't stand there, and not what was there before.
+#[tokio::test]
+async fn of_two_bindings_in_one_place_the_one_that_is_written_is_wrong() {
+    let desk = Desk::new().await;
+    for name in ["clash", "zebra"] {
+        let binding = ["binding", "set", name, "--plugin", "content-policy", "--all", "--priority", "10"];
+        let said = format!("\n  /priority: bindings `content-policy` and `{name}` both have priority 10");
+        desk.fails(&binding, 2, &said).await;
+        desk.fails(&binding, 2, &format!(": give `{name}` another one")).await;
+    }
+    assert_eq!(desk.head().await, 1);
+}
+
+/// A cell that is too wide for a table makes it wide, and nothing else.
+#[tokio::test]
+async fn a_list_is_shown_whatever_is_written_in_it_and_in_parts() {
+    let desk = Desk::new().await;
+    let label = "x".repeat(900_000);
+    desk.folder.write("wide.yaml", &format!("labels: {{ wide: {label} }}\nenabled: false\n"));
+    desk.does(&["tenant", "set", "wide", "-f", "wide.yaml"]).await;
+    desk.does(&["tenant", "set", "nova"]).await;
+    let list = desk.does(&["tenant", "list"]).await;
+    assert_eq!(
+        (list.lines().count(), list.lines().all(|line| line.chars().count() < 400)),
+        (4, true),
+        "{list}"
+    );
+    let all = desk.json(&["tenant", "list"]).await;
+    assert_eq!(all["tenants"][2]["spec"]["labels"]["wide"], label);
+    let names = async |args: &[&str]| {
+        let list = desk.json(&[&["tenant", "list"], args].concat()).await;
+        let ids = list["tenants"].as_array().expect("a list").iter().map(|tenant| tenant["id"].to_string());
+        ids.collect::<Vec<_>>().join(" ").replace('"', "")
+    };
+    assert_eq!(names(&["--owner", "file"]).await, "acme");
+    assert_eq!(names(&["--owner", "api", "--enabled", "true"]).await, "nova");
+    assert_eq!(names(&["--enabled", "false"]).await, "wide");
+}
+
+/// What happened to whom is in the line, and not in the object alone.
+#[tokio::test]
+async fn an_event_of_the_registry_says_who_wrote_what_and_of_a_bypass_what_until_when() {
+    let desk = Desk::new().await;
+    desk.does(&["tenant", "set", "nova", "--reason", "new"]).await;
+    desk.does(&["binding", "bypass", "content-policy", "--tenant", "acme", "--for", "1h", "--reason", "INC"])
+        .await;
+    let written = desk.does(&["events", "--event", "registry.written"]).await;
+    let author =
+        format!("author={}", desk.json(&["revision", "show", "2"]).await["author"].as_str().expect("text"));
+    assert!(written.contains(&author) && written.contains("objects=created tenant nova"), "{written}");
+    let bypassed = desk.does(&["events", "--event", "binding.bypassed"]).await;
+    assert!(bypassed.contains(" tenant=acme binding=content-policy until=20"), "{bypassed}");
+}
+
+#[tokio::test]
+async fn a_binding_is_set_for_one_tenant_for_some_or_for_all_and_switched() {
+    let desk = Desk::new().await;
+    let observe = ["--plugin", "content-policy", "--priority", "-5", "--mode", "observe"];
+    desk.does(&[&["binding", "set", "b", "--tenant", "acme"], &observe[..]].concat()).await;
+    desk.does(&["binding", "set", "b", "--selector", "plan=gold", "--selector", "region=eu"]).await;
+    desk.does(&["binding", "set", "b", "--selector", "plan=tin", "--points", "before-llm-request"]).await;
+    let shown = desk.json(&["binding", "show", "b"]).await;
+    let base = json!({ "name": "b", "plugin": "content-policy", "priority": -5, "mode": "observe" });
+    let with = |more: Value| {
+        let mut spec = base.clone();
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    assert_eq!(
+        shown["spec"],
+        with(json!({ "selector": { "plan": "tin" }, "points": ["before_llm_request"] }))
+    );
+    desk.does(&["binding", "set", "b", "--all", "--match", "models=gpt-*", "--match", "models=claude-*"])
+        .await;
+    desk.does(&[
+        "binding",
+        "set",
+        "b",
+        "--match",
+        "label.team=a*",
+        "--match",
+        "contains=hi",
+        "--timeout",
+        "50ms",
+    ])
+    .await;
+    let shown = desk.json(&["binding", "show", "b"]).await;
+    let all = json!({
+        "tenant": "*", "points": ["before_llm_request"], "timeout": "50ms",
+        "match": { "labels": { "team": ["a*"] }, "text": { "contains": ["hi"] } },
+    });
+    assert_eq!(shown["spec"], with(all), "the conditions take the place of those that were");
+    desk.fails(&["binding", "set", "b", "--match", "tool=x"], 2, "--match is written KEY=GLOB with the key")
+        .await;
+    desk.fails(&["binding", "set", "b", "--all", "--tenant", "acme"], 2, "cannot be used with").await;
+
+    let switched = desk.does(&["binding", "disable", "b", "--reason", "noise"]).await;
+    assert!(switched.starts_with("~ binding b\n    enabled  (absent) -> false\n"), "{switched}");
+    desk.does(&["binding", "enable", "b"]).await;
+    let listed = desk.does(&["binding", "list", "--plugin", "content-policy", "--tenant", "*"]).await;
+    assert!(
+        listed.contains("b               content-policy  every tenant  -5        observe  yes"),
+        "{listed}"
+    );
+    desk.does(&["binding", "remove", "b", "--dry-run"]).await;
+    desk.does(&["binding", "remove", "b"]).await;
+    desk.fails(&["binding", "show", "b"], 1, "there is no binding `b`").await;
+}
+
+#[tokio::test]
+async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it() {
+    let desk = Desk::new().await;
+    let plugin = FakePlugin::named("guard").only(&[POINT]).start_unix().await;
+    let endpoint = plugin.endpoint();
+    let add = ["plugin", "add", "guard", "--endpoint", &endpoint];
+    desk.does(&[&add[..], &["--dry-run"]].concat()).await;
+    desk.fails(&["plugin", "show", "guard"], 1, "there is no plugin `guard`").await;
+    let secret = r#"{"api_key": "hunter2", "kept": "${HOOKGATE_SECRET_KEPT:-none}"}"#;
+    let added = desk.does(&[&add[..], &["--yes", "--config", secret]].concat()).await;
+    for line in [
+        "+ plugin guard\n",
+        "\nWritten as revision 2.\n",
+        "\nApproved of guard in revision 3.\n",
+        "\nstate     ready\n",
+        "\nmanifest  guard ",
+    ] {
+        assert!(added.contains(line), "no {line} in {added}");
+    }
+    assert!(added.contains("\nat        before_tool_call: may rewrite, "), "{added}");
+    assert!(added.contains("config.api_key  ***\n") && !added.contains("hunter2"), "{added}");
+    desk.fails(&[&add[..], &["--yes"]].concat(), 1, "there is a plugin `guard` already, of version 3").await;
+
+    // What is named changes, and what isn't stays, the secret too.
+    let shown = desk.does(&["plugin", "set", "guard", "--version", ">=0", "--grant", "log"]).await;
+    assert!(!shown.contains("hunter2") && !shown.contains("api_key"), "{shown}");
+    desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
+    assert_eq!(call(&desk.gateway, "acme").await.status, 200);
+    assert_eq!(plugin.seen().len(), 1);
+    let listed = desk.does(&["plugin", "list", "--state", "ready"]).await;
+    assert!(listed.contains("guard           ready  "), "{listed}");
+    desk.does(&["plugin", "disable", "guard"]).await;
+    assert_eq!(call(&desk.gateway, "acme").await.status, 200);
+    assert_eq!(plugin.seen().len(), 1, "it is in no plan");
+    desk.does(&["plugin", "enable", "guard"]).await;
+    assert_eq!(call(&desk.gateway, "acme").await.status, 200);
+    assert_eq!(plugin.seen().len(), 2);
+
+    let kept = "hookgate: bindings name plugin `guard`: `g`; delete them first, or give --force to delete them too\n";
+    desk.fails(&["plugin", "remove", "guard"], 1, kept).await;
+    let gone = desk.does(&["plugin", "remove", "guard", "--force"]).await;
+    assert!(gone.starts_with("- plugin guard\n- binding g\n"), "{gone}");
+    assert_eq!(desk.json(&["binding", "list", "--plugin", "guard"]).await["bindings"], json!([]));
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_refused_or_away_is_told_of_and_stays() {
+    let desk = Desk::new().await;
+    let plugin = FakePlugin::named("guard").start_unix().await;
+    let endpoint = plugin.endpoint();
+    let other = ["plugin", "add", "other", "--yes", "--endpoint", &endpoint];
+    desk.fails(
+        &other,
+        1,
+        "`other` was added, and is refused: NAME_MISMATCH: the plugin calls itself `guard`",
+    )
+    .await;
+    let away = ["plugin", "add", "away", "--yes", "--endpoint", "http://127.0.0.1:1", "--wait", "3s"];
+    desk.fails(&away, 1, "`away` was added, and is ").await;
+    desk.fails(&away, 1, "there is a plugin `away` already").await;
+    for name in ["other", "away"] {
+        assert_eq!(desk.json(&["plugin", "show", name]).await["spec"]["name"], name);
+        desk.does(&["plugin", "remove", name]).await;
+    }
+    let late = ["plugin", "add", "late", "--yes", "--endpoint", "http://127.0.0.1:1", "--wait", "61s"];
+    desk.fails(&late, 2, "--wait is 60s at most").await;
+}
+
+#[tokio::test]
+async fn revisions_say_who_did_what_and_why_and_lead_back() {
+    let desk = Desk::new().await;
+    desk.does(&["tenant", "set", "nova", "--label", "plan=gold", "--reason", "they pay"]).await;
+    desk.does(&["tenant", "set", "nova", "--label", "plan=tin"]).await;
+    desk.does(&["tenant", "set", "vega"]).await;
+    let list = desk.does(&["revision", "list"]).await;
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!(lines.len(), 5, "{list}");
+    assert!(
+        lines[1].starts_with("4 ")
+            && lines[3].contains("unix:")
+            && lines[3].contains("  1 tenant ")
+            && lines[3].ends_with("  they pay"),
+        "{list}"
+    );
+    assert!(lines[4].contains("file") && lines[4].contains("1 plugin, 1 tenant, 1 binding"), "{list}");
+    let shown = desk.does(&["revision", "show", "3"]).await;
+    assert!(shown.ends_with("\n~ tenant nova\n    labels.plan  gold -> tin\n"), "{shown}");
+    let differs = desk.does(&["revision", "diff", "2"]).await;
+    assert_eq!(differs, "~ tenant nova\n    labels.plan  gold -> tin\n+ tenant vega\n");
+    assert_eq!(
+        desk.does(&["revision", "diff", "2", "3"]).await,
+        "~ tenant nova\n    labels.plan  gold -> tin\n"
+    );
+    assert_eq!(desk.does(&["revision", "diff", "4"]).await, "There is no difference.\n");
+    desk.fails(&["revision", "show", "9"], 1, "hookgate: there is no revision 9\n").await;
+
+    let tried = desk.does(&["revision", "rollback", "2", "--dry-run"]).await;
+    assert!(tried.starts_with("~ tenant nova\n    labels.plan  tin -> gold\n- tenant vega\n"), "{tried}");
+    let unasked = ["revision", "rollback", "2"];
+    desk.fails(&unasked, 2, "nothing was written, for nobody can be asked").await;
+    assert_eq!(desk.head().await, 4);
+    let done = desk.does(&["revision", "rollback", "2", "--yes", "--reason", "back"]).await;
+    assert!(done.ends_with("Written as revision 5, which is active.\n"), "{done}");
+    assert_eq!(desk.json(&["tenant", "show", "nova"]).await["spec"]["labels"]["plan"], "gold");
+    assert_eq!(call(&desk.gateway, "vega").await.body["code"], "TENANT_UNKNOWN");
+    assert_eq!(desk.does(&["revision", "rollback", "2", "--yes"]).await, "There is nothing to change.\n");
+}
+
+/// A list is whole however many pages it has.
+#[tokio::test]
+async fn a_list_of_several_pages_is_shown_as_one() {
+    let desk = Desk::new().await;
+    let tenants: String = (0..600).map(|at| format!("  - id: t{at:04}\n")).collect();
+    desk.folder.write("many.yaml", &format!("tenants:\n{tenants}"));
+    let applied = timeout(Duration::from_secs(60), desk.does(&["apply", "-f", "many.yaml", "--yes"])).await;
+    assert!(applied.expect("it ends").contains("and 580 more\n"));
+    assert_eq!(desk.does(&["tenant", "list"]).await.lines().count(), 1 + 601);
+}
+
+/// Where the file alone says what there is, everything is shown and nothing can be written.
+#[tokio::test]
+async fn without_a_registry_everything_is_shown_and_nothing_written() {
+    let folder = crate::cli::support::Folder::new();
+    let socket = folder.0.path().join("admin.sock").display().to_string();
+    let _gateway = file_with("acme").set("/server/admin_socket", socket.as_str()).start().await;
+    let address = format!("unix://{socket}");
+    let env = [("HOOKGATE_ADMIN_ADDR", address.as_str())];
+    let run = |args: &'static [&'static str]| folder.run_with(args, &env, "");
+    let list = run(&["tenant", "list"]).await;
+    assert!(list.code == Some(0) && list.stdout.contains("acme    yes      -       file   -\n"), "{list:?}");
+    let nobody =
+        "hookgate: the configuration file alone says what is there: change it, or name a `store` in it";
+    for args in [
+        &["tenant", "set", "acme", "--label", "a=b"][..],
+        &["tenant", "set", "nova"],
+        &["revision", "list"],
+        &["plugin", "disable", "content-policy"],
+    ] {
+        let ran = run(args).await;
+        assert!(ran.code == Some(1) && ran.stderr.starts_with(nobody), "{args:?}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_its_plugin_refuses_fails_the_write_and_stands_in_every_view_of_the_plugin() {
+    let (desk, plugin) = (Desk::new().await, FakePlugin::named("guard").start().await);
+    desk.does(&["plugin", "add", "guard", "--endpoint", &plugin.endpoint(), "--yes"]).await;
+    plugin.set_initialize(Handshake::Fails(Status::invalid_argument("level 2 is too high")));
+    let refused = desk.run(&["plugin", "set", "guard", "--config", r#"{"level": 2}"#]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let said = "hookgate: written, but the plugin `guard` rejected it: CONFIG_REFUSED: ";
+    assert!(refused.stderr.starts_with(said), "{refused:?}");
+    assert!(refused.stderr.trim_end().ends_with("; the previous entry stays active"), "{refused:?}");
+    assert!(
+        refused.stdout.ends_with(", which is active except for what its plugin rejected.\n"),
+        "{refused:?}"
+    );
+    assert!(desk.does(&["plugin", "list"]).await.contains("ready, new entry rejected: CONFIG_REFUSED"));
+    let shown = desk.does(&["plugin", "show", "guard"]).await;
+    assert!(shown.contains("\nrejected  the new entry: CONFIG_REFUSED: "), "{shown}");
+    desk.fails(&["plugin", "describe", "guard"], 1, "the plugin rejected its new entry: CONFIG_REFUSED: ")
+        .await;
+    // Writing the same once more is no better; anything else is no concern of it.
+    desk.fails(&["plugin", "set", "guard", "--config", r#"{"level": 2}"#], 1, "rejected it").await;
+    desk.does(&["tenant", "set", "nova"]).await;
+    plugin.set_initialize(Handshake::Proper);
+    desk.does(&["plugin", "describe", "guard"]).await;
+    assert!(!desk.does(&["plugin", "show", "guard"]).await.contains("refuses"));
+}

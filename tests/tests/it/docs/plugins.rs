@@ -1,0 +1,123 @@
+//! The guides to writing a plugin: what they show is built, run, registered with a gateway, and blocks a call.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use hookgate_tests::repository;
+
+use crate::docs::story::{Story, library};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository::root().join(path)).unwrap()
+}
+
+fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// `cargo run` and `cargo test` of a small project, against the libraries that the workspace has built: with cargo
+/// itself all dependencies would be built again, for other features. Whether they fit the manifest cargo says.
+pub(crate) fn cargo() -> String {
+    let this = std::env::current_exe().unwrap();
+    let profile = this.ancestors().nth(2).unwrap();
+    let target = profile.parent().unwrap();
+    let cargo = env!("CARGO"); // whole, for the script below stands before it in the path
+    let mut build = Command::new(cargo);
+    build.args(["build", "--workspace", "--bin", "hookgate", "--locked", "--quiet", "--message-format=json"]);
+    build.arg("--target-dir").arg(target).current_dir(repository::root());
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = String::from_utf8(succeeds(&mut build).stdout).unwrap();
+    let crates = ["hookgate_sdk", "schemars", "serde", "serde_json", "tokio"];
+    let libraries = crates.map(|name| (name, library(&built, name)));
+    let externs = libraries.each_ref().map(|(name, path)| format!("--extern {name}='{}'", path.display()));
+    let dependencies = libraries[0].1.parent().unwrap();
+    format!(
+        r#"#!/bin/bash
+set -eu
+build() {{
+    local program=$1
+    shift
+    [ "$program" -nt src/main.rs ] && return
+    cp '{root}/Cargo.lock' . && chmod u+w Cargo.lock
+    '{cargo}' tree --offline --quiet > tree.txt
+    rm -f "$program"
+    rustc --edition 2024 -C debuginfo=0 -L dependency='{dependencies}' {externs} "$@" -o "$program" src/main.rs
+}}
+case "$1" in
+    new) '{cargo}' new --quiet --vcs none "$2" ;;
+    run) build program; exec ./program ;;
+    test) build tests --test; exec ./tests ;;
+esac
+"#,
+        root = repository::root().display(),
+        dependencies = dependencies.display(),
+        externs = externs.join(" "),
+    )
+}
+
+#[tokio::test]
+async fn the_guide_in_rust_leads_from_an_empty_project_to_blocked_and_changed_calls() {
+    let story = Story::of("writing-a-plugin.md").await;
+    let cargo = tokio::task::spawn_blocking(cargo).await.unwrap();
+    story.command("cargo", &cargo);
+    symlink(repository::root(), story.place().join("hookgate")).unwrap();
+    let printed = story.told().await;
+    assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_guide_in_python_leads_from_the_exported_contract_to_blocked_and_changed_calls() {
+    let example = repository::root().join("examples/python-raw");
+    let page = read("docs/writing-a-plugin-python.md");
+    for pinned in read("examples/python-raw/requirements.txt").lines() {
+        assert!(page.contains(pinned), "the page installs {pinned}");
+    }
+    let script = example.join("generate.sh");
+    tokio::task::spawn_blocking(move || succeeds(&mut Command::new(script))).await.unwrap();
+    let story = Story::of("writing-a-plugin-python.md").await;
+    fs::create_dir(story.place().join("no-secrets")).unwrap();
+    symlink(example.join(".venv"), story.place().join("no-secrets/.venv")).unwrap();
+    let printed = story.told().await;
+    assert!(printed.contains(r#""decision":"block""#) && printed.contains(r#""modified":true"#), "{printed}");
+}
+
+#[tokio::test]
+async fn the_guide_for_any_language_leads_from_the_exported_contract_to_a_blocked_call() {
+    let page = read("docs/writing-a-plugin-any-language.md");
+    let install = page.lines().find(|line| line.starts_with("npm install ")).unwrap();
+    let tools = tokio::task::spawn_blocking({
+        let install = install.to_owned();
+        move || node_modules(&install)
+    });
+    let tools = tools.await.unwrap();
+    let story = Story::of("writing-a-plugin-any-language.md").await;
+    fs::create_dir(story.place().join("no-shell")).unwrap();
+    symlink(tools, story.place().join("no-shell/node_modules")).unwrap();
+    let printed = story.told().await;
+    assert!(printed.contains(r#""decision":"block""#), "{printed}");
+}
+
+/// What the page installs, in a folder of its own that ./test has filled, or is filled once here.
+fn node_modules(install: &str) -> PathBuf {
+    let folder = repository::root().join("target/tools/guide");
+    let stamp = folder.join("installed");
+    if fs::read_to_string(&stamp).ok().as_deref() != Some(install) {
+        fs::create_dir_all(&folder).unwrap();
+        let packages = install.split_whitespace().skip(2);
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"])
+            .arg(&folder)
+            .args(packages);
+        succeeds(&mut npm);
+        fs::write(stamp, install).unwrap();
+    }
+    folder.join("node_modules")
+}

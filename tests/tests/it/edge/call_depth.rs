@@ -1,0 +1,78 @@
+//! A plugin that calls the gateway back is stopped by the call depth, not by the budget.
+
+use std::sync::{Mutex, OnceLock};
+
+use hookgate_sdk::{
+    Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Offer, Plugin,
+    Point, Reply,
+    agent::{Agent, AgentError, Token},
+};
+use hookgate_tests::{gateway::Gateway, token::token};
+use serde_json::json;
+
+use crate::edge::support::{POINT, payload};
+
+/// Where it calls; known once the gateway listens.
+static GATEWAY: OnceLock<String> = OnceLock::new();
+/// Codes of the errors that its own calls ended with.
+static ERRORS: Mutex<Vec<(Option<String>, String)>> = Mutex::new(Vec::new());
+
+/// Asks the gateway about the very call that it is asked about.
+struct Caller;
+
+impl Plugin for Caller {
+    const NAME: &'static str = "caller";
+    const VERSION: &'static str = "1.0.0";
+    type Config = NoConfig;
+    type TenantConfig = NoConfig;
+
+    fn points() -> Vec<Offer> {
+        vec![Point::BeforeToolCall.modify()]
+    }
+
+    async fn initialize(_: NoConfig, _: Host) -> Result<Self, InitError> {
+        Ok(Caller)
+    }
+
+    async fn before_tool_call(
+        &self,
+        ctx: &Context,
+        _: &NoConfig,
+        payload: BeforeToolCallPayload,
+    ) -> Answer<BeforeToolCallPatch> {
+        let token = Token::fixed(&token(ctx.tenant())).expect("a token is ASCII");
+        let gateway = GATEWAY.get().expect("nobody calls before the gateway listens");
+        let agent = Agent::new(gateway, token).expect("an address makes a URL").with_caller(ctx);
+        match agent.before_tool_call(payload).await {
+            Ok(_) => {}
+            Err(AgentError::NoDecision(outage)) => {
+                ERRORS.lock().unwrap().push((outage.code, outage.message));
+            }
+            Err(AgentError::Blocked(block)) => panic!("nobody blocks: {block:?}"),
+        }
+        Ok(Reply::proceed())
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_calls_the_gateway_back_is_refused_as_a_loop() {
+    let server = hookgate_sdk::Server::<Caller>::bind("http://127.0.0.1:0").await.expect("a port is free");
+    let endpoint = server.address().to_string();
+    let serving = tokio::spawn(server.run(std::future::pending()));
+    let gateway = Gateway::with()
+        .tenant("acme")
+        .set("/plugins", json!([{ "name": "caller", "endpoint": endpoint }]))
+        .binding("caller", 10)
+        .start()
+        .await;
+    GATEWAY.set(format!("http://{}", gateway.data_addr())).expect("it is set once");
+
+    let answer = gateway.http(&token("acme")).call(POINT, payload()).await;
+    assert_eq!(answer.status, 200, "the innermost call alone is refused: {answer:?}");
+    let errors = ERRORS.lock().unwrap().clone();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    let (code, message) = &errors[0];
+    assert_eq!(code.as_deref(), Some("LOOP"), "{message}");
+    assert!(message.contains("calls back"), "{message}");
+    serving.abort();
+}

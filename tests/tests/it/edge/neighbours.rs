@@ -1,0 +1,276 @@
+//! Two tenants share a plugin, and one of them is hostile in every way that payloads allow: the other gets the same answers
+//! as without it, and waits for them at most twice as long (docs/operations.md, "What tenants share").
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::join_all;
+use hookgate_tests::{
+    agent::{HttpAgent, HttpAnswer},
+    fake::{Act, FakePlugin, Payload, Seen, WireBehaviour},
+    gateway::Gateway,
+    token::token,
+};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use serde_json::{Value, json};
+use tokio::{
+    runtime::Runtime,
+    time::{Instant, sleep, timeout},
+};
+use tonic::Code;
+
+use crate::edge::support::{POINT, assert_no_panic};
+
+/// Attacks that are tried, each by a tenant of its own: by the end of one, the tenant's breaker may be open.
+const ATTACKS: usize = 10;
+const QUIET: &str = "quiet";
+/// How long the plugin takes for a call of the quiet tenant.
+const LATENCY: Duration = Duration::from_millis(500);
+/// Pause of a hostile caller between two calls: this is about what tenants share, not about the two cores of the tests.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Calls of the quiet tenant at a time, and how often.
+const AT_ONCE: usize = 3;
+const ROUNDS: usize = 3;
+/// Of the plugin: with these the hostile callers are as many more as a tenant's 128 calls are for the default ones.
+const PLACES: usize = 16;
+
+/// What the hostile tenant's calls make the plugin do.
+#[derive(Debug, Clone, Copy)]
+enum Harm {
+    Status(Code),
+    /// A status whose message has so many bytes, each of which takes three on the wire.
+    LongStatus(usize),
+    Garbage,
+    Reset,
+    Slow,
+    /// Longer than the step's time-out.
+    Hang,
+}
+
+impl Harm {
+    fn act(self) -> Act {
+        let brief = Duration::from_millis(20);
+        match self {
+            Harm::Status(code) => Act::status(code, "no").after(brief),
+            Harm::LongStatus(length) => Act::status(Code::Unknown, &"é".repeat(length / 2)).after(brief),
+            Harm::Garbage => Act::pass().sent(WireBehaviour::Garbage).after(brief),
+            Harm::Reset => Act::pass().sent(WireBehaviour::Reset).after(brief),
+            Harm::Slow => Act::pass().after(Duration::from_millis(800)),
+            Harm::Hang => Act::hang(),
+        }
+    }
+}
+
+/// A hostile tenant: which harms in turn, how many calls at a time, how large, and whether its callers hang up.
+#[derive(Debug, Clone)]
+struct Attack {
+    harms: Vec<Harm>,
+    at_once: usize,
+    bytes: usize,
+    hangs_up: bool,
+}
+
+fn attacks() -> impl Strategy<Value = Attack> {
+    let code = prop_oneof![Just(Code::Internal), Just(Code::Unknown), Just(Code::Unavailable)];
+    let harm = prop_oneof![
+        code.prop_map(Harm::Status),
+        prop_oneof![Just(10_000_usize), Just(40_000), Just(200_000)].prop_map(Harm::LongStatus),
+        Just(Harm::Garbage),
+        Just(Harm::Reset),
+        Just(Harm::Slow),
+        Just(Harm::Hang),
+    ];
+    let harms = prop::collection::vec(harm, 1..4);
+    let at_once = prop_oneof![Just(1_usize), Just(10), Just(4 * PLACES)];
+    let bytes = prop_oneof![Just(10_usize), Just(60 << 10)];
+    (harms, at_once, bytes, any::<bool>()).prop_map(|(harms, at_once, bytes, hangs_up)| Attack {
+        harms,
+        at_once,
+        bytes,
+        hangs_up,
+    })
+}
+
+/// Blocks what the quiet tenant does. What it does with a hostile call, the call's session says.
+fn script(seen: &Seen) -> Act {
+    let context = seen.call.context.clone().unwrap_or_default();
+    if context.tenant == QUIET {
+        return Act::cancel("FORBIDDEN", "not this one").after(LATENCY);
+    }
+    let Payload::BeforeToolCall(payload) = &seen.payload else { return Act::pass() };
+    let harm = payload.tool_name.split_once(' ');
+    match harm.map_or((payload.tool_name.as_str(), 0), |(name, number)| (name, number.parse().unwrap())) {
+        ("internal", _) => Harm::Status(Code::Internal).act(),
+        ("unknown", _) => Harm::Status(Code::Unknown).act(),
+        ("unavailable", _) => Harm::Status(Code::Unavailable).act(),
+        ("long", length) => Harm::LongStatus(length).act(),
+        ("garbage", _) => Harm::Garbage.act(),
+        ("reset", _) => Harm::Reset.act(),
+        ("slow", _) => Harm::Slow.act(),
+        _ => Harm::Hang.act(),
+    }
+}
+
+fn tool(harm: Harm) -> String {
+    match harm {
+        Harm::Status(Code::Internal) => "internal".into(),
+        Harm::Status(Code::Unknown) => "unknown".into(),
+        Harm::Status(_) => "unavailable".into(),
+        Harm::LongStatus(length) => format!("long {length}"),
+        Harm::Garbage => "garbage".into(),
+        Harm::Reset => "reset".into(),
+        Harm::Slow => "slow".into(),
+        Harm::Hang => "hang".into(),
+    }
+}
+
+/// The tenant of an attack.
+fn hostile(attack: usize) -> String {
+    format!("hostile-{attack}")
+}
+
+struct World {
+    gateway: Gateway,
+    plugin: FakePlugin,
+    quiet: HttpAgent,
+}
+
+/// The quiet tenant's rule is skipped where it fails, so that a failure shows as a call that goes on.
+async fn world() -> World {
+    let plugin = FakePlugin::named("shared").at_with(POINT, script).start().await;
+    let skip = |tenant: &str, timeout: &str| json!({ "name": tenant, "tenant": tenant, "mode": "enforce", "on_error": "skip", "timeout": timeout });
+    let limits = json!({ "limits": { "in_flight": PLACES, "queue": PLACES } });
+    let mut setup = Gateway::with().tenant(QUIET).plugin_with(&plugin, &limits);
+    setup = setup.binding_with("shared", 10, &skip(QUIET, "5s"));
+    for attack in 0..ATTACKS {
+        setup = setup.tenant(&hostile(attack)).binding_with("shared", 10, &skip(&hostile(attack), "1s"));
+    }
+    let gateway = setup
+        // Fewer than the hostile tenant's calls of the largest size.
+        .set("/limits/request", "64KiB")
+        .set("/limits/bytes_in_flight", "2MiB")
+        .start()
+        .await;
+    let quiet = gateway.http(&token(QUIET));
+    World { gateway, plugin, quiet }
+}
+
+/// What the quiet tenant got.
+#[derive(Debug, PartialEq)]
+struct Decision {
+    status: u16,
+    decision: Option<String>,
+    code: Value,
+    steps: Vec<(Value, Value)>,
+}
+
+impl Decision {
+    fn of(answer: &HttpAnswer) -> Self {
+        let steps = answer.body["steps"].as_array().cloned().unwrap_or_default();
+        Decision {
+            status: answer.status,
+            decision: answer.header("hookgate-decision").map(str::to_owned),
+            code: answer.body["code"].clone(),
+            steps: steps.iter().map(|step| (step["outcome"].clone(), step["reason"].clone())).collect(),
+        }
+    }
+}
+
+impl World {
+    /// Every answer that the quiet tenant gets, and the median of how long they took.
+    async fn quiet_calls(&self) -> (Vec<Decision>, Duration) {
+        let (mut decisions, mut took) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let calls = (0..AT_ONCE).map(|_| async {
+                let began = Instant::now();
+                let args = json!({ "tool_name": "t", "args": { "text": "x".repeat(16 << 10) } });
+                (Decision::of(&self.quiet.call(POINT, args).await), began.elapsed())
+            });
+            for (decision, time) in join_all(calls).await {
+                decisions.push(decision);
+                took.push(time);
+            }
+        }
+        took.sort_unstable();
+        (decisions, took[took.len() / 2])
+    }
+
+    /// What the quiet tenant gets while the `number`th attack is under way.
+    async fn under(&self, number: usize, attack: &Attack) -> (Vec<Decision>, Duration) {
+        let agent = self.gateway.http(&token(&hostile(number)));
+        let (ends, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let callers: Vec<_> = (0..attack.at_once)
+            .map(|caller| {
+                let (agent, attack) = (agent.clone(), attack.clone());
+                let (ends, ended) = (Arc::clone(&ends), Arc::clone(&ended));
+                tokio::spawn(async move {
+                    for turn in caller.. {
+                        if ends.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let harm = attack.harms[turn % attack.harms.len()];
+                        let payload =
+                            json!({ "tool_name": tool(harm), "args": { "text": "x".repeat(attack.bytes) } });
+                        let patience = Duration::from_millis(if attack.hangs_up { 50 } else { 10_000 });
+                        let _ = timeout(patience, agent.call(POINT, payload)).await;
+                        ended.fetch_add(1, Ordering::Relaxed);
+                        sleep(PAUSE).await;
+                    }
+                })
+            })
+            .collect();
+        // Enough for every breaker to open, and for every place to be taken.
+        let began = Instant::now();
+        while ended.load(Ordering::Relaxed) < attack.at_once + 10 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the hostile tenant is answered: {attack:?}");
+            sleep(Duration::from_millis(5)).await;
+        }
+        let seen = self.quiet_calls().await;
+        ends.store(true, Ordering::Relaxed);
+        join_all(callers).await.into_iter().for_each(|caller| caller.unwrap());
+        for harm in &attack.harms {
+            let is_it = |seen: &Seen| matches!(&seen.payload, Payload::BeforeToolCall(call) if call.tool_name == tool(*harm));
+            let tenant = |seen: &Seen| seen.call.context.as_ref().map(|context| context.tenant.clone());
+            let reached =
+                self.plugin.seen().iter().any(|seen| tenant(seen) == Some(hostile(number)) && is_it(seen));
+            assert!(reached, "{harm:?} of {attack:?} reached the plugin");
+        }
+        seen
+    }
+}
+
+#[test]
+fn what_one_tenant_does_changes_no_decision_of_another_and_at_most_doubles_its_time() {
+    let runtime = Runtime::new().expect("a runtime needs nothing but threads");
+    let world = runtime.block_on(world());
+    let (alone, usual) = runtime.block_on(world.quiet_calls());
+    let blocked = Decision {
+        status: 403,
+        decision: Some("block".into()),
+        code: json!("FORBIDDEN"),
+        steps: vec![(json!("cancelled"), Value::Null)],
+    };
+    assert!(alone.iter().all(|decision| *decision == blocked), "{alone:?}");
+    let next = AtomicUsize::new(0);
+    let config =
+        Config { cases: ATTACKS as u32, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    TestRunner::new(config)
+        .run(&attacks(), |attack| {
+            let (decisions, took) =
+                runtime.block_on(world.under(next.fetch_add(1, Ordering::Relaxed), &attack));
+            prop_assert_eq!(&decisions, &alone);
+            prop_assert!(took <= usual * 2, "{took:?} in place of {usual:?}");
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_no_panic(&world.gateway);
+    runtime.block_on(async { drop(world) });
+}

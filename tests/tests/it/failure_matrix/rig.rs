@@ -1,0 +1,315 @@
+//! What the failure matrix runs on: a plugin for each way to behave, and one gateway with a tenant for each kind of
+//! binding and case. Every chain is a plugin that patches, the step in question, and a witness.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use hookgate::core::{
+    point::Point,
+    step::{Mode, OnError},
+};
+use hookgate_proto::{
+    plugin::v1::Access,
+    types::v1::{
+        AfterToolResultPatch, BeforeLlmRequestPatch, BeforeResponsePatch, BeforeToolCallPatch,
+        ExtensionPoint, NoticeKind,
+    },
+};
+use hookgate_tests::{
+    ca::Ca,
+    fake::{Act, Builder, FakePlugin, Handshake, POINTS, Patch, WireBehaviour, notice},
+    gateway::{Gateway, Setup},
+};
+use serde_json::{Value, json};
+use tonic::Code as Grpc;
+
+use crate::failure_matrix::cells::{Case, FAILURES, KINDS, Kind, tenant};
+
+/// Above 2^53, with a null, spaces and escapes: whoever parses and writes it again is found out.
+pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
+/// The patch of the step in question.
+pub(crate) const EXTRA: &str = r#"{"by": "the step"}"#;
+/// The caller's deadline where the budget has to run out: at the step in question and not before, so that half of it is
+/// to be more than the step before it ever takes.
+pub(crate) const SHORT_MS: &str = "10000";
+/// Of plugins that answer, more than they ever take with all other tests beside them; and of those that hang, more than
+/// the deadline leaves.
+const TIMEOUT: &str = "20s";
+
+/// Port 1 is for a service that nobody runs any more.
+const NOBODY: &str = "http://127.0.0.1:1";
+const REQUEST_LIMIT: usize = 64 << 10;
+const NOTICES_LIMIT: usize = 8 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Unix,
+    Tls,
+    /// Over TCP and a Unix socket at once, and with a third endpoint at which nobody listens.
+    Several,
+}
+
+/// All of them.
+pub(crate) const TRANSPORTS: [Transport; 4] =
+    [Transport::Tcp, Transport::Unix, Transport::Tls, Transport::Several];
+
+/// Vouches for every plugin over TLS.
+static AUTHORITY: LazyLock<Ca> = LazyLock::new(Ca::new);
+
+/// A plugin and, where it has several endpoints, its other one.
+pub(crate) struct PluginSet {
+    plugin: FakePlugin,
+    twin: Option<FakePlugin>,
+}
+
+impl Transport {
+    /// Starts `plugin`; of several endpoints the first.
+    pub(crate) async fn start(self, plugin: Builder) -> FakePlugin {
+        match self {
+            Transport::Tcp | Transport::Several => plugin.start().await,
+            Transport::Unix => plugin.start_unix().await,
+            Transport::Tls => plugin.start_tls(&AUTHORITY).await,
+        }
+    }
+
+    async fn start_all(self, plugin: Builder) -> PluginSet {
+        let plugin = self.start(plugin).await;
+        let twin = if self == Transport::Several { Some(plugin.twin_unix().await) } else { None };
+        PluginSet { plugin, twin }
+    }
+}
+
+impl PluginSet {
+    /// Registers it with these members beside.
+    fn registered(&self, setup: Setup, members: &Value) -> Setup {
+        let mut members = members.clone();
+        if let Some(twin) = &self.twin {
+            members["endpoint"] = Value::Null;
+            members["endpoints"] = json!([self.plugin.endpoint(), twin.endpoint(), NOBODY]);
+        }
+        if members["limits"].get("timeout").is_none() {
+            members["limits"]["timeout"] = TIMEOUT.into();
+        }
+        // Most of them fail on purpose, again and again.
+        if members.get("breaker").is_none() {
+            members["breaker"] = json!({ "failures": 1_000_000 });
+        }
+        setup.plugin_with(&self.plugin, &members)
+    }
+
+    async fn stop(&mut self) {
+        self.plugin.stop().await;
+        if let Some(twin) = &mut self.twin {
+            twin.stop().await;
+        }
+    }
+}
+
+pub(crate) fn on_the_wire(point: Point) -> ExtensionPoint {
+    match point {
+        Point::BeforeLlmRequest => ExtensionPoint::BeforeLlmRequest,
+        Point::BeforeToolCall => ExtensionPoint::BeforeToolCall,
+        Point::AfterToolResult => ExtensionPoint::AfterToolResult,
+        Point::BeforeResponse => ExtensionPoint::BeforeResponse,
+    }
+}
+
+/// A payload of the point.
+pub(crate) fn payload(point: Point) -> Value {
+    match point {
+        Point::BeforeLlmRequest => json!({ "text": "hello" }),
+        Point::BeforeToolCall => json!({ "tool_name": "fs.read", "args": 1, "call_id": "c1" }),
+        Point::AfterToolResult => json!({ "tool_name": "fs.read", "result": 1, "success": false }),
+        Point::BeforeResponse => json!({ "content": "hello", "reasoning": "because" }),
+    }
+}
+
+/// What the plugin before the step makes of it.
+fn first_patch(point: ExtensionPoint) -> Patch {
+    match point {
+        ExtensionPoint::BeforeLlmRequest => {
+            BeforeLlmRequestPatch { messages: Some(format!("[{RAW}]").into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::BeforeToolCall => {
+            BeforeToolCallPatch { args: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::AfterToolResult => {
+            AfterToolResultPatch { result: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::BeforeResponse => {
+            BeforeResponsePatch { content: Some(RAW.into()), ..Default::default() }.into()
+        }
+        ExtensionPoint::Unspecified => panic!("no point, no patch"),
+    }
+}
+
+/// A patch of `extra`, which every point has.
+fn extra(point: ExtensionPoint, extra: &str) -> Patch {
+    let extra = Some(extra.to_owned().into());
+    match point {
+        ExtensionPoint::BeforeLlmRequest => BeforeLlmRequestPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::BeforeToolCall => BeforeToolCallPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::AfterToolResult => AfterToolResultPatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::BeforeResponse => BeforeResponsePatch { extra, ..Default::default() }.into(),
+        ExtensionPoint::Unspecified => panic!("no point, no patch"),
+    }
+}
+
+fn large(bytes: usize) -> String {
+    json!({ "x": "x".repeat(bytes) }).to_string()
+}
+
+fn cancel() -> Act {
+    let remark = notice(NoticeKind::Block, "REMARK", "this is why", &Value::Null);
+    Act::cancel("TOOL_NOT_ALLOWED", "No.").with_notice(remark)
+}
+
+/// A plugin that acts the same way at every point.
+fn plugin(name: &str, act: impl Fn(ExtensionPoint) -> Act) -> Builder {
+    POINTS.iter().fold(FakePlugin::named(name), |plugin, &point| plugin.at(point, act(point)))
+}
+
+/// A plugin that fails as `name` says, or decides.
+fn behaving(name: &str) -> Builder {
+    let folded_limit = REQUEST_LIMIT + (64 << 10);
+    match name {
+        "continues" | "gone" | "tripped" => FakePlugin::named(name),
+        "continues-patching" => plugin(name, |point| Act::patch(extra(point, EXTRA))),
+        "cancels" => plugin(name, |_| cancel()),
+        "cancels-patching" => plugin(name, |point| cancel().with_patch(extra(point, EXTRA))),
+        "hangs" | "hangs-long" | "busy" => plugin(name, |_| Act::hang()),
+        "silent" => FakePlugin::named(name).on_describe(Handshake::Hangs),
+        "internal" => plugin(name, |_| Act::status(Grpc::Internal, "no")),
+        "unavailable" => plugin(name, |_| Act::status(Grpc::Unavailable, "no")),
+        "late" => plugin(name, |_| Act::status(Grpc::DeadlineExceeded, "no")),
+        "undecided" => plugin(name, |_| Act::no_verdict()),
+        "garbled" => plugin(name, |_| Act::pass().sent(WireBehaviour::Garbage)),
+        "reader" => plugin(name, |point| Act::patch(extra(point, EXTRA))).access(Access::Read),
+        "verbose" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit + NOTICES_LIMIT)))),
+        "grower" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit)))),
+        // Offers one point, so that it can be bound at the others; the second covers that one.
+        "elsewhere" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeLlmRequest]),
+        "elsewhere-too" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeToolCall]),
+        other => panic!("no plugin behaves like {other}"),
+    }
+}
+
+fn members(case: Case) -> Value {
+    match case.plugin() {
+        // An observer of it that gets the place in the end waits for the drain.
+        "busy" => json!({ "limits": { "timeout": "60s", "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
+        "silent" => json!({ "required": false }),
+        "tripped" => json!({ "breaker": { "failures": 1, "open": "1h", "max_open": "1h" } }),
+        _ => json!({}),
+    }
+}
+
+fn of(kind: Kind, case: Case) -> Value {
+    let mut binding = json!({ "tenant": tenant(kind, case) });
+    binding["mode"] = match kind.mode {
+        Mode::Enforce => "enforce".into(),
+        Mode::Advise => "advise".into(),
+        Mode::Observe => "observe".into(),
+    };
+    if let Some(on_error) = kind.on_error {
+        binding["on_error"] = match on_error {
+            OnError::Fail => "fail".into(),
+            OnError::Skip => "skip".into(),
+        };
+    }
+    match case {
+        Case::ConditionFalse => binding["match"] = json!({ "labels": { "lane": ["fast"] } }),
+        Case::Fails(failure) if failure.plugin == "hangs" => binding["timeout"] = "1s".into(),
+        Case::Fails(failure) if failure.plugin == "elsewhere" => {
+            binding["points"] = json!(["before_tool_call", "after_tool_result", "before_response"]);
+        }
+        _ => {}
+    }
+    binding
+}
+
+fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
+    let tenant = tenant(kind, case);
+    let binding = of(kind, case);
+    let mut setup = setup.tenant(&tenant).binding_with(case.plugin(), 10, &binding);
+    if case.plugin() == "elsewhere" {
+        let mut other = binding;
+        other["points"] = json!(["before_llm_request"]);
+        setup = setup.binding_with("elsewhere-too", 11, &other);
+    }
+    if case == Case::BudgetShort {
+        // Uses up all that a later step, which must not be skipped, does not need.
+        let hog = json!({ "tenant": tenant, "blocking": false, "timeout": "30s" });
+        setup = setup.binding_with("hangs-long", 5, &hog);
+    }
+    setup
+}
+
+/// A gateway with all the plugins, those that are to be gone, busy or tripped being so.
+pub(crate) struct Rig {
+    pub(crate) gateway: Gateway,
+    plugins: Vec<PluginSet>,
+}
+
+impl Rig {
+    pub(crate) async fn start(transport: Transport) -> Self {
+        let mut setup = Gateway::with()
+            .set("/limits/request", format!("{}KiB", REQUEST_LIMIT >> 10))
+            .set("/limits/notice_bytes", format!("{}KiB", NOTICES_LIMIT >> 10))
+            .set("/limits/budget", "60s")
+            .binding("first", -10)
+            .binding("witness", 100)
+            .tenant("baseline")
+            .tenant("holder")
+            .tenant("tripper");
+        let decided = Case::all().into_iter().take(4);
+        let cases = decided.chain(FAILURES.map(Case::Fails));
+        let mut plugins = Vec::new();
+        for (plugin, members) in [
+            (plugin("first", |point| Act::patch(first_patch(point))), json!({})),
+            (FakePlugin::named("witness"), json!({})),
+            (behaving("elsewhere-too"), json!({})),
+        ]
+        .into_iter()
+        .chain(cases.map(|case| (behaving(case.plugin()), members(case))))
+        {
+            let plugin = transport.start_all(plugin).await;
+            setup = plugin.registered(setup, &members);
+            plugins.push(plugin);
+        }
+        for kind in KINDS {
+            for case in Case::all().into_iter().filter(|case| case.arises(kind)) {
+                setup = bind(setup, kind, case);
+            }
+        }
+        let holder = json!({ "tenant": "holder" });
+        let tripper = json!({ "tenant": "tripper", "blocking": false });
+        let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
+        let mut rig = Rig { gateway: setup.start().await, plugins };
+        // A breaker that is open for every tenant is one of an endpoint that can't be reached.
+        for name in ["gone", "tripped"] {
+            let gone = rig.plugins.iter_mut().find(|started| started.plugin.name() == name);
+            let gone = gone.expect("it is one of them");
+            gone.stop().await;
+            let (wanted, mut endpoints) = (1 + usize::from(gone.twin.is_some()), BTreeSet::new());
+            let is_last = |line: &_| is_gone(line, name, &mut endpoints) && endpoints.len() == wanted;
+            rig.gateway.log().wait_for(is_last).await;
+        }
+        rig
+    }
+
+    /// The plugin by this name.
+    pub(crate) fn plugin(&self, name: &str) -> &FakePlugin {
+        let started = self.plugins.iter().find(|started| started.plugin.name() == name);
+        &started.expect("there is one").plugin
+    }
+}
+
+/// Whether a line says that the gateway noticed that an endpoint of the plugin went away; collects which.
+fn is_gone(line: &hookgate_tests::gateway::Line, plugin: &str, endpoints: &mut BTreeSet<String>) -> bool {
+    let text = |name| line.field(name).and_then(Value::as_str);
+    if text("event") != Some("plugin.disconnected") || text("plugin") != Some(plugin) {
+        return false;
+    }
+    endpoints.insert(text("address").unwrap_or_default().to_owned())
+}

@@ -1,0 +1,16 @@
+//! The registry beside the gateways that follow it.
+
+mod bypass;
+mod bypass_waiting;
+mod consent;
+mod consent_unmet;
+mod crash;
+mod egress;
+mod file;
+mod full;
+mod outage;
+mod pairs;
+mod plugins;
+mod replicas;
+mod required;
+pub(crate) mod support;

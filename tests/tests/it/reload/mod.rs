@@ -1,0 +1,8 @@
+//! A changed file, read while the gateway runs.
+
+mod again;
+mod file;
+mod keys;
+mod load;
+mod plugins;
+mod release;

@@ -1,0 +1,7 @@
+//! Replicas of one plugin.
+
+mod manifest;
+mod outage;
+mod rollout;
+mod sdk;
+mod support;

@@ -1,0 +1,12 @@
+//! Logs, metrics and traces, and the page of the ops port.
+
+mod collector;
+mod log;
+mod log_colours;
+mod log_unread;
+pub(crate) mod metrics;
+mod ops_page;
+mod plugins;
+mod secrets;
+mod support;
+mod traces;

@@ -1,0 +1,136 @@
+//! One trace from the agent through the gateway to its plugins.
+
+use std::time::Duration;
+
+use hookgate_tests::{
+    agent::path,
+    collector::{Collector, attributes},
+    fake::{Act, FakePlugin, Seen},
+    token::token,
+};
+use serde_json::json;
+
+use crate::telemetry::support::{PARENT, POINT, TRACE, exporting_to, hex, payload, tenants, traced_call};
+
+const SERVER: &str = "POST /v1/before-tool-call";
+const CLIENT: &str = "hookgate.plugin.v1.PluginService/BeforeToolCall";
+
+/// Trace id, span id and flags that a plugin got.
+fn trace_of(seen: &Seen) -> (String, String, String) {
+    let parent = seen.metadata.get("traceparent").expect("plugins get it");
+    let parts: Vec<_> = parent.split('-').map(str::to_owned).collect();
+    (parts[1].clone(), parts[2].clone(), parts[3].clone())
+}
+
+#[tokio::test]
+async fn a_call_is_one_trace_from_the_agent_to_its_plugins() {
+    let collector = Collector::start().await;
+    let pass = FakePlugin::named("pass").start_unix().await;
+    let guard = FakePlugin::named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start().await;
+    let setup = tenants().plugin(&pass).plugin(&guard).binding("pass", 10).binding("guard", 20);
+    let gateway = exporting_to(setup, &collector).start().await;
+    let answer = traced_call(&gateway.http(&token("acme"))).await;
+    assert_eq!(answer.status, 403, "{answer:?}");
+    let request_id = answer.header("x-request-id").expect("every answer has it");
+
+    let received = collector
+        .wait_until(|received| {
+            received.spans.len() >= 3 && received.logs.iter().any(|log| !log.trace_id.is_empty())
+        })
+        .await;
+    let server = received.span(SERVER, "hookgate.request.id", request_id).expect("there is a server span");
+    assert_eq!(
+        (hex(&server.trace_id).as_str(), hex(&server.parent_span_id).as_str()),
+        (TRACE, "b7ad6b7169203331")
+    );
+    let said = attributes(&server.attributes);
+    for (name, value) in [
+        ("hookgate.tenant.id", "acme"),
+        ("hookgate.operator.id", "operator-of-acme"),
+        ("hookgate.point", "before_tool_call"),
+        ("hookgate.decision", "block"),
+        ("hookgate.code", "TOOL_NOT_ALLOWED"),
+        ("http.request.method", "POST"),
+        ("http.route", "/v1/before-tool-call"),
+        ("http.response.status_code", "403"),
+    ] {
+        assert_eq!(said.get(name).map(String::as_str), Some(value), "{name}: {said:?}");
+    }
+
+    for plugin in [&pass, &guard] {
+        let client =
+            received.span(CLIENT, "hookgate.plugin.name", plugin.name()).expect("there is a client span");
+        assert_eq!(client.parent_span_id, server.span_id, "the plugin's call is the server span's child");
+        let ids = (hex(&client.trace_id), hex(&client.span_id), "01".to_owned());
+        assert_eq!(trace_of(&plugin.seen()[0]), ids, "the plugin is told the client span");
+        assert_eq!(plugin.seen()[0].metadata.get("tracestate").map(String::as_str), Some("vendor=1"));
+    }
+    let log = received.logs.iter().find(|log| !log.trace_id.is_empty()).expect("waited for");
+    assert_eq!((&log.trace_id, &log.span_id), (&server.trace_id, &server.span_id), "the line is part of it");
+    assert_eq!(attributes(&log.attributes).get("event").map(String::as_str), Some("decision.block"));
+}
+
+#[tokio::test]
+async fn a_call_over_grpc_without_a_traceparent_starts_a_trace() {
+    let collector = Collector::start().await;
+    let pass = FakePlugin::named("pass").start().await;
+    let gateway = exporting_to(tenants().plugin(&pass).binding("pass", 10), &collector).start().await;
+    let mut agent = gateway.grpc(&token("acme")).await.client;
+    let payload = hookgate_proto::types::v1::BeforeToolCallPayload {
+        tool_name: "fs.read".into(),
+        args: "1".into(),
+        ..Default::default()
+    };
+    let request =
+        hookgate_proto::gateway::v1::BeforeToolCallRequest { payload: Some(payload), ..Default::default() };
+    agent.before_tool_call(request).await.expect("the chain decides");
+    let received = collector.wait_until(|received| received.spans.len() >= 2).await;
+    let name = "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall";
+    let server = received.span(name, "rpc.response.status_code", "OK").expect("there is a server span");
+    assert_eq!(server.parent_span_id, Vec::<u8>::new(), "it has no parent");
+    assert_eq!(trace_of(&pass.seen()[0]).0, hex(&server.trace_id));
+}
+
+#[tokio::test]
+async fn without_a_collector_the_agents_own_traceparent_is_passed_on() {
+    let pass = FakePlugin::named("pass").start().await;
+    let gateway = tenants().plugin(&pass).binding("pass", 10).start().await;
+    let agent = gateway.http(&token("acme"));
+    assert_eq!(traced_call(&agent).await.status, 200);
+    agent.call(POINT, payload()).await;
+    let seen = pass.seen();
+    assert_eq!(seen[0].metadata.get("traceparent").map(String::as_str), Some(PARENT));
+    assert_eq!(seen[0].metadata.get("tracestate").map(String::as_str), Some("vendor=1"));
+    assert_eq!(seen[1].metadata.get("traceparent"), None, "none is made up");
+}
+
+#[tokio::test]
+async fn what_observers_see_belongs_to_the_trace_of_a_caller_that_went_away() {
+    let collector = Collector::start().await;
+    let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
+    let witness = FakePlugin::named("witness").start().await;
+    // A start waits for no observer but one that is required.
+    let witnessed = tenants().plugin(&slow).plugin_with(&witness, &json!({ "required": true }));
+    let setup = witnessed.binding("slow", 10);
+    let setup = setup.binding_with("witness", 20, &json!({ "mode": "observe" }));
+    let gateway = exporting_to(setup, &collector).start().await;
+
+    let agent = gateway.http(&token("acme"));
+    let request = agent.request(http::Method::POST, path(POINT)).header("traceparent", PARENT);
+    let request = request.header("content-type", "application/json").timeout(Duration::from_secs(20));
+    let body = json!({ "payload": payload() }).to_string();
+    let call = tokio::spawn(request.body(body).send());
+    slow.wait_until(|counts| counts.calls == 1).await;
+    call.abort();
+    slow.wait_until(|counts| counts.cancelled == 1).await;
+    witness.wait_until(|counts| counts.finished == 1).await;
+    assert_eq!(trace_of(&witness.seen()[0]).0, TRACE);
+
+    let received = collector
+        .wait_until(|received| received.span(SERVER, "hookgate.decision", "cancelled").is_some())
+        .await;
+    let server = received.span(SERVER, "hookgate.decision", "cancelled").expect("waited for");
+    assert_eq!(attributes(&server.attributes).get("error.type").map(String::as_str), Some("CANCELLED"));
+    let broken_off = received.span(CLIENT, "error.type", "CANCELLED").expect("the call was broken off");
+    assert_eq!(broken_off.parent_span_id, server.span_id);
+}

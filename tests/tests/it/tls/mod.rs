@@ -1,0 +1,5 @@
+//! TLS on both sides of the gateway.
+
+mod callers;
+mod plugins;
+mod rotation;
