@@ -1,8 +1,9 @@
 //! One connection to a plugin: sends a request, tells whether it provably never left, and knows when it
 //! ended. Knows the wire alone; what is sent and what follows from an answer is others' matter.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{
@@ -78,9 +79,14 @@ pub(super) struct Connection {
 }
 
 enum RequestSender {
-    Http2(http2::SendRequest<SingleFrameBody>),
+    Http2(Arc<QueueSender>),
     InProcess(InProcess),
 }
+
+/// The sending end of hyper's queue of requests; empty once the connection's driver has ended. A request that is queued
+/// in that very moment stays in the queue until the last sender is gone, and only then ends. So nobody keeps one: a
+/// call takes a clone and drops it as soon as its request is queued.
+type QueueSender = ArcSwapOption<http2::SendRequest<SingleFrameBody>>;
 
 impl Connection {
     /// HTTP/2 over `stream`, by prior knowledge; `scheme` says whether that is TLS.
@@ -104,10 +110,16 @@ impl Connection {
             .await?;
         let closed = CancellationToken::new();
         let ended = closed.clone().drop_guard();
+        let sender = Arc::new(QueueSender::from_pointee(sender));
+        // Weak: the driver of a connection that nobody holds ends.
+        let queue = Arc::downgrade(&sender);
         tokio::spawn(async move {
             // How it ended shows in the calls that it broke off.
             let _ = driver.await;
             drop(ended);
+            if let Some(queue) = queue.upgrade() {
+                queue.store(None);
+            }
         });
         Ok(Connection { sender: RequestSender::Http2(sender), scheme, authority, closed, private })
     }
@@ -126,7 +138,9 @@ impl Connection {
     /// Whether it is known to have ended.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
-            RequestSender::Http2(sender) => sender.is_closed() || self.closed.is_cancelled(),
+            RequestSender::Http2(queue) => {
+                self.closed.is_cancelled() || queue.load().as_ref().is_none_or(|sender| sender.is_closed())
+            }
             RequestSender::InProcess(_) => false,
         }
     }
@@ -203,8 +217,8 @@ impl Connection {
         max_reply: usize,
     ) -> Result<Bytes, ExchangeError> {
         match &self.sender {
-            RequestSender::Http2(sender) => {
-                let response = sender.clone().try_send_request(request).await.map_err(classify)?;
+            RequestSender::Http2(queue) => {
+                let response = enqueue(queue, request)?.await.map_err(classify)?;
                 codec::read(response, max_reply).await
             }
             RequestSender::InProcess(service) => {
@@ -220,6 +234,18 @@ impl Connection {
         }
     }
 }
+
+/// Queues `request`. The response's future holds no sender; see [`QueueSender`].
+fn enqueue(
+    queue: &QueueSender,
+    request: http::Request<SingleFrameBody>,
+) -> Result<impl Future<Output = Sent> + use<>, ExchangeError> {
+    let sender = queue.load().as_deref().cloned();
+    let mut sender = sender.ok_or_else(|| ExchangeError::Unsent("it had ended".into()))?;
+    Ok(sender.try_send_request(request))
+}
+
+type Sent = Result<http::Response<hyper::body::Incoming>, TrySendError<http::Request<SingleFrameBody>>>;
 
 /// What a failed send means: whether the plugin can have seen the request, and who broke it off.
 fn classify<T>(error: TrySendError<T>) -> ExchangeError {
@@ -278,6 +304,47 @@ mod tests {
         let ended = connection.unary(Rpc::Describe, codec::message(&()), HeaderMap::new(), deadline, 1).await;
         plugin.await.expect("it does not panic");
         ended.expect_err("there is no reply")
+    }
+
+    /// A plugin that goes before it reads anything.
+    async fn go_at_once(mut plugin: impl AsyncWrite + Unpin, after: u32) {
+        let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for _ in 0..after {
+            tokio::task::yield_now().await;
+        }
+        plugin.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("SETTINGS");
+        plugin.write_all(&go_away).await.expect("GOAWAY");
+    }
+
+    /// Calls that are queued while the connection ends: some of them in the moment in which nobody takes them any more.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+    async fn a_call_that_is_queued_as_the_connection_ends_is_told_at_once() {
+        for round in 0..2000 {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let authority = Authority::from_static("plugin");
+            let connection = Connection::http2(ours, Scheme::HTTP, authority, true).await.expect("connected");
+            let connection = Arc::new(connection);
+            let begin = Arc::new(tokio::sync::Barrier::new(9));
+            let calls = (0..8).map(|_| {
+                let (connection, begin) = (Arc::clone(&connection), Arc::clone(&begin));
+                tokio::spawn(async move {
+                    begin.wait().await;
+                    for _ in 0..20 {
+                        let deadline = Instant::now() + Duration::from_secs(60);
+                        let call = codec::message(&());
+                        let ended =
+                            connection.unary(Rpc::Describe, call, HeaderMap::new(), deadline, 1).await;
+                        assert!(!matches!(ended, Err(ExchangeError::TimedOut)), "nobody took it");
+                    }
+                })
+            });
+            let calls: Vec<_> = calls.collect();
+            begin.wait().await;
+            go_at_once(theirs, round % 7).await;
+            for call in calls {
+                call.await.expect("every call ends");
+            }
+        }
     }
 
     #[tokio::test]
