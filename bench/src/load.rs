@@ -21,7 +21,7 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 const TOOL_ARGS: &str = r#"{"path": "/srv/reports/2026/november/sales.csv", "offset": 9007199254740993, "limit": 500, "columns": ["date", "region", "product", "amount", "currency"], "filter": {"region": "EMEA", "amount": {"gte": 1000}, "note": null}, "sort": "date", "format": "csv"}"#;
 
 /// What workers measured.
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     /// Latencies in microseconds.
     pub(crate) micros: Histogram<u64>,
     pub(crate) took: Duration,
@@ -41,7 +41,7 @@ impl Target<'_> {
         &self,
         pace: RunDurations,
         started: impl FnOnce() -> Result<(), BenchError>,
-    ) -> Result<Measured, BenchError> {
+    ) -> Result<Measurement, BenchError> {
         let mut workers = Vec::with_capacity(self.workers);
         for _ in 0..self.workers {
             workers.push(Worker::connect(self.address, self.token).await?);
@@ -50,7 +50,7 @@ impl Target<'_> {
         started()?;
         let begun = Instant::now();
         let (_, micros) = run(workers, pace.measured).await?;
-        Ok(Measured { micros, took: begun.elapsed() })
+        Ok(Measurement { micros, took: begun.elapsed() })
     }
 }
 

@@ -39,12 +39,12 @@ struct Arguments {
     #[arg(long, conflicts_with = "memory")]
     scale: bool,
     #[command(subcommand)]
-    role: Option<Role>,
+    role: Option<Command>,
 }
 
 /// What this binary is when it measures nothing.
 #[derive(Debug, Subcommand)]
-enum Role {
+enum Command {
     /// The process that is measured.
     #[command(hide = true, subcommand)]
     Role(role::Role),
@@ -66,7 +66,7 @@ const QUICK_DURATIONS: RunDurations =
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.role {
-        Some(Role::Role(role)) => role.run().await,
+        Some(Command::Role(role)) => role.run().await,
         None => bench(&arguments).await,
     };
     match done {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{BenchError, load::Measured};
+use crate::{BenchError, load::Measurement};
 
 /// What the others are compared with.
 const BASELINE_NAME: &str = "raw tonic call, tcp";
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn new(name: &str, workers: usize, measured: &Measured, cpu: Duration) -> Self {
+    pub(crate) fn new(name: &str, workers: usize, measured: &Measurement, cpu: Duration) -> Self {
         let (calls, seconds) = (measured.micros.len(), measured.took.as_secs_f64());
         Row {
             name: name.to_owned(),

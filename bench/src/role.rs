@@ -83,7 +83,7 @@ pub(crate) const PLUGIN_NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-
 /// What a tenant may say to it, which makes no difference.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Said {
+struct TenantSettings {
     limit: u64,
     owner: String,
 }
@@ -95,7 +95,7 @@ impl<const N: usize> Plugin for NoopPlugin<N> {
     const NAME: &'static str = PLUGIN_NAMES[N];
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     type Config = NoConfig;
-    type TenantConfig = Said;
+    type TenantConfig = TenantSettings;
 
     fn points() -> Vec<Offer> {
         vec![Point::BeforeToolCall.read()]

@@ -16,11 +16,11 @@ use hookgate::{
     app::App,
     config,
     control::file_source::Source,
-    core::object::{Kind as Of, Owner},
-    store::{self, Change, Content, RevisionDraft},
+    core::object::{ObjectKind as Of, Owner},
+    store::{self, Change, ObjectContent, RevisionDraft},
     telemetry::{
         Telemetry,
-        events::{Events, Place, micros},
+        events::{EventCursor, Events, micros},
     },
 };
 use hookgate_proto::admin::v1::{
@@ -156,7 +156,7 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
         kind,
         name: name.into(),
         before: None,
-        after: Some(Content {
+        after: Some(ObjectContent {
             owner: if kind == Of::Plugin { Owner::File } else { Owner::Api },
             spec: spec.into(),
         }),
@@ -200,7 +200,7 @@ fn tenant(id: &str, limit: usize) -> Value {
 struct BenchOperator {
     client: AdminServiceClient<Channel>,
     events: Arc<Events>,
-    place: Place,
+    place: EventCursor,
     tenants: usize,
     number: usize,
     /// Of the tenants that were written.

@@ -87,19 +87,19 @@ enum Command {
         subcommand,
         after_help = "Example: hookgate plugin test unix:///run/plugins/tenant-auth.sock before_tool_call --tool fs.read"
     )]
-    Plugin(plugin::Command),
+    Plugin(plugin::PluginCommand),
     /// Shows and writes the tenants of a registry.
     #[command(subcommand, after_help = "Example: hookgate tenant set acme --label plan=gold")]
-    Tenant(registry::tenant::Command),
+    Tenant(registry::tenant::TenantCommand),
     /// Shows and writes the bindings of a registry: which plugin runs for whom.
     #[command(
         subcommand,
         after_help = "Example: hookgate binding set policy --plugin content-policy --all --priority 10 --mode observe"
     )]
-    Binding(registry::binding::Command),
+    Binding(registry::binding::BindingCommand),
     /// Shows the revisions of a registry, and goes back to one.
     #[command(subcommand, after_help = "Example: hookgate revision list")]
-    Revision(registry::revision::Command),
+    Revision(registry::revision::RevisionCommand),
     /// Writes the plugins, tenants and bindings of a file to a registry, in one revision, all or none of them.
     ///
     /// Shows first what would change, and asks. What others write meanwhile is not overwritten. References in plugins'
@@ -113,7 +113,7 @@ enum Command {
     /// Shows what `hookgate apply` would change.
     #[command(after_help = "Example: hookgate diff --file registry.yaml\n\n\
                             Exit codes: 0 nothing, 1 something, 2 wrong usage, mistakes, or nobody can tell.")]
-    Diff(Box<registry::apply::Wanted>),
+    Diff(Box<registry::apply::ApplyArgs>),
     /// Shows an agent's calls passing real plugins; needs no file and no service.
     ///
     /// Starts a gateway with two plugins in its process and two as processes of their own, calls all four extension
@@ -127,7 +127,7 @@ enum Command {
     },
     /// Checks and shows configurations.
     #[command(subcommand, after_help = "Example: hookgate config check hookgate.yaml")]
-    Config(config::Command),
+    Config(config::ConfigCommand),
     /// Explains the error codes of answers: meaning, status, who failed, what to do.
     ///
     /// The same table is docs/errors.md.
@@ -150,7 +150,7 @@ enum Command {
                             Exit codes: 0 explained, 1 the gateway is out of reach or refuses, 2 the configuration or \
                             the usage is wrong."
     )]
-    Explain(Box<explain::Asked>),
+    Explain(Box<explain::ExplainArgs>),
     /// Shows what happened lately in a gateway's process, and with --follow what does: plugins that come and go, tables,
     /// refused callers, and calls that did not simply continue.
     ///
@@ -158,13 +158,13 @@ enum Command {
     /// it is the one that answers.
     #[command(after_help = "Example: hookgate events --follow --event 'plugin.*' --token-file token.txt\n\n\
                             Exit codes: 0 shown, or ended by Ctrl-C, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    Events(Box<events::Asked>),
+    Events(Box<events::EventsArgs>),
     /// Shows how a running gateway is: whether it is ready, what is active, what isn't and why, and how its database stands.
     ///
     /// Of one process: with several replicas it is the one that answers.
     #[command(after_help = "Example: hookgate status --addr unix:///run/hookgate/admin.sock\n\n\
                             Exit codes: 0 shown, ready or not, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    Status(status::Asked),
+    Status(status::StatusArgs),
     /// Has a running gateway read its configuration again, and waits for what comes of it.
     ///
     /// What SIGHUP does, with an answer. Of one process: with several replicas it is the one that answers.
@@ -176,7 +176,7 @@ enum Command {
     Reload(process_ops::Reload),
     /// Looks at tokens, and makes them where the configuration holds a shared secret.
     #[command(subcommand, after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme")]
-    Token(token::Command),
+    Token(token::TokenCommand),
     /// Asks a gateway what it makes of a token: tenant, operator, scopes, expiry, and the steps its calls pass.
     #[command(
         after_help = "Example: hookgate whoami --addr http://127.0.0.1:8080 --token-file token.txt\n\n\
@@ -199,7 +199,7 @@ enum Command {
         subcommand,
         after_help = "Example: hookgate profile set local --admin unix:///run/hookgate/admin.sock"
     )]
-    Profile(profile::Command),
+    Profile(profile::ProfileCommand),
     /// Calls a gateway at one extension point, as an agent does, and shows the decision.
     ///
     /// The payload comes from flags, or whole from a file or standard input. JSON passes byte for byte.
@@ -207,7 +207,7 @@ enum Command {
         after_help = "Example: hookgate call before_tool_call --tool fs.read --args '{\"path\": \"/etc/hosts\"}'\n\n\
                             Exit codes: 0 continue, 2 wrong usage, 3 block, 4 no decision: an error, or no answer."
     )]
-    Call(Box<call::Call>),
+    Call(Box<call::CallArgs>),
     /// Asks a gateway whether it is ready, for containers without a shell.
     ///
     /// Prints nothing when it is. Waits for 3 s at most.
@@ -223,7 +223,7 @@ enum Command {
     },
     /// Hands out the contract, for plugins and agents in languages without an SDK.
     #[command(subcommand, after_help = "Example: hookgate proto export proto")]
-    Proto(proto::Command),
+    Proto(proto::ProtoCommand),
     /// Prints a script that completes this command line in a shell.
     #[command(after_help = "Example: hookgate completions bash > /etc/bash_completion.d/hookgate\n\n\
                             Exit codes: 0 printed, 2 wrong usage.")]

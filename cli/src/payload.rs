@@ -16,7 +16,7 @@ use hookgate::{
     core::{error::Violation, point::Point},
     fs::read_limited,
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
-    json::{self, Kind},
+    json::{self, ValueKind},
     transcode::{self, ObjectWriter},
 };
 
@@ -247,7 +247,7 @@ pub(super) fn read(input: impl Read) -> std::io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Where it stops being JSON.
-pub(super) fn scan(name: &str, text: &[u8]) -> Result<Kind, String> {
+pub(super) fn scan(name: &str, text: &[u8]) -> Result<ValueKind, String> {
     json::scan(text, json::MAX_DEPTH).map_err(|flaw| {
         let (line, column) = flaw.position(text);
         let bare = text.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -263,7 +263,7 @@ pub(super) fn scan(name: &str, text: &[u8]) -> Result<Kind, String> {
 /// Checks that `text`, called `name`, is a JSON object.
 pub(super) fn object(name: &str, text: &[u8]) -> Result<(), String> {
     match scan(name, text)? {
-        Kind::Object => Ok(()),
+        ValueKind::Object => Ok(()),
         kind => Err(format!("{name} must be a JSON object, is {kind}")),
     }
 }
@@ -383,7 +383,7 @@ pub(super) fn request(
 /// What the edge would refuse in it.
 pub(super) fn decode<P: ExtensionPoint>(body: &Bytes) -> Result<P::Request, String>
 where
-    P::Request: transcode::Request,
+    P::Request: transcode::HttpRequestMessage,
 {
     transcode::decode::<P::Request>(body).map_err(|violations| {
         let line = |wrong: &Violation| printable(&format!("{}: {}", wrong.pointer, wrong.message));

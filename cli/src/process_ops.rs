@@ -41,7 +41,7 @@ pub(super) struct Reload {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ProcessCommand {
     /// Has a running gateway connect to a plugin anew: Describe and Initialize again.
     ///
     /// For a plugin that was mended or replaced behind the same address: one that is refused is asked again at once.
@@ -79,12 +79,12 @@ pub(super) enum Command {
                             Exit codes: 0 the plugin continues, 1 the call failed, or the gateway refuses or is out of \
                             reach, 2 wrong usage, 3 the plugin cancels."
     )]
-    Call(Box<Call>),
+    Call(Box<PluginCallArgs>),
 }
 
 /// Which plugin, and what it is asked.
 #[derive(Debug, Args)]
-pub(super) struct Call {
+pub(super) struct PluginCallArgs {
     /// Its name.
     name: String,
     /// At which extension point it is called.
@@ -120,16 +120,16 @@ pub(super) async fn reload(how: &Reload) -> Exit {
     .await
 }
 
-pub(super) async fn run(command: Command) -> Exit {
+pub(super) async fn run(command: ProcessCommand) -> Exit {
     match command {
-        Command::Describe { name, how } => {
+        ProcessCommand::Describe { name, how } => {
             how.post(&path(&name, "describe"), &[], None, DEFAULT_DURATION, described).await
         }
-        Command::Drain { name, timeout, how } => {
+        ProcessCommand::Drain { name, timeout, how } => {
             let query = [("timeout", timeout.to_string())];
             how.post(&path(&name, "drain"), &query, None, timeout.0, drained).await
         }
-        Command::Call(call) => {
+        ProcessCommand::Call(call) => {
             let body = match call.body() {
                 Ok(body) => body,
                 Err(wrong) => return Exit::usage(wrong),
@@ -181,7 +181,7 @@ impl Reload {
     }
 }
 
-impl Call {
+impl PluginCallArgs {
     /// As the admin port takes it.
     fn body(&self) -> Result<Vec<u8>, String> {
         let request = payload::request(self.point, &self.payload, &self.context, false)?;

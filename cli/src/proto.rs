@@ -14,7 +14,7 @@ use super::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ProtoCommand {
     /// Writes the .proto files and a buf.yaml, and prints their paths.
     ///
     /// Files that are there already and say the same stay. If one of them says something else, nothing is written.
@@ -28,7 +28,7 @@ pub(super) enum Command {
     },
 }
 
-pub(super) fn run(Command::Export { folder }: &Command) -> Exit {
+pub(super) fn run(ProtoCommand::Export { folder }: &ProtoCommand) -> Exit {
     match export(folder) {
         Ok(paths) => output::print(&paths, Exit::ok()),
         Err(message) => Exit::failure(message),

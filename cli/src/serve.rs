@@ -8,7 +8,7 @@ use super::{
     output,
 };
 use hookgate::{
-    app::{self, App, RunError, Running},
+    app::{self, App, RunError, RunningGateway},
     config::Config,
     control::file_source::Source,
     telemetry::Telemetry,
@@ -47,7 +47,7 @@ fn elsewhere(key: &str) -> String {
 }
 
 /// Says how to call it, once it serves.
-fn invite(config: &Config, running: &Running) {
+fn invite(config: &Config, running: &RunningGateway) {
     tracing::warn!("for development: every tenant is accepted, with a token that was printed");
     match dev::banner(config, running.data_addr(), running.ops_addr()) {
         // It serves whether or not anybody reads that: nothing waits for it.

@@ -13,7 +13,7 @@ use hookgate::{config::Span, ops::page::duration};
 
 /// Whom to ask, and how to show what he says.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct StatusArgs {
     /// Time for the answer; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = client::patience)]
     timeout: Span,
@@ -24,7 +24,7 @@ pub(super) struct Asked {
     gateway: AdminPortArgs,
 }
 
-pub(super) async fn run(Asked { timeout, output, gateway }: &Asked) -> Exit {
+pub(super) async fn run(StatusArgs { timeout, output, gateway }: &StatusArgs) -> Exit {
     let asker = match gateway.asker(*timeout, "ask the ops port for /readyz").await {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),

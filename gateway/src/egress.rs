@@ -65,9 +65,9 @@ pub(crate) struct ResolvedAddresses {
 
 /// Resolves for an HTTP client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Resolver;
+pub(crate) struct EgressResolver;
 
-impl reqwest::dns::Resolve for Resolver {
+impl reqwest::dns::Resolve for EgressResolver {
     fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
         Box::pin(async move {
             let ResolvedAddresses { allowed, denied } = resolve(name.as_str(), 0).await?;
@@ -137,7 +137,7 @@ mod tests {
         let resolved = resolve("localhost", 80).await.unwrap();
         assert!(resolved.denied.is_empty() && !resolved.allowed.is_empty());
 
-        let asked = reqwest::dns::Resolve::resolve(&Resolver, "2852039166".parse().unwrap()).await;
+        let asked = reqwest::dns::Resolve::resolve(&EgressResolver, "2852039166".parse().unwrap()).await;
         let refused = asked.map(drop).expect_err("denied").to_string();
         assert!(refused.contains("169.254.169.254") && refused.contains("never dialled"), "{refused}");
     }

@@ -19,7 +19,7 @@ use decision::Decision;
 
 /// What is called, with what, and as whom.
 #[derive(Debug, Args)]
-pub(super) struct Call {
+pub(super) struct CallArgs {
     /// Where.
     #[arg(value_parser = payload::points())]
     point: Point,
@@ -45,7 +45,7 @@ pub(super) fn path(point: Point) -> String {
     format!("/v1/{}", point.as_str().replace('_', "-"))
 }
 
-pub(super) async fn run(call: &Call) -> Exit {
+pub(super) async fn run(call: &CallArgs) -> Exit {
     let request = payload::request(call.point, &call.payload, &call.context, call.trace);
     let asked = match request {
         Ok(request) => call.gateway.asker(call.timeout).await.map(|asker| (request, asker)),

@@ -30,7 +30,7 @@ pub(crate) struct ApiClient {
 }
 
 /// What came back, whoever answered.
-pub(crate) struct Received {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     decision: Option<String>,
     pub(crate) text: String,
@@ -74,7 +74,7 @@ impl ApiClient {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Answer, String> {
-        let Received { status, decision, text } = self.send(method, path, body).await?;
+        let ApiResponse { status, decision, text } = self.send(method, path, body).await?;
         let body = serde_json::from_str::<Value>(&text).ok();
         let ours = |body: &Value| (200..300).contains(&status) || body["code"].is_string();
         let body = body.filter(ours).ok_or_else(|| self.strange(status))?;
@@ -90,7 +90,7 @@ impl ApiClient {
         method: Method,
         path: &str,
         body: Option<Bytes>,
-    ) -> Result<Received, String> {
+    ) -> Result<ApiResponse, String> {
         let grace = if body.is_some() { DECISION_GRACE } else { Duration::ZERO };
         let is_patch = method == Method::PATCH;
         let is_write = self.port == Port::Admin && method != Method::GET && !path.contains("dry_run=true");
@@ -110,7 +110,7 @@ impl ApiClient {
         let decision = (!decisions.is_empty()).then(|| decisions.join(", "));
         let text = self.text(answer).await;
         let text = text.map_err(|why| if is_write { format!("{why}; {WRITE_UNCONFIRMED}") } else { why })?;
-        Ok(Received { status, decision, text })
+        Ok(ApiResponse { status, decision, text })
     }
 
     /// What to say where no answer came to what may have been a write.

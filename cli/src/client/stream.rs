@@ -24,7 +24,7 @@ pub(crate) enum Heard {
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct ServerSentEvent {
     pub(crate) id: Option<String>,
     pub(crate) name: String,
     pub(crate) data: String,
@@ -70,7 +70,7 @@ impl Events {
     ///
     /// # Errors
     /// Why there is none, in a few words.
-    pub(crate) async fn next(&mut self) -> Result<Sent, String> {
+    pub(crate) async fn next(&mut self) -> Result<ServerSentEvent, String> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
                 let frame: Vec<u8> = self.buffer.drain(..end + 2).collect();
@@ -93,8 +93,8 @@ impl Events {
     }
 }
 
-fn read(frame: &str) -> Sent {
-    let mut sent = Sent::default();
+fn read(frame: &str) -> ServerSentEvent {
+    let mut sent = ServerSentEvent::default();
     for line in frame.lines() {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -114,9 +114,12 @@ mod tests {
 
     #[test]
     fn an_event_is_read_and_a_comment_is_none() {
-        let sent =
-            Sent { id: Some("a-1".into()), name: "plugin.connected".into(), data: "{\"a\": 1}".into() };
+        let sent = ServerSentEvent {
+            id: Some("a-1".into()),
+            name: "plugin.connected".into(),
+            data: "{\"a\": 1}".into(),
+        };
         assert_eq!(read("id: a-1\nevent: plugin.connected\ndata: {\"a\": 1}\n\n"), sent);
-        assert_eq!(read(": nothing new\n\n"), Sent::default());
+        assert_eq!(read(": nothing new\n\n"), ServerSentEvent::default());
     }
 }

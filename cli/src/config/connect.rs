@@ -11,7 +11,7 @@ use super::{
     check::MistakeView,
 };
 use hookgate::{
-    app::{App, ConnectReport, DryRun, Found, Place, Stored},
+    app::{App, ConnectReport, DryRun, EndpointReport, PluginReport, StoreReport},
     config::{self, Config, Problems},
     core::point::Point,
     store::Tables,
@@ -34,7 +34,7 @@ impl<'r> ConnectCheckOutput<'r> {
         mistakes: Option<&'r Problems>,
     ) -> Self {
         let of_plugin =
-            |found: &'r Found| found.places.iter().map(move |place| EndpointRow::new(found, place));
+            |found: &'r PluginReport| found.places.iter().map(move |place| EndpointRow::new(found, place));
         ConnectCheckOutput {
             mistakes: mistakes.into_iter().flat_map(Problems::iter).map(MistakeView::from).collect(),
             store,
@@ -61,7 +61,7 @@ struct StoreRow<'r> {
 }
 
 impl<'r> StoreRow<'r> {
-    fn new(config: &Config, stored: &'r Stored) -> Option<Self> {
+    fn new(config: &Config, stored: &'r StoreReport) -> Option<Self> {
         let settings = config.store.as_ref()?;
         let store = StoreRow {
             url: settings.url.shown(),
@@ -73,9 +73,9 @@ impl<'r> StoreRow<'r> {
             applies: settings.apply_file,
         };
         Some(match stored {
-            Stored::None => return None,
-            Stored::Unreachable(why) => StoreRow { unreachable: Some(why), ..store },
-            Stored::Read { revision, tables, of_api, to_write } => StoreRow {
+            StoreReport::None => return None,
+            StoreReport::Unreachable(why) => StoreRow { unreachable: Some(why), ..store },
+            StoreReport::Read { revision, tables, of_api, to_write } => StoreRow {
                 revision: Some(*revision),
                 tables: Some(*tables),
                 of_api: Some(*of_api),
@@ -138,7 +138,7 @@ struct EndpointRow<'r> {
 }
 
 impl<'r> EndpointRow<'r> {
-    fn new(found: &'r Found, place: &'r Place) -> Self {
+    fn new(found: &'r PluginReport, place: &'r EndpointReport) -> Self {
         let manifest = found.manifest.as_deref().filter(|_| place.version.is_some());
         let offers = |point: &Point| manifest.is_some_and(|manifest| manifest.offers(*point).is_some());
         EndpointRow {
@@ -245,14 +245,14 @@ fn table(rows: &[EndpointRow<'_>]) -> String {
 /// As a start would end: 4 without a plugin that the file requires; 2 where the file says what plugins don't take, which a
 /// start only logs; 1 where it would serve without a plugin (not ready, if the registry requires it), without one of its
 /// addresses, or without what the store holds.
-fn code(connected: &ConnectReport, stored: &Stored) -> u8 {
+fn code(connected: &ConnectReport, stored: &StoreReport) -> u8 {
     let plugins = &connected.plugins;
-    let is_fine = |place: &Place| matches!(place.why, Why::Serving | Why::Disabled);
+    let is_fine = |place: &EndpointReport| matches!(place.why, Why::Serving | Why::Disabled);
     if plugins.iter().any(|found| found.required && !found.is_ready()) {
         4
     } else if !connected.problems.is_empty() {
         2
-    } else if matches!(stored, Stored::Unreachable(_))
+    } else if matches!(stored, StoreReport::Unreachable(_))
         || !plugins.iter().flat_map(|found| &found.places).all(is_fine)
     {
         1

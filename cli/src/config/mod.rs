@@ -12,7 +12,7 @@ mod connect;
 mod show;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ConfigCommand {
     /// Says everything that is wrong with a configuration.
     ///
     /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
@@ -59,12 +59,14 @@ pub(super) enum Command {
     Schema,
 }
 
-pub(super) async fn run(command: Command) -> Exit {
+pub(super) async fn run(command: ConfigCommand) -> Exit {
     match command {
-        Command::Check { file, connect: true, wait, output } => connect::run(&file, wait.0, output).await,
-        Command::Check { file, output, .. } => check::run(&file, output).await,
-        Command::Show { config, output } => show::run(&config, output),
-        Command::Schema => schema(),
+        ConfigCommand::Check { file, connect: true, wait, output } => {
+            connect::run(&file, wait.0, output).await
+        }
+        ConfigCommand::Check { file, output, .. } => check::run(&file, output).await,
+        ConfigCommand::Show { config, output } => show::run(&config, output),
+        ConfigCommand::Schema => schema(),
     }
 }
 

@@ -5,20 +5,20 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use hookgate_sdk::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload,
-    agent::{Agent, AgentError, Answered, Continue, NoDecision, Payload, Signer},
+    agent::{Agent, AgentError, AnswerFacts, Continue, NoDecision, Payload, Signer},
 };
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::script::{Answer, Call, CallTransport, PayloadFields, Verdict};
+use super::script::{CallTransport, ExpectedAnswer, PayloadFields, ScriptedCall, Verdict};
 pub(super) use crate::call::path;
 use hookgate::core::point::Point;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer, and what is shown beside it.
-pub(super) struct Told {
-    pub(super) answer: Answer,
+pub(super) struct CallResult {
+    pub(super) answer: ExpectedAnswer,
     /// Each plugin that was called, and how long it took.
     pub(super) plugins: Vec<(String, Duration)>,
     /// Why not, for people.
@@ -52,7 +52,7 @@ impl Caller {
     }
 
     /// Makes the call.
-    pub(super) async fn call(&self, call: &Call) -> Result<Told, String> {
+    pub(super) async fn call(&self, call: &ScriptedCall) -> Result<CallResult, String> {
         match call.via {
             CallTransport::Http => {
                 self.over_http(call).await.map_err(|error| format!("no answer over HTTP: {error}"))
@@ -61,7 +61,7 @@ impl Caller {
         }
     }
 
-    async fn over_http(&self, call: &Call) -> reqwest::Result<Told> {
+    async fn over_http(&self, call: &ScriptedCall) -> reqwest::Result<CallResult> {
         let url = format!("http://{}{}", self.gateway, path(call.point));
         let request = self.http.post(url).bearer_auth(&self.token);
         let request = request.header("content-type", "application/json").body(body(call));
@@ -79,14 +79,14 @@ impl Caller {
         // The sentence of an error names the plugin, over both transports.
         let steps = if verdict == Verdict::NoDecision { Vec::new() } else { body.steps };
         let steps = steps.into_iter().map(|step| (step.plugin, step.duration_us));
-        Ok(Told {
-            answer: Answer { verdict, status, code: body.code, payload: body.payload.map(payload) },
+        Ok(CallResult {
+            answer: ExpectedAnswer { verdict, status, code: body.code, payload: body.payload.map(payload) },
             plugins: called(steps),
             message: body.errors.into_iter().next().map_or(body.detail, |error| error.message),
         })
     }
 
-    async fn over_grpc(&self, call: &Call) -> Result<Told, String> {
+    async fn over_grpc(&self, call: &ScriptedCall) -> Result<CallResult, String> {
         let fields = |name: &str| call.sent.iter().find(|(field, _)| *field == name).map(|(_, json)| &**json);
         let text = |name: &str| -> Result<String, String> {
             let text = serde_json::from_str(fields(name).unwrap_or(r#""""#));
@@ -133,7 +133,7 @@ impl Caller {
 }
 
 /// The request's body, its JSON as it stands in the script.
-pub(super) fn body(call: &Call) -> String {
+pub(super) fn body(call: &ScriptedCall) -> String {
     let fields: Vec<_> = call.sent.iter().map(|(field, json)| format!(r#""{field}": {json}"#)).collect();
     let context = call.context.map(|json| format!(r#""context": {json}, "#)).unwrap_or_default();
     format!(r#"{{{context}"payload": {{{}}}}}"#, fields.join(", "))
@@ -169,24 +169,24 @@ fn called(steps: impl Iterator<Item = (String, u64)>) -> Vec<(String, Duration)>
     called.map(|(plugin, micros)| (plugin, Duration::from_micros(micros))).collect()
 }
 
-fn steps(answered: Answered) -> Vec<(String, Duration)> {
+fn steps(answered: AnswerFacts) -> Vec<(String, Duration)> {
     called(answered.steps.into_iter().map(|step| (step.plugin, step.duration_us)))
 }
 
-fn go_on<P>(go: Continue<P>, any: fn(P) -> Payload) -> Told {
-    let answer = Answer {
+fn go_on<P>(go: Continue<P>, any: fn(P) -> Payload) -> CallResult {
+    let answer = ExpectedAnswer {
         verdict: Verdict::Continue,
         status: "OK".into(),
         code: String::new(),
         payload: Some(fields(any(go.payload))),
     };
-    Told { answer, plugins: steps(go.answered), message: String::new() }
+    CallResult { answer, plugins: steps(go.answered), message: String::new() }
 }
 
-fn not_so(error: AgentError) -> Told {
+fn not_so(error: AgentError) -> CallResult {
     match error {
-        AgentError::Blocked(blocked) => Told {
-            answer: Answer {
+        AgentError::Blocked(blocked) => CallResult {
+            answer: ExpectedAnswer {
                 verdict: Verdict::Block,
                 status: "OK".into(),
                 code: blocked.code,
@@ -198,8 +198,8 @@ fn not_so(error: AgentError) -> Told {
         AgentError::NoDecision(outage) => {
             let NoDecision { status, code, message, .. } = *outage;
             let (status, code) = (format!("{status:?}").to_uppercase(), code.unwrap_or_default());
-            let answer = Answer { verdict: Verdict::NoDecision, status, code, payload: None };
-            Told { answer, plugins: Vec::new(), message }
+            let answer = ExpectedAnswer { verdict: Verdict::NoDecision, status, code, payload: None };
+            CallResult { answer, plugins: Vec::new(), message }
         }
     }
 }

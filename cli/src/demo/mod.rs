@@ -16,7 +16,7 @@ mod stage;
 
 use caller::Caller;
 use screen::Screen;
-use script::{Answer, Call, Scene};
+use script::{ExpectedAnswer, Scene, ScriptedCall};
 use stage::Stage;
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
@@ -70,14 +70,14 @@ impl DemoAgents {
         Ok(DemoAgents { honest, forgers })
     }
 
-    fn of(&self, call: &Call) -> Result<&Caller, String> {
+    fn of(&self, call: &ScriptedCall) -> Result<&Caller, String> {
         let callers = if call.forged { &self.forgers } else { &self.honest };
         callers.get(call.tenant).ok_or_else(|| format!("nobody calls for {}", call.tenant))
     }
 }
 
 /// Sets the stage, makes every call, and compares every answer with what it has to be.
-async fn play(screen: &Screen) -> Result<(Stage, DemoAgents, Vec<Call>), String> {
+async fn play(screen: &Screen) -> Result<(Stage, DemoAgents, Vec<ScriptedCall>), String> {
     let mut stage = Stage::set().await?;
     let players = DemoAgents::new(&stage)?;
     introduce(screen, &stage);
@@ -101,7 +101,7 @@ async fn act(
     screen: &Screen,
     players: &DemoAgents,
     scene: Scene,
-    answers: &mut Vec<(Call, Answer)>,
+    answers: &mut Vec<(ScriptedCall, ExpectedAnswer)>,
 ) -> Result<(), String> {
     screen.title(&scene.title);
     for call in scene.calls {
@@ -113,7 +113,7 @@ async fn act(
 }
 
 /// Every answer with what it has to be; the first difference is an error.
-fn compare(answers: &[(Call, Answer)]) -> Result<(), String> {
+fn compare(answers: &[(ScriptedCall, ExpectedAnswer)]) -> Result<(), String> {
     for (number, (call, answer)) in answers.iter().enumerate() {
         let expected = call.expected();
         if *answer != expected {
@@ -162,7 +162,7 @@ fn invite(screen: &Screen, stage: &Stage, players: &DemoAgents) {
 }
 
 /// Stops the gateway, and looks whether the observer saw what it should.
-async fn close(screen: &Screen, mut stage: Stage, calls: &[Call]) -> Result<(), String> {
+async fn close(screen: &Screen, mut stage: Stage, calls: &[ScriptedCall]) -> Result<(), String> {
     stage.stop().await?;
     let expected = calls.iter().filter(|call| call.is_observed()).count();
     let log =
@@ -181,7 +181,7 @@ async fn close(screen: &Screen, mut stage: Stage, calls: &[Call]) -> Result<(), 
 mod tests {
     use super::*;
 
-    fn as_expected() -> Vec<(Call, Answer)> {
+    fn as_expected() -> Vec<(ScriptedCall, ExpectedAnswer)> {
         let scenes = script::opening().into_iter().chain([script::outage(1), script::return_of(2)]);
         scenes
             .flat_map(|scene| scene.calls)
@@ -196,7 +196,7 @@ mod tests {
     fn every_change_of_a_status_a_code_or_a_digit_is_a_difference() {
         assert_eq!(compare(&as_expected()), Ok(()));
         for index in 0..as_expected().len() {
-            let changes: [fn(&mut Answer); 4] = [
+            let changes: [fn(&mut ExpectedAnswer); 4] = [
                 |answer| answer.status.push('0'),
                 |answer| answer.code.push('X'),
                 |answer| answer.payload = Some(BTreeMap::new()),

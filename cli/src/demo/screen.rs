@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    caller::Told,
-    script::{Call, CallTransport, Verdict},
+    caller::CallResult,
+    script::{CallTransport, ScriptedCall, Verdict},
 };
 use crate::paint::{Paint, TextStyle};
 
@@ -36,13 +36,13 @@ impl Screen {
     }
 
     /// The call, its answer, and what became of the payload.
-    pub(super) fn call(&self, call: &Call, told: &Told) {
+    pub(super) fn call(&self, call: &ScriptedCall, told: &CallResult) {
         let via = match call.via {
             CallTransport::Http => "http",
             CallTransport::Grpc => "grpc",
         };
         let point = call.point.as_str();
-        let Call { tenant, what, .. } = call;
+        let ScriptedCall { tenant, what, .. } = call;
         self.line(format_args!("{tenant:<7}{point:<19}{via:<5}{what:<19}{}", self.answer(told)));
         match told.answer.verdict {
             Verdict::Continue => self.payload(call, told),
@@ -50,7 +50,7 @@ impl Screen {
         }
     }
 
-    fn answer(&self, told: &Told) -> String {
+    fn answer(&self, told: &CallResult) -> String {
         let (style, verdict) = match told.answer.verdict {
             Verdict::Continue => (TextStyle::Green, "CONTINUE"),
             Verdict::Block => (TextStyle::Red, "BLOCK"),
@@ -68,7 +68,7 @@ impl Screen {
         line
     }
 
-    fn payload(&self, call: &Call, told: &Told) {
+    fn payload(&self, call: &ScriptedCall, told: &CallResult) {
         for (field, sent) in &call.sent {
             let got = told.answer.payload.as_ref().and_then(|payload| payload.get(*field));
             match got {

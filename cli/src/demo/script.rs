@@ -16,7 +16,7 @@ pub(super) type PayloadFields = BTreeMap<String, Box<str>>;
 /// Calls that belong together.
 pub(super) struct Scene {
     pub(super) title: String,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<ScriptedCall>,
 }
 
 /// How a call is made.
@@ -27,7 +27,7 @@ pub(super) enum CallTransport {
 }
 
 /// One call, and its answer as it has to be.
-pub(super) struct Call {
+pub(super) struct ScriptedCall {
     pub(super) tenant: &'static str,
     pub(super) point: Point,
     pub(super) via: CallTransport,
@@ -58,7 +58,7 @@ pub(super) enum Verdict {
 
 /// An answer, as far as it can be known before the call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ExpectedAnswer {
     pub(super) verdict: Verdict,
     pub(super) status: String,
     pub(super) code: String,
@@ -66,10 +66,10 @@ pub(super) struct Answer {
     pub(super) payload: Option<PayloadFields>,
 }
 
-impl Call {
+impl ScriptedCall {
     fn new(tenant: &'static str, point: Point, via: CallTransport, what: &'static str) -> Self {
         let status = if via == CallTransport::Http { "200" } else { "OK" };
-        Call {
+        ScriptedCall {
             tenant,
             point,
             via,
@@ -115,10 +115,10 @@ impl Call {
     }
 
     /// The answer as it has to be.
-    pub(super) fn expected(&self) -> Answer {
+    pub(super) fn expected(&self) -> ExpectedAnswer {
         let fields = self.sent.iter().chain(&self.changes); // a later one replaces an earlier one
         let payload = fields.map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
-        Answer {
+        ExpectedAnswer {
             verdict: self.verdict,
             status: self.status.to_owned(),
             code: self.code.to_owned(),
@@ -137,28 +137,30 @@ fn json(text: &str) -> Box<str> {
     json.into()
 }
 
-fn tool(tenant: &'static str, via: CallTransport, name: &'static str) -> Call {
-    Call::new(tenant, Point::BeforeToolCall, via, name).text("tool_name", name).json("args", ORDER_JSON)
+fn tool(tenant: &'static str, via: CallTransport, name: &'static str) -> ScriptedCall {
+    ScriptedCall::new(tenant, Point::BeforeToolCall, via, name)
+        .text("tool_name", name)
+        .json("args", ORDER_JSON)
 }
 
 /// Everything before a plugin is killed.
 pub(super) fn opening() -> Vec<Scene> {
     let run = vec![
-        Call::new("acme", Point::BeforeLlmRequest, CallTransport::Http, "an e-mail address")
+        ScriptedCall::new("acme", Point::BeforeLlmRequest, CallTransport::Http, "an e-mail address")
             .text("text", "Refund my order and write to ada@example.com")
             .json("extra", ORDER_JSON)
             .becomes("text", "Refund my order and write to [EMAIL]"),
         tool("acme", CallTransport::Grpc, "orders.refund"),
-        Call::new("acme", Point::AfterToolResult, CallTransport::Grpc, "its result")
+        ScriptedCall::new("acme", Point::AfterToolResult, CallTransport::Grpc, "its result")
             .text("tool_name", "orders.refund")
             .json("result", REFUND_JSON)
             .json("success", "true"),
-        Call::new("acme", Point::BeforeResponse, CallTransport::Http, "a long answer")
+        ScriptedCall::new("acme", Point::BeforeResponse, CallTransport::Http, "a long answer")
             .text("content", "Your refund is on its way. Questions? Mail help@example.com, or call any time.")
             .json("extra", ORDER_JSON)
             .becomes("content", "Your refund is on its way. Questions? Mail [EMAIL]\n[Response truncated]"),
     ];
-    let denied = |call: Call, status| call.answers(Verdict::Block, status, "TOOL_NOT_ALLOWED");
+    let denied = |call: ScriptedCall, status| call.answers(Verdict::Block, status, "TOOL_NOT_ALLOWED");
     let tenants = vec![
         denied(tool("globex", CallTransport::Http, "orders.refund"), "403"),
         denied(tool("globex", CallTransport::Grpc, "orders.refund"), "OK"), // a block is an answer, not an error
@@ -167,7 +169,7 @@ pub(super) fn opening() -> Vec<Scene> {
     ];
     let refused =
         vec![
-            Call::new("acme", Point::BeforeLlmRequest, CallTransport::Http, "240 characters")
+            ScriptedCall::new("acme", Point::BeforeLlmRequest, CallTransport::Http, "240 characters")
                 .text("text", &"too long".repeat(30))
                 .answers(Verdict::Block, "413", "INPUT_TOO_LONG"),
             tool("acme", CallTransport::Http, "forged signature").forged().answers(
@@ -198,7 +200,7 @@ pub(super) fn outage(pid: u32) -> Scene {
     let calls = vec![
         unavailable(CallTransport::Http, "503"),
         unavailable(CallTransport::Grpc, "UNAVAILABLE"),
-        Call::new("acme", Point::BeforeResponse, CallTransport::Grpc, "a short answer")
+        ScriptedCall::new("acme", Point::BeforeResponse, CallTransport::Grpc, "a short answer")
             .text("content", "One moment."),
     ];
     Scene {

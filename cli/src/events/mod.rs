@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Exit,
-    client::{self, AdminPortArgs, Answer, ApiClient, Heard, Sent},
+    client::{self, AdminPortArgs, Answer, ApiClient, Heard, ServerSentEvent},
     output::{note, printable},
     paint::Paint,
 };
@@ -31,7 +31,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Which events, of whom.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct EventsArgs {
     /// Goes on with what happens, until Ctrl-C. A connection that ends is made again, from the last event on.
     #[arg(long, short)]
     follow: bool,
@@ -74,7 +74,7 @@ enum EventFormat {
     Json,
 }
 
-pub(super) async fn run(asked: &Asked) -> Exit {
+pub(super) async fn run(asked: &EventsArgs) -> Exit {
     let asker = match asked.gateway.asker(REQUEST_TIMEOUT, "see its log").await {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),
@@ -97,7 +97,7 @@ struct EventHistory {
     dropped: bool,
 }
 
-async fn look(asked: &Asked, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+async fn look(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Exit {
     let answer = match asker.ask(Method::GET, &path(asked, asked.since.as_deref(), asked.limit), None).await {
         Ok(answer) => answer,
         Err(unanswered) => return Exit::failure(unanswered),
@@ -119,7 +119,7 @@ async fn look(asked: &Asked, asker: &ApiClient, shown: &EventPrinter) -> Exit {
     Exit::ok()
 }
 
-async fn follow(asked: &Asked, asker: &ApiClient, shown: &EventPrinter) -> Exit {
+async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Exit {
     let began = Instant::now();
     let (mut last, mut connected, mut wait) = (None::<String>, false, MIN_RETRY_DELAY);
     loop {
@@ -160,7 +160,7 @@ async fn hear(
     shown: &EventPrinter,
 ) -> Result<String, Exit> {
     loop {
-        let Sent { id, name, data } = match events.next().await {
+        let ServerSentEvent { id, name, data } = match events.next().await {
             Ok(sent) => sent,
             Err(why) => return Ok(why),
         };
@@ -194,7 +194,7 @@ async fn hear(
 
 /// From where on. After a connection that ended, and before any event was seen, nothing of what was in between is left
 /// out.
-fn since(asked: &Asked, connected: bool, began: Instant) -> Option<String> {
+fn since(asked: &EventsArgs, connected: bool, began: Instant) -> Option<String> {
     if !connected {
         return asked.since.clone();
     }
@@ -208,7 +208,7 @@ fn since(asked: &Asked, connected: bool, began: Instant) -> Option<String> {
     Some(format!("{}ms", (before + began.elapsed()).as_millis()))
 }
 
-fn path(asked: &Asked, since: Option<&str>, limit: Option<u16>) -> String {
+fn path(asked: &EventsArgs, since: Option<&str>, limit: Option<u16>) -> String {
     let mut path = format!("/admin/v1/events?follow={}", asked.follow);
     let mut add = |name: &str, value: &str| {
         path += &format!("&{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));

@@ -22,7 +22,7 @@ use hookgate::{
     auth::is_tenant_id,
     config::{self, Span},
     core::point::Point,
-    invoke::explain::{Call, Explanation, Question, explain},
+    invoke::explain::{ExplainCall, ExplainQuery, Explanation, explain},
     routing::RouteTable,
 };
 
@@ -33,7 +33,7 @@ const REQUEST_TIMEOUT: Span = Span(Duration::from_secs(10));
 
 /// Whom to ask, and about which call.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct ExplainArgs {
     /// The configuration to explain; no plugin is asked, so versions and what they offer stay open.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "profile", "ca", "token_file"])]
     config: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(super) struct Asked {
     gateway: AdminPortArgs,
 }
 
-pub(super) async fn run(asked: Asked) -> Exit {
+pub(super) async fn run(asked: ExplainArgs) -> Exit {
     let question = match question(&asked) {
         Ok(question) => question,
         Err(wrong) => return Exit::usage(wrong),
@@ -83,7 +83,7 @@ pub(super) async fn run(asked: Asked) -> Exit {
     )
 }
 
-fn question(asked: &Asked) -> Result<Question, String> {
+fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
     if !is_tenant_id(&asked.tenant) {
         return Err(format!(
             "`{}` is no tenant: an id has 1 to 256 bytes without control characters, and `*` is none",
@@ -96,17 +96,17 @@ fn question(asked: &Asked) -> Result<Question, String> {
             return Err(format!("the label `{}` is there twice; a call has each once", printable(key)));
         }
     }
-    let call = Call {
+    let call = ExplainCall {
         tool: asked.tool.clone(),
         agent: asked.agent.clone(),
         model: asked.model.clone(),
         labels,
         timeout_ms: asked.timeout.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
     };
-    Ok(Question { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
+    Ok(ExplainQuery { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
 }
 
-fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
+fn of_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
     let wrong = |problems: config::Problems| Exit::problems(&problems);
     let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
     let table =
@@ -117,7 +117,7 @@ fn of_file(file: &Path, question: &Question) -> Result<Explanation, Exit> {
     Ok(explain(&loaded.config, &table, false, question))
 }
 
-async fn of_gateway(asked: &Asked, question: &Question) -> Result<(Explanation, String), Exit> {
+async fn of_gateway(asked: &ExplainArgs, question: &ExplainQuery) -> Result<(Explanation, String), Exit> {
     let asker = asked.gateway.asker(REQUEST_TIMEOUT, "name a file by --config").await.map_err(Exit::usage)?;
     let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
     if answer.status != 200 {
@@ -129,8 +129,8 @@ async fn of_gateway(asked: &Asked, question: &Question) -> Result<(Explanation, 
 }
 
 /// The path that asks `question`.
-fn path(question: &Question) -> String {
-    let Question { tenant, point, call, text } = question;
+fn path(question: &ExplainQuery) -> String {
+    let ExplainQuery { tenant, point, call, text } = question;
     let encode = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
     let mut path = format!("/admin/v1/tenants/{}/explain?point={point}", encode(tenant));
     let carried = [("tool", &call.tool), ("agent", &call.agent), ("model", &call.model), ("text", text)];

@@ -8,10 +8,10 @@ use hookgate::{
     config::UnknownTenant,
     core::step::{Mode, OnError},
     invoke::explain::{
-        AbsenceCause, Absent, ExpectedOutcome, Explanation, From, Millis, Standing, StepExplanation, Tenant,
-        TimeoutSource, Tried,
+        AbsenceCause, AbsentBinding, BindingSource, ConditionReport, ExpectedOutcome, Explanation, Millis,
+        StepExplanation, TenantLookup, TenantReport, TimeoutSource,
     },
-    routing::Checked,
+    routing::ConditionOutcome,
 };
 
 /// Widest line that is made of words.
@@ -61,17 +61,17 @@ fn head(said: &Explanation, source: &str) -> Vec<[String; 2]> {
     rows
 }
 
-fn tenant(tenant: &Tenant) -> String {
+fn tenant(tenant: &TenantReport) -> String {
     let others = match tenant.unknown {
         UnknownTenant::Accept => "`tenants.unknown: accept`",
         UnknownTenant::Refuse => "`tenants.unknown: refuse`",
     };
     let code = tenant.code.as_deref().unwrap_or_default();
     let status = match tenant.status {
-        Standing::Listed => "listed".to_owned(),
-        Standing::Unlisted => format!("not listed, served with the bindings for all ({others})"),
-        Standing::Disabled => format!("disabled, its calls are refused: {code}"),
-        Standing::Refused => format!("not listed, its calls are refused: {code} ({others})"),
+        TenantLookup::Listed => "listed".to_owned(),
+        TenantLookup::Unlisted => format!("not listed, served with the bindings for all ({others})"),
+        TenantLookup::Disabled => format!("disabled, its calls are refused: {code}"),
+        TenantLookup::Refused => format!("not listed, its calls are refused: {code} ({others})"),
     };
     format!("{}: {status}", tenant.id)
 }
@@ -117,9 +117,9 @@ fn row(number: usize, step: &StepExplanation) -> [String; 9] {
 /// What is said beneath a step.
 fn remarks(step: &StepExplanation) -> Vec<String> {
     let whom = match (step.source, &step.selector) {
-        (From::Tenant, _) => "tenant: for this tenant alone".to_owned(),
-        (From::Global, None) => "global: for every tenant".to_owned(),
-        (From::Global, Some(selector)) => format!("global: for tenants with {}", labels(selector)),
+        (BindingSource::Tenant, _) => "tenant: for this tenant alone".to_owned(),
+        (BindingSource::Global, None) => "global: for every tenant".to_owned(),
+        (BindingSource::Global, Some(selector)) => format!("global: for tenants with {}", labels(selector)),
     };
     let timeout = match step.timeout_source {
         TimeoutSource::Binding => "the binding's",
@@ -137,18 +137,18 @@ fn remarks(step: &StepExplanation) -> Vec<String> {
     remarks
 }
 
-fn tried(tried: &Tried) -> String {
+fn tried(tried: &ConditionReport) -> String {
     let what = format!("{} {}", tried.field, tried.patterns.join(" | "));
     let value = tried.value.as_ref().map(|value| format!(" by `{value}`")).unwrap_or_default();
     match tried.result {
-        Checked::Matched => format!("{what}: matched{value}"),
-        Checked::NotMatched => format!("{what}: not matched{value}"),
-        Checked::NotSent => format!("{what}: counts as matched, the call doesn't send it"),
-        Checked::NotApplied => format!("{what}: not applied, this point has none"),
+        ConditionOutcome::Matched => format!("{what}: matched{value}"),
+        ConditionOutcome::NotMatched => format!("{what}: not matched{value}"),
+        ConditionOutcome::NotSent => format!("{what}: counts as matched, the call doesn't send it"),
+        ConditionOutcome::NotApplied => format!("{what}: not applied, this point has none"),
     }
 }
 
-fn absent(absent: &Absent) -> [String; 3] {
+fn absent(absent: &AbsentBinding) -> [String; 3] {
     let why = match absent.cause {
         AbsenceCause::BindingDisabled => "the binding has `enabled: false`".to_owned(),
         AbsenceCause::PluginDisabled => "its plugin has `enabled: false`".to_owned(),

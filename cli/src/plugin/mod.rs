@@ -14,7 +14,7 @@ mod render;
 pub(super) mod test;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum PluginCommand {
     /// Serves a reference plugin until SIGTERM or Ctrl-C.
     ///
     /// It takes its configuration from the gateway that calls it: `plugins[].config` and the tenants' `config` of the
@@ -47,13 +47,13 @@ pub(super) enum Command {
     /// Lists the plugins that a gateway has, and how they are.
     #[command(after_help = "Example: hookgate plugin list\n\n\
                             Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    List(Box<registry::plugin::List>),
+    List(Box<registry::plugin::ListPluginsArgs>),
     /// Shows one plugin: how it is, what it says of itself, and how it is written down.
     ///
     /// Of its config only references are shown.
     #[command(after_help = "Example: hookgate plugin show content-policy\n\n\
                             Exit codes: 0 shown, 1 there is no such plugin, or no gateway answers, 2 wrong usage.")]
-    Show(Box<registry::Show>),
+    Show(Box<registry::ShowArgs>),
     /// Adds a plugin to the registry, shows what it says of itself and wants, and asks whether it may.
     ///
     /// The gateway connects to it, not this command. Before it is approved of it is sent nothing, its configuration
@@ -78,7 +78,7 @@ pub(super) enum Command {
                             Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
                             wrong usage, or what would come of it is wrong."
     )]
-    Set(Box<registry::plugin::Set>),
+    Set(Box<registry::plugin::SetPluginArgs>),
     /// Has a plugin dialled and its bindings stand in plans again.
     #[command(after_help = "Example: hookgate plugin enable guard\n\n\
                             Exit codes: 0 written, or it was so already, 1 there is no such plugin, or refused, 2 wrong \
@@ -95,7 +95,7 @@ pub(super) enum Command {
                             wrong usage, or what would be left is wrong.")]
     Remove(Box<registry::plugin::PluginRemoveArgs>),
     #[command(flatten)]
-    Registered(process_ops::Command),
+    Registered(process_ops::ProcessCommand),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -106,19 +106,19 @@ pub(super) enum Name {
     AuditLog,
 }
 
-pub(super) async fn run(command: Command) -> Exit {
+pub(super) async fn run(command: PluginCommand) -> Exit {
     let (name, listen) = match command {
-        Command::Run { name, listen } => (name, listen),
-        Command::Test(test) => return test::run(&test).await,
-        Command::List(list) => return registry::plugin::list(*list).await,
-        Command::Show(show) => return registry::plugin::show(*show).await,
-        Command::Add(add) => return registry::plugin::add(*add).await,
-        Command::Approve(approve) => return registry::approve::approve(*approve).await,
-        Command::Set(set) => return registry::plugin::set(*set).await,
-        Command::Enable(switch) => return registry::plugin::switch(*switch, true).await,
-        Command::Disable(switch) => return registry::plugin::switch(*switch, false).await,
-        Command::Remove(remove) => return registry::plugin::remove(*remove).await,
-        Command::Registered(command) => return process_ops::run(command).await,
+        PluginCommand::Run { name, listen } => (name, listen),
+        PluginCommand::Test(test) => return test::run(&test).await,
+        PluginCommand::List(list) => return registry::plugin::list(*list).await,
+        PluginCommand::Show(show) => return registry::plugin::show(*show).await,
+        PluginCommand::Add(add) => return registry::plugin::add(*add).await,
+        PluginCommand::Approve(approve) => return registry::approve::approve(*approve).await,
+        PluginCommand::Set(set) => return registry::plugin::set(*set).await,
+        PluginCommand::Enable(switch) => return registry::plugin::switch(*switch, true).await,
+        PluginCommand::Disable(switch) => return registry::plugin::switch(*switch, false).await,
+        PluginCommand::Remove(remove) => return registry::plugin::remove(*remove).await,
+        PluginCommand::Registered(command) => return process_ops::run(command).await,
     };
     match name {
         Name::TenantAuth => serve::<TenantAuth>(&listen).await,

@@ -20,7 +20,7 @@ use hookgate::{
         point::Point,
         step::Reason,
     },
-    invoke::reply::Cancelled,
+    invoke::reply::PluginCancel,
     upstream::{Refusal, State, Status},
 };
 
@@ -30,9 +30,9 @@ pub(super) struct Report {
     /// None: it was never described.
     plugin: Option<ManifestReport>,
     handshake_us: u64,
-    pub(super) call: Option<Called>,
+    pub(super) call: Option<CallReport>,
     /// Why there is no call, or no reply that can be used.
-    pub(super) failure: Option<Failed>,
+    pub(super) failure: Option<CallFailure>,
 }
 
 #[derive(Serialize)]
@@ -51,7 +51,7 @@ struct OfferedPoint {
 }
 
 #[derive(Serialize)]
-pub(super) struct Called {
+pub(super) struct CallReport {
     point: Point,
     verdict: &'static str,
     cancel: Option<CancelReport>,
@@ -83,7 +83,7 @@ struct NoticeReport {
 }
 
 #[derive(Serialize)]
-pub(super) struct Failed {
+pub(super) struct CallFailure {
     reason: &'static str,
     detail: String,
     /// The error code that a chain would end with.
@@ -92,7 +92,7 @@ pub(super) struct Failed {
     sentence: String,
 }
 
-impl Failed {
+impl CallFailure {
     /// The handshake came to no good end.
     pub(super) fn handshake(status: &Status) -> Self {
         let (state, reason, detail) = (status.state, status.why.as_str(), printable(&status.detail));
@@ -101,14 +101,14 @@ impl Failed {
             _ => "\n  = see whether the plugin runs and serves at that address, and its log",
         };
         let sentence = format!("the plugin is {state}: {reason}: {detail}{remedy}");
-        Failed { reason, detail, code: None, sentence }
+        CallFailure { reason, detail, code: None, sentence }
     }
 
     /// No configuration could register it.
     pub(super) fn misnamed(name: &str) -> Self {
         let rule = "a name is a letter and up to 63 letters, digits, `_` and `-`";
         let detail = format!("the plugin calls itself `{}`, which is no name: {rule}", printable(name));
-        Failed { reason: Refusal::NameMismatch.as_str(), code: None, sentence: detail.clone(), detail }
+        CallFailure { reason: Refusal::NameMismatch.as_str(), code: None, sentence: detail.clone(), detail }
     }
 
     /// The plugin is well and has nothing to say at `point`.
@@ -117,14 +117,14 @@ impl Failed {
         let offered = offered.map(Point::as_str).collect::<Vec<_>>().join(", ");
         let detail = format!("the plugin doesn't offer {point}, but {offered}");
         let (reason, sentence) = (Reason::PointNotOffered.as_str(), format!("{detail}: call it there"));
-        Failed { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
+        CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), detail, sentence }
     }
 
     /// The plugin's schema refuses the tenant-level config, whose values are not shown.
     pub(super) fn tenant_config(flaw: &str) -> Self {
         let detail = format!("the plugin's schema refuses --tenant-config: {}", printable(flaw));
         let reason = Reason::NotReady.as_str();
-        Failed { reason, code: Some(Code::PluginUnavailable.as_str()), sentence: detail.clone(), detail }
+        CallFailure { reason, code: Some(Code::PluginUnavailable.as_str()), sentence: detail.clone(), detail }
     }
 
     /// The call failed, as a step would.
@@ -132,12 +132,12 @@ impl Failed {
         let code = Code::of_step(failure.reason, failure.status);
         let (reason, detail) = (failure.reason.as_str(), printable(&failure.detail));
         let sentence = format!("the call failed: {reason}: {detail}\n  = {}", remedy(failure.reason));
-        Failed { reason, code: Some(code.as_str()), detail, sentence }
+        CallFailure { reason, code: Some(code.as_str()), detail, sentence }
     }
 
     /// What was checked before turned out wrong.
     pub(super) fn internal(detail: String) -> Self {
-        Failed { reason: "internal", code: None, sentence: detail.clone(), detail }
+        CallFailure { reason: "internal", code: None, sentence: detail.clone(), detail }
     }
 }
 
@@ -165,10 +165,10 @@ const fn remedy(reason: Reason) -> &'static str {
     }
 }
 
-impl Called {
+impl CallReport {
     pub(super) fn new(
         point: Point,
-        cancel: Option<Cancelled>,
+        cancel: Option<PluginCancel>,
         changes: &[u8],
         notices: &[Notice],
         sanitised: u32,
@@ -181,7 +181,7 @@ impl Called {
             message: notice.message.clone(),
             details: details(notice),
         };
-        Called {
+        CallReport {
             point,
             verdict: if cancel.is_some() { "cancel" } else { "continue" },
             cancel: cancel.map(|cancel| CancelReport {
@@ -296,7 +296,7 @@ impl Report {
     pub(super) fn print(&self, output: Output, sent: &[u8]) -> Exit {
         let exit = match (&self.failure, &self.call) {
             (Some(failed), _) => Exit::failure(failed.sentence.clone()),
-            (None, Some(Called { cancel: Some(_), .. })) => Exit::told(3),
+            (None, Some(CallReport { cancel: Some(_), .. })) => Exit::told(3),
             (None, _) => Exit::ok(),
         };
         output::data(output, self, || self.table(sent), exit)

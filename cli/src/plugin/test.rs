@@ -15,7 +15,7 @@ use crate::{
     Exit, client, document,
     output::{Output, printable},
     payload::{self, ContextArgs, Payload},
-    plugin::render::{Called, Failed, Report},
+    plugin::render::{CallFailure, CallReport, Report},
 };
 use hookgate::{
     config::{self, Capability, ClientTls, Span, endpoint_flaw, is_name, resolve_references},
@@ -143,7 +143,7 @@ pub(super) async fn run(test: &Test) -> Exit {
 
 async fn try_out<P: ExtensionPoint>(test: &Test) -> Exit
 where
-    P::Request: transcode::Request,
+    P::Request: transcode::HttpRequestMessage,
     P::Payload: transcode::Changes,
 {
     let request = match payload::request(P::POINT, &test.payload, &test.context, false) {
@@ -173,7 +173,7 @@ where
     let mut report = Report::new(&test.endpoint, status.manifest.as_deref(), began.elapsed());
     let call = match (&status.manifest, status.state) {
         (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &tenant_config, &request).await,
-        _ => Err(Failed::handshake(&status)),
+        _ => Err(CallFailure::handshake(&status)),
     };
     client.shutdown(SHUTDOWN_TIMEOUT).await;
     end.cancel();
@@ -202,22 +202,24 @@ async fn call<P: ExtensionPoint>(
     manifest: &Manifest,
     tenant_config: &Value,
     request: &payload::Request,
-) -> Result<Called, Failed>
+) -> Result<CallReport, CallFailure>
 where
-    P::Request: transcode::Request,
+    P::Request: transcode::HttpRequestMessage,
     P::Payload: transcode::Changes,
 {
     if !is_name(&manifest.name) {
-        return Err(Failed::misnamed(&manifest.name));
+        return Err(CallFailure::misnamed(&manifest.name));
     }
-    let Some(offer) = manifest.offers(P::POINT) else { return Err(Failed::not_offered(P::POINT, manifest)) };
+    let Some(offer) = manifest.offers(P::POINT) else {
+        return Err(CallFailure::not_offered(P::POINT, manifest));
+    };
     if let Some(schema) = &manifest.tenant_config_schema
         && let Err(error) = schema.validate(tenant_config)
     {
         let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
-        return Err(Failed::tenant_config(&format!("{} at `{at}`", error.masked())));
+        return Err(CallFailure::tenant_config(&format!("{} at `{at}`", error.masked())));
     }
-    let decoded = payload::decode::<P>(&request.body).map_err(Failed::internal)?;
+    let decoded = payload::decode::<P>(&request.body).map_err(CallFailure::internal)?;
     let parts = P::request_parts(decoded);
     let payload = Arc::new(parts.payload.unwrap_or_default());
     let context = CallContext {
@@ -246,13 +248,13 @@ where
     let meta = CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
     let replied = client.call(P::POINT, wire_call, Arc::clone(&payload), meta, test.timeout.0).await;
     let took = began.elapsed();
-    let replied = replied.map_err(|failure| Failed::call(&failure))?;
+    let replied = replied.map_err(|failure| CallFailure::call(&failure))?;
     let grant = Grant { access: offer.access, writable: None };
     // A gateway's, unless its configuration says otherwise.
     let limits = ReplyLimits::of(&config::Limits::default());
     let said = reply::read::<P>(replied.bytes, &payload, grant, &limits);
-    let said = said.map_err(|flaw| Failed::call(&Failure::new(flaw.reason, flaw.detail)))?;
+    let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;
     let after = said.payload.as_ref().unwrap_or(&payload);
     let changes = transcode::changes(&*payload, &**after);
-    Ok(Called::new(P::POINT, said.cancel, &changes, &said.notices, said.sanitised, took))
+    Ok(CallReport::new(P::POINT, said.cancel, &changes, &said.notices, said.sanitised, took))
 }

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("token").args(["token_env", "token_file", "token_command"])))]
 #[command(group(ArgGroup::new("admin_token").args(["admin_token_env", "admin_token_file", "admin_token_command"])))]
-pub(crate) struct Set {
+pub(crate) struct SetProfileArgs {
     /// Its name.
     name: String,
     /// The gateway's `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token.
@@ -51,7 +51,7 @@ pub(crate) struct Set {
     admin_token_command: Option<Vec<String>>,
 }
 
-impl Set {
+impl SetProfileArgs {
     fn says_nothing(&self) -> bool {
         let texts = [&self.admin, &self.data, &self.token_env, &self.admin_token_env];
         let files = [&self.ca, &self.token_file, &self.admin_token_file];
@@ -62,7 +62,7 @@ impl Set {
     }
 }
 
-pub(super) fn set(mut profiles: Profiles, path: &Path, set: Set) -> Exit {
+pub(super) fn set(mut profiles: Profiles, path: &Path, set: SetProfileArgs) -> Exit {
     if set.says_nothing() {
         return Exit::usage(
             "there is nothing to set: say where the gateway is (--admin, --data, --ca) or where its tokens are \
@@ -82,7 +82,7 @@ pub(super) fn set(mut profiles: Profiles, path: &Path, set: Set) -> Exit {
     write(&profiles, path, said)
 }
 
-fn apply(profiles: &mut Profiles, set: Set) -> Result<(), String> {
+fn apply(profiles: &mut Profiles, set: SetProfileArgs) -> Result<(), String> {
     file::named(&set.name)?;
     for (port, flag, text) in [(Port::Admin, "--admin", &set.admin), (Port::Data, "--data", &set.data)] {
         text.iter().try_for_each(|text| Place::of(port, flag, text).map(drop))?;

@@ -13,7 +13,7 @@ mod file;
 mod render;
 mod source;
 
-pub(super) use change::Set;
+pub(super) use change::SetProfileArgs;
 use clap::Subcommand;
 pub(super) use file::Profile;
 use file::Profiles;
@@ -23,7 +23,7 @@ pub(super) use source::Source;
 const PROFILE_VARIABLE: &str = "HOOKGATE_PROFILE";
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ProfileCommand {
     /// Lists the profiles.
     #[command(after_help = "Example: hookgate profile list\n\n\
                             Exit codes: 0 listed, 2 the file is wrong.")]
@@ -58,7 +58,7 @@ pub(super) enum Command {
         after_help = "Example: hookgate profile set prod --data https://gw.example.com --token-env HOOKGATE_PROD\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 wrong usage, or the file is wrong."
     )]
-    Set(Box<Set>),
+    Set(Box<SetProfileArgs>),
     /// Removes a profile. The file is rewritten as a whole, without its comments.
     #[command(after_help = "Example: hookgate profile remove prod\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 there is no such profile, or the file \
@@ -129,18 +129,18 @@ fn homeless() -> Result<PathBuf, String> {
     file::path().ok_or_else(|| "nothing says where the profiles are: set HOME or XDG_CONFIG_HOME".to_owned())
 }
 
-pub(super) fn run(command: Command) -> Exit {
+pub(super) fn run(command: ProfileCommand) -> Exit {
     let read = homeless().and_then(|path| Profiles::read(&path).map(|profiles| (path, profiles)));
     let (path, profiles) = match read {
         Ok(read) => read,
         Err(wrong) => return Exit::usage(wrong),
     };
     match command {
-        Command::List { output } => render::list(&profiles, output),
-        Command::Show { name, output } => render::one(&profiles, &path, name, output),
-        Command::Use { name } => change::select(profiles, &path, name),
-        Command::Set(set) => change::set(profiles, &path, *set),
-        Command::Remove { name } => change::remove(profiles, &path, &name),
+        ProfileCommand::List { output } => render::list(&profiles, output),
+        ProfileCommand::Show { name, output } => render::one(&profiles, &path, name, output),
+        ProfileCommand::Use { name } => change::select(profiles, &path, name),
+        ProfileCommand::Set(set) => change::set(profiles, &path, *set),
+        ProfileCommand::Remove { name } => change::remove(profiles, &path, &name),
     }
 }
 

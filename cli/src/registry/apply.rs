@@ -15,7 +15,7 @@ use crate::{
     client::Answer,
     output::{self, Output, printable},
     registry::{
-        Asked, Meant,
+        ReadArgs, WriteArgs,
         client::{Registry, Write, version},
         confirm, ended, render_write, selector,
         set::read,
@@ -23,7 +23,7 @@ use crate::{
 };
 use hookgate::{
     config::{self, ObjectLocation, ObjectsFile},
-    core::object::Kind,
+    core::object::ObjectKind,
     registry::{document::plural, edit},
 };
 
@@ -32,7 +32,7 @@ const MAX_NAMED_REVISIONS: usize = 5;
 
 /// What is to be.
 #[derive(Debug, Args)]
-pub(crate) struct Wanted {
+pub(crate) struct ApplyArgs {
     /// Holds `plugins`, `tenants` or `bindings` as a configuration has them; what else of one is in it is not applied. - is
     /// standard input.
     #[arg(short, long, value_name = "FILE")]
@@ -53,19 +53,19 @@ pub(crate) struct Wanted {
     #[arg(long, requires = "prune")]
     force: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// What is to be, and how it is meant.
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: ApplyArgs,
     /// Doesn't ask.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    meant: Meant,
+    meant: WriteArgs,
 }
 
 /// What of the rest is to go.
@@ -90,7 +90,7 @@ pub(crate) async fn apply(apply: Apply) -> Exit {
 }
 
 /// As `diff` ends: 0 where nothing differs, 1 where something does, 2 where nobody knows.
-pub(crate) async fn diff(wanted: Wanted) -> Exit {
+pub(crate) async fn diff(wanted: ApplyArgs) -> Exit {
     let unknown = |exit: Exit| Exit { code: 2, ..exit };
     match differ(wanted).await {
         Ok(exit) => exit,
@@ -98,7 +98,7 @@ pub(crate) async fn diff(wanted: Wanted) -> Exit {
     }
 }
 
-async fn differ(wanted: Wanted) -> Result<Exit, Exit> {
+async fn differ(wanted: ApplyArgs) -> Result<Exit, Exit> {
     let (registry, proposal) = proposed(wanted).await?;
     let tried = proposal.send(&registry, "", true).await?;
     let is_same = render_write::is_empty(&tried.body);
@@ -126,8 +126,8 @@ async fn write(apply: Apply) -> Result<Exit, Exit> {
     Ok(done.print(registry.output, || render_write::end(&done.body), render_write::exit(&done.body)))
 }
 
-async fn proposed(wanted: Wanted) -> Result<(Registry, Proposal), Exit> {
-    let Wanted { file, selector, all, force, asked, .. } = wanted;
+async fn proposed(wanted: ApplyArgs) -> Result<(Registry, Proposal), Exit> {
+    let ApplyArgs { file, selector, all, force, asked, .. } = wanted;
     let pruned = match selector::labels(selector)? {
         labels if !labels.is_empty() => PruneScope::Labelled(labels),
         _ if all => PruneScope::All,
@@ -161,13 +161,13 @@ impl Proposal {
     async fn new(registry: &Registry, listed: ObjectsFile, pruned: &PruneScope) -> Result<Self, Exit> {
         let mut body = json!({ "remove": [], "versions": {} });
         let (mut base, mut owned, mut remove) = (None, Vec::new(), Vec::new());
-        for kind in Kind::LISTED {
+        for kind in ObjectKind::LISTED {
             let Some(specs) = listed.of(kind) else { continue };
             let mut now = registry.all(kind, &[]).await?;
             base = base.or(now["revision"].as_u64());
             let mut held: BTreeMap<String, Value> = BTreeMap::new();
             for object in now[plural(kind)].as_array_mut().into_iter().flatten() {
-                let name = if kind == Kind::Tenant { &object["id"] } else { &object["name"] };
+                let name = if kind == ObjectKind::Tenant { &object["id"] } else { &object["name"] };
                 held.insert(name.as_str().unwrap_or_default().to_owned(), object.take());
             }
             let mut versions = serde_json::Map::new();
@@ -232,7 +232,8 @@ impl Proposal {
     /// Where a pointer of the API leads to.
     fn place(&self, pointer: &str) -> ObjectLocation {
         let mut parts = pointer.splitn(4, '/').skip(1);
-        let kind = parts.next().and_then(|list| Kind::LISTED.into_iter().find(|kind| plural(*kind) == list));
+        let kind =
+            parts.next().and_then(|list| ObjectKind::LISTED.into_iter().find(|kind| plural(*kind) == list));
         let (Some(kind), Some(name)) = (kind, parts.next()) else { return ObjectLocation::Nowhere };
         let rest = parts.next().map(|rest| format!("/{rest}")).unwrap_or_default();
         let listed = self.listed.of(kind).unwrap_or_default();

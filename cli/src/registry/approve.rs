@@ -11,14 +11,14 @@ use crate::{
     client::Answer,
     output::{self, Output, columns, printable},
     registry::{
-        Asked, Meant,
+        ReadArgs, WriteArgs,
         client::{self, Registry, Write},
         confirm, ended, render, render_write,
     },
 };
 use hookgate::{
     config::Span,
-    core::object::{Kind, Owner},
+    core::object::{ObjectKind, Owner},
     upstream::Why,
 };
 
@@ -42,9 +42,9 @@ pub(crate) struct Approve {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    meant: Meant,
+    meant: WriteArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 pub(crate) async fn approve(approve: Approve) -> Exit {
@@ -55,7 +55,7 @@ async fn approved(approve: Approve) -> Result<Exit, Exit> {
     let Approve { name, version, wait, yes, meant, asked } = approve;
     check(wait)?;
     let registry = Registry::of(asked).await?;
-    let plugin = registry.existing(Kind::Plugin, &name).await?;
+    let plugin = registry.existing(ObjectKind::Plugin, &name).await?;
     let Some(wants) = choose(&plugin.body, version.as_deref()) else {
         return Ok(nothing(&registry, &name, version.as_deref(), plugin));
     };
@@ -141,7 +141,7 @@ pub(super) async fn finish(registry: &Registry, name: &str, did: &str, wait: Spa
 pub(super) async fn known(registry: &Registry, name: &str, wait: Span) -> Result<Answer, Exit> {
     let end = Instant::now() + wait.0;
     loop {
-        let plugin = registry.existing(Kind::Plugin, name).await?;
+        let plugin = registry.existing(ObjectKind::Plugin, name).await?;
         let state = plugin.body["state"].as_str().unwrap_or_default();
         if matches!(state, "ready" | "refused" | "pending" | "disabled") || Instant::now() >= end {
             return Ok(plugin);

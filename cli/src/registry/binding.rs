@@ -8,28 +8,28 @@ use serde_json::{Map, Value};
 use crate::{
     Exit, payload,
     registry::{
-        Asked, Meant, ObjectWriteArgs, Remove, Show, SwitchArgs,
+        ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs,
         client::{Registry, Write},
         ended, render,
-        selector::Labelled,
+        selector::ListFilterArgs,
         set::{self, ObjectChanges},
     },
 };
 use hookgate::{
     config::Span,
-    core::{object::Kind, point::Point},
+    core::{object::ObjectKind, point::Point},
 };
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum BindingCommand {
     /// Lists the bindings.
     #[command(after_help = "Example: hookgate binding list --plugin content-policy\n\n\
                             Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    List(Box<List>),
+    List(Box<ListBindingsArgs>),
     /// Shows one binding as it is written down.
     #[command(after_help = "Example: hookgate binding show policy-of-acme\n\n\
                             Exit codes: 0 shown, 1 there is no such binding, or no gateway answers, 2 wrong usage.")]
-    Show(Box<Show>),
+    Show(Box<ShowArgs>),
     /// Creates a binding, or changes what is named of it.
     ///
     /// A new one needs --plugin, --priority and one of --tenant, --all and --selector.
@@ -39,7 +39,7 @@ pub(crate) enum Command {
                             Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
                             wrong usage, or what would come of it is wrong."
     )]
-    Set(Box<Set>),
+    Set(Box<SetBindingArgs>),
     /// Has a binding stand in plans again.
     #[command(after_help = "Example: hookgate binding enable policy\n\n\
                             Exit codes: 0 written, or it was so already, 1 there is no such binding, or refused, 2 wrong \
@@ -68,7 +68,7 @@ pub(crate) enum Command {
 
 /// Which bindings.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListBindingsArgs {
     /// Those of this plugin.
     #[arg(long)]
     plugin: Option<String>,
@@ -76,9 +76,9 @@ pub(crate) struct List {
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
-    labelled: Labelled,
+    labelled: ListFilterArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// Which binding, for whom and how long.
@@ -102,12 +102,12 @@ pub(crate) struct Bypass {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// What a binding is to be.
 #[derive(Debug, Args)]
-pub(crate) struct Set {
+pub(crate) struct SetBindingArgs {
     /// What it is called.
     name: String,
     /// The plugin that runs.
@@ -154,24 +154,24 @@ pub(crate) struct Set {
     write: ObjectWriteArgs,
 }
 
-pub(crate) async fn run(command: Command) -> Exit {
+pub(crate) async fn run(command: BindingCommand) -> Exit {
     ended(match command {
-        Command::List(list) => self::list(*list).await,
-        Command::Show(show) => super::show(Kind::Binding, *show).await,
-        Command::Set(set) => self::set(*set).await,
-        Command::Enable(switch) => super::switch(Kind::Binding, *switch, true).await,
-        Command::Disable(switch) => super::switch(Kind::Binding, *switch, false).await,
-        Command::Bypass(bypass) => self::bypass(*bypass).await,
-        Command::Remove(remove) => super::remove(Kind::Binding, *remove, false).await,
+        BindingCommand::List(list) => self::list(*list).await,
+        BindingCommand::Show(show) => super::show(ObjectKind::Binding, *show).await,
+        BindingCommand::Set(set) => self::set(*set).await,
+        BindingCommand::Enable(switch) => super::switch(ObjectKind::Binding, *switch, true).await,
+        BindingCommand::Disable(switch) => super::switch(ObjectKind::Binding, *switch, false).await,
+        BindingCommand::Bypass(bypass) => self::bypass(*bypass).await,
+        BindingCommand::Remove(remove) => super::remove(ObjectKind::Binding, *remove, false).await,
     })
 }
 
-async fn list(list: List) -> Result<Exit, Exit> {
+async fn list(list: ListBindingsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     let named = [("plugin", list.plugin), ("tenant", list.tenant)].into_iter();
     query.extend(named.filter_map(|(key, value)| Some((key.to_owned(), value?))));
     let registry = Registry::of(list.asked).await?;
-    let mut bindings = registry.all(Kind::Binding, &query).await?;
+    let mut bindings = registry.all(ObjectKind::Binding, &query).await?;
     let mut bypasses = registry.bypasses().await?;
     let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
     bypasses.retain(|bypass| names.contains(&&bypass["binding"]));
@@ -184,11 +184,11 @@ async fn list(list: List) -> Result<Exit, Exit> {
 async fn bypass(bypass: Bypass) -> Result<Exit, Exit> {
     let registry = Registry::of(bypass.asked).await?;
     let write = Write::bypass(&bypass.name, &bypass.tenant, bypass.lasts);
-    let meant = Meant { dry_run: bypass.dry_run, reason: bypass.reason.unwrap_or_default() };
+    let meant = WriteArgs { dry_run: bypass.dry_run, reason: bypass.reason.unwrap_or_default() };
     registry.done(&write, &meant).await
 }
 
-async fn set(set: Set) -> Result<Exit, Exit> {
+async fn set(set: SetBindingArgs) -> Result<Exit, Exit> {
     let mut named = ObjectChanges::in_file(set.file.as_ref())?;
     named.set_some(&["plugin"], set.plugin);
     if let Some(tenant) = set.tenant.or_else(|| set.all.then(|| "*".to_owned())) {
@@ -214,7 +214,7 @@ async fn set(set: Set) -> Result<Exit, Exit> {
         named.set_whole(&["match"], conditions(&set.conditions)?);
     }
     named.set_document(&["config"], "--config", set.config.as_ref())?;
-    set::set((Kind::Binding, &set.name), named, set.write).await
+    set::set((ObjectKind::Binding, &set.name), named, set.write).await
 }
 
 /// `--match` as `match` of a configuration has it.

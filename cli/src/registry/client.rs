@@ -12,11 +12,11 @@ use crate::{
     Exit,
     client::{Answer, ApiClient},
     output::{self, Output, printable},
-    registry::{Asked, Meant, render_write},
+    registry::{ReadArgs, WriteArgs, render_write},
 };
 use hookgate::{
     config::Span,
-    core::object::Kind,
+    core::object::ObjectKind,
     registry::{document::plural, listing::MAX_PAGE_SIZE},
 };
 
@@ -49,15 +49,15 @@ pub(super) struct Write {
 }
 
 impl Write {
-    pub(super) fn put(kind: Kind, name: &str, body: Value) -> Self {
+    pub(super) fn put(kind: ObjectKind, name: &str, body: Value) -> Self {
         Write { method: Method::PUT, body: Some(body), ..Write::delete(kind, name) }
     }
 
-    pub(super) fn patch(kind: Kind, name: &str, body: Value) -> Self {
+    pub(super) fn patch(kind: ObjectKind, name: &str, body: Value) -> Self {
         Write { method: Method::PATCH, body: Some(body), ..Write::delete(kind, name) }
     }
 
-    pub(super) fn delete(kind: Kind, name: &str) -> Self {
+    pub(super) fn delete(kind: ObjectKind, name: &str) -> Self {
         Write {
             method: Method::DELETE,
             path: path(kind, name),
@@ -73,26 +73,28 @@ impl Write {
     /// The binding out of the tenant's chains for so long; none: back into them.
     pub(super) fn bypass(binding: &str, tenant: &str, lasts: Option<Span>) -> Self {
         let method = if lasts.is_some() { Method::PUT } else { Method::DELETE };
-        let path = format!("{}/bypass/{}", path(Kind::Binding, binding), encoded(tenant));
-        Write { method, path, lasts, again: None, ..Write::delete(Kind::Binding, binding) }
+        let path = format!("{}/bypass/{}", path(ObjectKind::Binding, binding), encoded(tenant));
+        Write { method, path, lasts, again: None, ..Write::delete(ObjectKind::Binding, binding) }
     }
 
-    pub(super) fn switch(kind: Kind, name: &str, on: bool) -> Self {
+    pub(super) fn switch(kind: ObjectKind, name: &str, on: bool) -> Self {
         match kind {
-            Kind::Plugin => {
+            ObjectKind::Plugin => {
                 let how = if on { "enable" } else { "disable" };
                 let path = format!("{}/{how}", path(kind, name));
                 Write { method: Method::POST, path, ..Write::delete(kind, name) }
             }
-            Kind::Tenant | Kind::Binding | Kind::Bypass => Write::patch(kind, name, json!({ "enabled": on })),
+            ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Bypass => {
+                Write::patch(kind, name, json!({ "enabled": on }))
+            }
         }
     }
 
     /// Consents to what a plugin wants.
     pub(super) fn approve(name: &str, accepted: &Value) -> Self {
-        let path = format!("{}/approve", path(Kind::Plugin, name));
+        let path = format!("{}/approve", path(ObjectKind::Plugin, name));
         let body = Some(json!({ "accepted": accepted }));
-        Write { method: Method::POST, path, body, ..Write::delete(Kind::Plugin, name) }
+        Write { method: Method::POST, path, body, ..Write::delete(ObjectKind::Plugin, name) }
     }
 
     /// Upon this version of the object; 0: it must not be there.
@@ -123,7 +125,7 @@ impl Registry {
     ///
     /// # Errors
     /// What was typed or written wrongly.
-    pub(super) async fn of(asked: Asked) -> Result<Self, Exit> {
+    pub(super) async fn of(asked: ReadArgs) -> Result<Self, Exit> {
         let otherwise = "make a profile by `hookgate profile set NAME --admin URL`";
         let asker = asked.gateway.asker(REQUEST_TIMEOUT, otherwise).await.map_err(Exit::usage)?;
         Ok(Registry { asker, output: asked.output })
@@ -151,7 +153,7 @@ impl Registry {
     ///
     /// # Errors
     /// Why nobody knows.
-    pub(super) async fn find(&self, kind: Kind, name: &str) -> Result<Option<Answer>, Exit> {
+    pub(super) async fn find(&self, kind: ObjectKind, name: &str) -> Result<Option<Answer>, Exit> {
         let answer = self.ask(Method::GET, &path(kind, name), None).await?;
         match answer.status {
             200 => Ok(Some(answer)),
@@ -164,7 +166,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is none, or why it can't be had.
-    pub(super) async fn existing(&self, kind: Kind, name: &str) -> Result<Answer, Exit> {
+    pub(super) async fn existing(&self, kind: ObjectKind, name: &str) -> Result<Answer, Exit> {
         self.find(kind, name).await?.ok_or_else(|| {
             let shown = printable(name);
             Exit::failure(format!("there is no {kind} `{shown}`; `hookgate {kind} list` shows what there is"))
@@ -175,7 +177,7 @@ impl Registry {
     ///
     /// # Errors
     /// Why it can't be had.
-    pub(super) async fn all(&self, kind: Kind, query: &[(String, String)]) -> Result<Value, Exit> {
+    pub(super) async fn all(&self, kind: ObjectKind, query: &[(String, String)]) -> Result<Value, Exit> {
         let (members, mut cursor) = (plural(kind), None::<String>);
         let mut whole = json!({ members: [] });
         for _ in 0..MAX_PAGES {
@@ -209,7 +211,7 @@ impl Registry {
             403 | 404 => return Ok(Vec::new()),
             _ => return Err(self.refused(&answer, None)),
         }
-        let mut all = self.all(Kind::Bypass, &[]).await?;
+        let mut all = self.all(ObjectKind::Bypass, &[]).await?;
         let all = all["bypasses"].as_array_mut().map(std::mem::take).unwrap_or_default();
         let now = OffsetDateTime::now_utc();
         let until = |bypass: &Value| OffsetDateTime::parse(bypass["until"].as_str()?, &Rfc3339).ok();
@@ -253,7 +255,7 @@ impl Registry {
     ///
     /// # Errors
     /// Why it wasn't written.
-    pub(super) async fn done(&self, write: &Write, meant: &Meant) -> Result<Exit, Exit> {
+    pub(super) async fn done(&self, write: &Write, meant: &WriteArgs) -> Result<Exit, Exit> {
         let answer = self.write(write, &meant.reason, meant.dry_run).await?;
         Ok(answer.print(self.output, || render_write::table(&answer.body), render_write::exit(&answer.body)))
     }
@@ -306,7 +308,7 @@ pub(super) fn version(object: &Value) -> u64 {
 }
 
 /// The path of an object.
-pub(super) fn path(kind: Kind, name: &str) -> String {
+pub(super) fn path(kind: ObjectKind, name: &str) -> String {
     format!("/admin/v1/{}/{}", plural(kind), encoded(name))
 }
 

@@ -10,7 +10,7 @@ use crate::{
     client::AdminPortArgs,
     output::{Output, printable},
 };
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 
 pub(super) mod apply;
 pub(super) mod approve;
@@ -28,7 +28,7 @@ use client::{Registry, Write};
 
 /// The gateway, and the form of its answer.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct ReadArgs {
     /// The form of the answer; json is the answer as it came.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -38,7 +38,7 @@ pub(super) struct Asked {
 
 /// How a write is meant.
 #[derive(Debug, Args)]
-pub(super) struct Meant {
+pub(super) struct WriteArgs {
     /// Shows what would be written, and writes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -55,18 +55,18 @@ pub(super) struct ObjectWriteArgs {
     #[arg(long, value_name = "NUMBER")]
     expected_version: Option<u64>,
     #[command(flatten)]
-    meant: Meant,
+    meant: WriteArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// One object to show.
 #[derive(Debug, Args)]
-pub(super) struct Show {
+pub(super) struct ShowArgs {
     /// What it is called.
     name: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// One object to switch on or off.
@@ -87,13 +87,13 @@ pub(super) struct Remove {
     write: ObjectWriteArgs,
 }
 
-async fn show(kind: Kind, show: Show) -> Result<Exit, Exit> {
+async fn show(kind: ObjectKind, show: ShowArgs) -> Result<Exit, Exit> {
     let registry = Registry::of(show.asked).await?;
     let answer = registry.existing(kind, &show.name).await?;
     Ok(answer.print(registry.output, || render::object(kind, &answer.body), Exit::ok()))
 }
 
-async fn remove(kind: Kind, Remove { name, write }: Remove, force: bool) -> Result<Exit, Exit> {
+async fn remove(kind: ObjectKind, Remove { name, write }: Remove, force: bool) -> Result<Exit, Exit> {
     let ObjectWriteArgs { expected_version, meant, asked } = write;
     let registry = Registry::of(asked).await?;
     let version = client::version(&registry.existing(kind, &name).await?.body);
@@ -101,7 +101,7 @@ async fn remove(kind: Kind, Remove { name, write }: Remove, force: bool) -> Resu
     registry.done(&write, &meant).await
 }
 
-async fn switch(kind: Kind, SwitchArgs { name, write }: SwitchArgs, on: bool) -> Result<Exit, Exit> {
+async fn switch(kind: ObjectKind, SwitchArgs { name, write }: SwitchArgs, on: bool) -> Result<Exit, Exit> {
     let ObjectWriteArgs { expected_version, meant, asked } = write;
     let registry = Registry::of(asked).await?;
     let version = client::version(&registry.existing(kind, &name).await?.body);

@@ -11,25 +11,25 @@ use crate::{
     output::{self, Output, printable},
     payload,
     registry::{
-        Asked, Meant, ObjectWriteArgs, Remove, Show, SwitchArgs, approve,
+        ObjectWriteArgs, ReadArgs, Remove, ShowArgs, SwitchArgs, WriteArgs, approve,
         client::{self, Registry, Write},
         confirm, ended, render, render_write,
-        selector::Labelled,
+        selector::ListFilterArgs,
         set::{self, ObjectChanges},
     },
 };
-use hookgate::{config::Span, core::object::Kind};
+use hookgate::{config::Span, core::object::ObjectKind};
 
 /// Which plugins.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListPluginsArgs {
     /// Those in this state, such as `ready` or `refused`.
     #[arg(long)]
     state: Option<String>,
     #[command(flatten)]
-    labelled: Labelled,
+    labelled: ListFilterArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// What is named of a plugin.
@@ -70,14 +70,14 @@ pub(crate) struct Add {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    meant: Meant,
+    meant: WriteArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// What a plugin is to be.
 #[derive(Debug, Args)]
-pub(crate) struct Set {
+pub(crate) struct SetPluginArgs {
     /// What it is called.
     name: String,
     #[command(flatten)]
@@ -96,35 +96,35 @@ pub(crate) struct PluginRemoveArgs {
     remove: Remove,
 }
 
-pub(crate) async fn list(list: List) -> Exit {
+pub(crate) async fn list(list: ListPluginsArgs) -> Exit {
     ended(listed(list).await)
 }
 
-async fn listed(list: List) -> Result<Exit, Exit> {
+async fn listed(list: ListPluginsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     query.extend(list.state.map(|state| ("state".to_owned(), state)));
     let registry = Registry::of(list.asked).await?;
-    let plugins = registry.all(Kind::Plugin, &query).await?;
+    let plugins = registry.all(ObjectKind::Plugin, &query).await?;
     Ok(registry.print(&plugins, || render::plugins(&plugins)))
 }
 
-pub(crate) async fn show(show: Show) -> Exit {
-    ended(super::show(Kind::Plugin, show).await)
+pub(crate) async fn show(show: ShowArgs) -> Exit {
+    ended(super::show(ObjectKind::Plugin, show).await)
 }
 
 pub(crate) async fn switch(switch: SwitchArgs, on: bool) -> Exit {
-    ended(super::switch(Kind::Plugin, switch, on).await)
+    ended(super::switch(ObjectKind::Plugin, switch, on).await)
 }
 
 pub(crate) async fn remove(remove: PluginRemoveArgs) -> Exit {
-    ended(super::remove(Kind::Plugin, remove.remove, remove.force).await)
+    ended(super::remove(ObjectKind::Plugin, remove.remove, remove.force).await)
 }
 
-pub(crate) async fn set(set: Set) -> Exit {
-    let Set { name, members, write } = set;
+pub(crate) async fn set(set: SetPluginArgs) -> Exit {
+    let SetPluginArgs { name, members, write } = set;
     let done = async {
         let named = members.named()?;
-        set::set((Kind::Plugin, &name), named, write).await
+        set::set((ObjectKind::Plugin, &name), named, write).await
     };
     ended(done.await)
 }
@@ -157,13 +157,13 @@ async fn added(add: Add) -> Result<Exit, Exit> {
     approve::check(wait)?;
     let spec = members.named()?.object();
     let registry = Registry::of(asked).await?;
-    if let Some(found) = registry.find(Kind::Plugin, &name).await? {
+    if let Some(found) = registry.find(ObjectKind::Plugin, &name).await? {
         let (shown, version) = (printable(&name), client::version(&found.body));
         return Err(Exit::failure(format!(
             "there is a plugin `{shown}` already, of version {version}; `hookgate plugin set {shown}` changes it"
         )));
     }
-    let write = Write::put(Kind::Plugin, &name, spec).upon(0);
+    let write = Write::put(ObjectKind::Plugin, &name, spec).upon(0);
     if meant.dry_run {
         return registry.done(&write, &meant).await;
     }

@@ -6,7 +6,7 @@ use crate::{
     output::{columns, printable},
     registry::render_write,
 };
-use hookgate::{core::object::Kind, registry::document::plural};
+use hookgate::{core::object::ObjectKind, registry::document::plural};
 
 fn text(value: &Value) -> String {
     match value {
@@ -19,7 +19,7 @@ fn text(value: &Value) -> String {
 /// A list with these titles, or that there is none.
 fn table<const N: usize>(
     list: &Value,
-    kind: Kind,
+    kind: ObjectKind,
     titles: [&str; N],
     row: impl Fn(&Value) -> [String; N],
 ) -> String {
@@ -50,7 +50,7 @@ fn own_labels(object: &Value) -> String {
 
 /// A list of tenants.
 pub(super) fn tenants(list: &Value) -> String {
-    table(list, Kind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
+    table(list, ObjectKind::Tenant, ["TENANT", "ENABLED", "LABELS", "OWNER", "VERSION"], |tenant| {
         let labels = own_labels(tenant);
         [text(&tenant["id"]), enabled(tenant), labels, text(&tenant["owner"]), text(&tenant["version"])]
     })
@@ -59,7 +59,7 @@ pub(super) fn tenants(list: &Value) -> String {
 /// A list of bindings.
 pub(super) fn bindings(list: &Value) -> String {
     let titles = ["BINDING", "PLUGIN", "FOR", "PRIORITY", "MODE", "ENABLED", "LABELS", "OWNER", "VERSION"];
-    let bindings = table(list, Kind::Binding, titles, |binding| {
+    let bindings = table(list, ObjectKind::Binding, titles, |binding| {
         let spec = &binding["spec"];
         let whom = match (spec["tenant"].as_str(), &spec["selector"]) {
             (Some("*"), _) => "every tenant".to_owned(),
@@ -103,7 +103,7 @@ fn bypasses(list: &Value) -> String {
 /// A list of plugins.
 pub(super) fn plugins(list: &Value) -> String {
     let titles = ["PLUGIN", "STATE", "MANIFEST", "ENDPOINT", "BINDINGS", "LABELS", "OWNER", "VERSION"];
-    table(list, Kind::Plugin, titles, |plugin| {
+    table(list, ObjectKind::Plugin, titles, |plugin| {
         let ready = plugin["state"] == "ready" || plugin["state"] == "disabled";
         let reason = match (ready, plugin["rejected"]["reason"].as_str()) {
             (false, _) => format!(": {}", text(&plugin["reason"])),
@@ -133,13 +133,13 @@ fn place(spec: &Value) -> String {
 }
 
 /// One object: what is known of it, then how it is written down.
-pub(super) fn object(kind: Kind, object: &Value) -> String {
-    let name = if kind == Kind::Tenant { &object["id"] } else { &object["name"] };
+pub(super) fn object(kind: ObjectKind, object: &Value) -> String {
+    let name = if kind == ObjectKind::Tenant { &object["id"] } else { &object["name"] };
     let mut rows = vec![[kind.to_string(), text(name)]];
     let owner = if object["owner"] == "file" { "the configuration file" } else { "the API" };
     rows.push(["owner".to_owned(), owner.to_owned()]);
     rows.push(["version".to_owned(), text(&object["version"])]);
-    if kind == Kind::Plugin {
+    if kind == ObjectKind::Plugin {
         rows.extend(described(object));
     }
     let spec = serde_saphyr::to_string(&object["spec"]).unwrap_or_default();

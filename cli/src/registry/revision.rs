@@ -5,22 +5,22 @@ use clap::{Args, Subcommand};
 use crate::{
     Exit, output,
     registry::{
-        Asked, Meant,
+        ReadArgs, WriteArgs,
         client::{Registry, Write},
         confirm, ended, render, render_write,
     },
 };
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum RevisionCommand {
     /// Lists the last revisions, newest first: when, who, what and why.
     #[command(after_help = "Example: hookgate revision list --limit 5\n\n\
                             Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    List(Box<List>),
+    List(Box<ListRevisionsArgs>),
     /// Shows what one revision changed.
     #[command(after_help = "Example: hookgate revision show 7\n\n\
                             Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
-    Show(Box<Show>),
+    Show(Box<ShowRevisionArgs>),
     /// Shows what differs between two revisions.
     #[command(after_help = "Example: hookgate revision diff 3 7\n\n\
                             Exit codes: 0 shown, 1 there is no such revision, or no gateway answers, 2 wrong usage.")]
@@ -38,21 +38,21 @@ pub(crate) enum Command {
 
 /// How many revisions.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListRevisionsArgs {
     /// How many; 1 to 500.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=500))]
     limit: u64,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// Which revision.
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowRevisionArgs {
     /// Its number.
     number: u64,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// Which revisions.
@@ -63,7 +63,7 @@ pub(crate) struct Diff {
     /// The other; absent: what is there now.
     other: Option<u64>,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// The way back.
@@ -78,27 +78,27 @@ pub(crate) struct Rollback {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    meant: Meant,
+    meant: WriteArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
-pub(crate) async fn run(command: Command) -> Exit {
+pub(crate) async fn run(command: RevisionCommand) -> Exit {
     ended(match command {
-        Command::List(list) => self::list(*list).await,
-        Command::Show(show) => self::show(*show).await,
-        Command::Diff(diff) => self::diff(*diff).await,
-        Command::Rollback(rollback) => self::rollback(*rollback).await,
+        RevisionCommand::List(list) => self::list(*list).await,
+        RevisionCommand::Show(show) => self::show(*show).await,
+        RevisionCommand::Diff(diff) => self::diff(*diff).await,
+        RevisionCommand::Rollback(rollback) => self::rollback(*rollback).await,
     })
 }
 
-async fn list(list: List) -> Result<Exit, Exit> {
+async fn list(list: ListRevisionsArgs) -> Result<Exit, Exit> {
     let registry = Registry::of(list.asked).await?;
     let answer = registry.get(&format!("/admin/v1/revisions?limit={}", list.limit)).await?;
     Ok(answer.print(registry.output, || render::revisions(&answer.body), Exit::ok()))
 }
 
-async fn show(show: Show) -> Result<Exit, Exit> {
+async fn show(show: ShowRevisionArgs) -> Result<Exit, Exit> {
     let registry = Registry::of(show.asked).await?;
     let answer = registry.get(&format!("/admin/v1/revisions/{}", show.number)).await?;
     Ok(answer.print(registry.output, || render::revision(&answer.body), Exit::ok()))

@@ -17,7 +17,7 @@ enum OwnerFilter {
 
 /// What a list is asked for.
 #[derive(Debug, Args)]
-pub(crate) struct Labelled {
+pub(crate) struct ListFilterArgs {
     /// Those of the configuration file, or those that are written here.
     #[arg(long, value_enum)]
     owner: Option<OwnerFilter>,
@@ -26,7 +26,7 @@ pub(crate) struct Labelled {
     selector: Vec<(String, String)>,
 }
 
-impl Labelled {
+impl ListFilterArgs {
     /// As members of a query.
     ///
     /// # Errors

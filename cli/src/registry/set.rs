@@ -9,7 +9,7 @@ use super::{
     client::{Registry, Write, version},
 };
 use crate::{Exit, document};
-use hookgate::{config, core::object::Kind, fs::read_limited};
+use hookgate::{config, core::object::ObjectKind, fs::read_limited};
 
 /// Largest file with one object, in bytes: what the admin API takes.
 const MAX_OBJECT_FILE_BYTES: u64 = 1 << 20;
@@ -140,7 +140,7 @@ pub(super) fn read(file: &Path, most: u64) -> Result<(String, String), Exit> {
 /// # Errors
 /// Why it wasn't written.
 pub(super) async fn set(
-    (kind, name): (Kind, &str),
+    (kind, name): (ObjectKind, &str),
     named: ObjectChanges,
     ObjectWriteArgs { expected_version, meant, asked }: ObjectWriteArgs,
 ) -> Result<Exit, Exit> {

@@ -7,32 +7,32 @@ use clap::{Args, Subcommand};
 use crate::{
     Exit, payload,
     registry::{
-        Asked, ObjectWriteArgs, Remove, Show,
+        ObjectWriteArgs, ReadArgs, Remove, ShowArgs,
         client::Registry,
         ended, render,
-        selector::Labelled,
+        selector::ListFilterArgs,
         set::{self, ObjectChanges},
     },
 };
-use hookgate::{config::Rate, core::object::Kind};
+use hookgate::{config::Rate, core::object::ObjectKind};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum TenantCommand {
     /// Lists the tenants.
     #[command(after_help = "Example: hookgate tenant list --selector plan=gold\n\n\
                             Exit codes: 0 listed, 1 no gateway answers, or it refuses, 2 wrong usage.")]
-    List(Box<List>),
+    List(Box<ListTenantsArgs>),
     /// Shows one tenant as it is written down.
     #[command(after_help = "Example: hookgate tenant show acme\n\n\
                             Exit codes: 0 shown, 1 there is no such tenant, or no gateway answers, 2 wrong usage.")]
-    Show(Box<Show>),
+    Show(Box<ShowArgs>),
     /// Creates a tenant, or changes what is named of it.
     #[command(
         after_help = "Example: hookgate tenant set acme --label plan=gold --rate 100/s --reason 'they pay now'\n\n\
                             Exit codes: 0 written, or it was so already, 1 refused, or it has another version by now, 2 \
                             wrong usage, or what would come of it is wrong."
     )]
-    Set(Box<Set>),
+    Set(Box<SetTenantArgs>),
     /// Removes a tenant.
     #[command(after_help = "Example: hookgate tenant remove acme --dry-run\n\n\
                             Exit codes: 0 removed, 1 there is no such tenant, or it may not go, 2 wrong usage, or what \
@@ -42,19 +42,19 @@ pub(crate) enum Command {
 
 /// Which tenants.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListTenantsArgs {
     /// Those that are switched on, or off.
     #[arg(long, value_name = "BOOL")]
     enabled: Option<bool>,
     #[command(flatten)]
-    labelled: Labelled,
+    labelled: ListFilterArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: ReadArgs,
 }
 
 /// What a tenant is to be.
 #[derive(Debug, Args)]
-pub(crate) struct Set {
+pub(crate) struct SetTenantArgs {
     /// Its id.
     id: String,
     /// A label for selectors of bindings; may be repeated.
@@ -83,24 +83,24 @@ pub(crate) struct Set {
     write: ObjectWriteArgs,
 }
 
-pub(crate) async fn run(command: Command) -> Exit {
+pub(crate) async fn run(command: TenantCommand) -> Exit {
     ended(match command {
-        Command::List(list) => self::list(*list).await,
-        Command::Show(show) => super::show(Kind::Tenant, *show).await,
-        Command::Set(set) => self::set(*set).await,
-        Command::Remove(remove) => super::remove(Kind::Tenant, *remove, false).await,
+        TenantCommand::List(list) => self::list(*list).await,
+        TenantCommand::Show(show) => super::show(ObjectKind::Tenant, *show).await,
+        TenantCommand::Set(set) => self::set(*set).await,
+        TenantCommand::Remove(remove) => super::remove(ObjectKind::Tenant, *remove, false).await,
     })
 }
 
-async fn list(list: List) -> Result<Exit, Exit> {
+async fn list(list: ListTenantsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     query.extend(list.enabled.map(|enabled| ("enabled".to_owned(), enabled.to_string())));
     let registry = Registry::of(list.asked).await?;
-    let tenants = registry.all(Kind::Tenant, &query).await?;
+    let tenants = registry.all(ObjectKind::Tenant, &query).await?;
     Ok(registry.print(&tenants, || render::tenants(&tenants)))
 }
 
-async fn set(set: Set) -> Result<Exit, Exit> {
+async fn set(set: SetTenantArgs) -> Result<Exit, Exit> {
     let mut named = ObjectChanges::in_file(set.file.as_ref())?;
     for (key, value) in set.labels {
         named.set(&["labels", &key], value);
@@ -119,5 +119,5 @@ async fn set(set: Set) -> Result<Exit, Exit> {
         named.set(&["disable"], set.disable);
     }
     named.set_some(&["enabled"], set.enabled);
-    set::set((Kind::Tenant, &set.id), named, set.write).await
+    set::set((ObjectKind::Tenant, &set.id), named, set.write).await
 }

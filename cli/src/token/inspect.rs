@@ -15,7 +15,7 @@ use crate::{
     output::{self, Output, columns, printable},
 };
 use hookgate::{
-    auth::{Reason, TokenInspection},
+    auth::{RefusalReason, TokenInspection},
     config::Issuer,
 };
 
@@ -163,7 +163,7 @@ fn table(report: &TokenReport) -> String {
     let or = |text: Option<String>, absent: &str| text.unwrap_or_else(|| absent.to_owned());
     let scopes = Some(report.scopes.join(" ")).filter(|scopes| !scopes.is_empty());
     let unknown = "not believed";
-    let no_key = if report.data.reason == Some(Reason::KeysUnavailable.as_str()) {
+    let no_key = if report.data.reason == Some(RefusalReason::KeysUnavailable.as_str()) {
         "could not be fetched from the issuer's `jwks_url`"
     } else {
         "none fits"

@@ -20,7 +20,7 @@ mod inspect;
 mod mint;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum TokenCommand {
     /// Says what a token is, and whether it would be accepted or why not.
     ///
     /// Nothing but its issuer is asked, and that only where it publishes its keys (`jwks_url`). The signature is never
@@ -83,10 +83,10 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
     PossibleValuesParser::new(all).map(|name| scope_named(&name).expect("it is one of those listed"))
 }
 
-pub(super) async fn run(command: Command) -> Exit {
+pub(super) async fn run(command: TokenCommand) -> Exit {
     match command {
-        Command::Inspect { token, config, output } => inspect::run(token, &config, output).await,
-        Command::Mint(mint) => mint::run(mint).await,
+        TokenCommand::Inspect { token, config, output } => inspect::run(token, &config, output).await,
+        TokenCommand::Mint(mint) => mint::run(mint).await,
     }
 }
 
@@ -168,6 +168,6 @@ impl TokenRefusal {
     }
 }
 
-fn refused(refusal: &hookgate::auth::Refusal) -> TokenRefusal {
+fn refused(refusal: &hookgate::auth::AuthRefusal) -> TokenRefusal {
     TokenRefusal { error: refusal.clone().into(), reason: Some(refusal.reason.as_str()) }
 }

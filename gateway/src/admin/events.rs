@@ -14,14 +14,14 @@ use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 use tokio_util::sync::CancellationToken;
 
-use self::query::{Asked, EventsSince};
-pub(super) use crate::admin::events::visibility::Seen;
+use self::query::{EventsQuery, EventsSince};
+pub(super) use crate::admin::events::visibility::Visibility;
 use crate::{
-    auth::{Operator, Reason},
+    auth::{Operator, RefusalReason},
     core::error::{Code, Error},
     dataplane::call::Gateway,
     net::unix_listener::LocalUser,
-    telemetry::events::{Batch, Event, Events, Follower, MAX_FOLLOWERS, Place, micros},
+    telemetry::events::{Event, EventBatch, EventCursor, Events, Follower, MAX_FOLLOWERS, micros},
 };
 
 mod encode;
@@ -37,14 +37,14 @@ const MAX_BATCH_EVENTS: usize = 64;
 const FOLLOW_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What answers.
-pub(super) enum Told {
+pub(super) enum EventsAnswer {
     Kept(Bytes),
     Following(Body),
 }
 
 /// Who asks.
 #[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
+pub(super) struct EventsRequest<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) head: &'a Parts,
     pub(super) operator: &'a Operator,
@@ -55,15 +55,15 @@ pub(super) struct Asking<'a> {
 }
 
 /// What is kept of what was asked for.
-pub(super) struct Kept {
+pub(super) struct EventsPage {
     pub(super) events: Vec<Arc<Event>>,
     /// Whether some that were asked for are gone.
     pub(super) dropped: bool,
-    pub(super) seen: Seen,
+    pub(super) seen: Visibility,
 }
 
 /// What a stream goes on with.
-pub(super) enum Step {
+pub(super) enum StreamItem {
     /// Its beginning, at once: else a client may not see before the first event that it was let in. `gap`: something that
     /// was asked for is gone.
     Begins { gap: bool },
@@ -72,12 +72,12 @@ pub(super) enum Step {
     /// Nothing new for a while.
     Quiet,
     /// Its end.
-    Ends(End),
+    Ends(StreamEnd),
 }
 
 /// Why a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     Draining,
     TokenExpired,
     TokenRefused,
@@ -87,31 +87,31 @@ pub(super) enum End {
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member that is wrong; OVERLOADED where too many follow.
-pub(super) fn answer(asking: Asking<'_>) -> Result<Told, Error> {
+pub(super) fn answer(asking: EventsRequest<'_>) -> Result<EventsAnswer, Error> {
     let asked = query::read(asking.head)?;
     if !asked.follow {
-        return Ok(Told::Kept(encode::json(&kept(asking, &asked))));
+        return Ok(EventsAnswer::Kept(encode::json(&kept(asking, &asked))));
     }
-    Ok(Told::Following(encode::events(follow(asking, &asked)?)))
+    Ok(EventsAnswer::Following(encode::events(follow(asking, &asked)?)))
 }
 
 /// What is kept of what `asked` wants, the last [`query::MOST`] at most.
-pub(super) fn kept(asking: Asking<'_>, asked: &Asked) -> Kept {
+pub(super) fn kept(asking: EventsRequest<'_>, asked: &EventsQuery) -> EventsPage {
     let seen = seen(asking, asked);
     let events = asking.gateway.telemetry.events();
     let (mut place, gap) = begin(events, asked, &seen);
     let batch = events.read(&mut place, usize::MAX);
     let mut shown: Vec<_> = batch.events.into_iter().filter(|event| seen.shows(event)).collect();
     shown.drain(..shown.len().saturating_sub(query::MAX_EVENTS));
-    Kept { events: shown, dropped: gap || batch.missed > 0, seen }
+    EventsPage { events: shown, dropped: gap || batch.missed > 0, seen }
 }
 
 /// What `asked` wants, and what happens from now on until `asking.ended`.
 ///
 /// # Errors
 /// OVERLOADED: too many follow.
-pub(super) fn follow(asking: Asking<'_>, asked: &Asked) -> Result<Following, Error> {
-    let Asking { gateway, head, operator, ended, .. } = asking;
+pub(super) fn follow(asking: EventsRequest<'_>, asked: &EventsQuery) -> Result<EventStream, Error> {
+    let EventsRequest { gateway, head, operator, ended, .. } = asking;
     let seen = seen(asking, asked);
     let events = Arc::clone(gateway.telemetry.events());
     // Before the rings are looked at: what comes in between is told then.
@@ -126,7 +126,7 @@ pub(super) fn follow(asking: Asking<'_>, asked: &Asked) -> Result<Following, Err
     let local = head.extensions.get::<LocalUser>().copied();
     let mut beat = interval_at(Instant::now() + HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    Ok(Following {
+    Ok(EventStream {
         gateway: Arc::clone(gateway),
         events,
         follower,
@@ -136,13 +136,13 @@ pub(super) fn follow(asking: Asking<'_>, asked: &Asked) -> Result<Following, Err
         until: operator.until(),
         beat,
         ended: ended.clone(),
-        first: Some(Step::Begins { gap }),
+        first: Some(StreamItem::Begins { gap }),
         seen,
     })
 }
 
-fn seen(asking: Asking<'_>, asked: &Asked) -> Seen {
-    Seen::new(tag(asking.gateway.telemetry.instance()), asked, asking.reader)
+fn seen(asking: EventsRequest<'_>, asked: &EventsQuery) -> Visibility {
+    Visibility::new(tag(asking.gateway.telemetry.instance()), asked, asking.reader)
 }
 
 /// What this process is called in ids: the part of its instance that is by chance and tells no time.
@@ -151,7 +151,7 @@ fn tag(instance: &str) -> String {
 }
 
 /// Where to begin, and whether something that was asked for is gone.
-fn begin(events: &Events, asked: &Asked, seen: &Seen) -> (Place, bool) {
+fn begin(events: &Events, asked: &EventsQuery, seen: &Visibility) -> (EventCursor, bool) {
     let (since, gap) = match &asked.since {
         Some(EventsSince::Id { process, id }) if *process == seen.tag => events.after(*id),
         // Of another process, or of this one before it was started again: nothing of that is known here.
@@ -173,12 +173,12 @@ fn begin(events: &Events, asked: &Asked, seen: &Seen) -> (Place, bool) {
 }
 
 /// A stream that goes on.
-pub(super) struct Following {
+pub(super) struct EventStream {
     gateway: Arc<Gateway>,
     events: Arc<Events>,
     follower: Follower,
-    place: Place,
-    pub(super) seen: Seen,
+    place: EventCursor,
+    pub(super) seen: Visibility,
     /// The token, to be looked at again.
     token: HeaderMap,
     /// Who was let in by the admin socket instead.
@@ -187,13 +187,13 @@ pub(super) struct Following {
     until: Option<SystemTime>,
     beat: Interval,
     ended: CancellationToken,
-    first: Option<Step>,
+    first: Option<StreamItem>,
 }
 
-impl Following {
+impl EventStream {
     /// What comes next; nothing does after its end. Asked for only when what was before is written: who reads slowly keeps
     /// nothing but a place.
-    pub(super) async fn next(&mut self) -> Step {
+    pub(super) async fn next(&mut self) -> StreamItem {
         if let Some(first) = self.first.take() {
             return first;
         }
@@ -203,14 +203,14 @@ impl Following {
             let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
             let left = self.until.map_or(Duration::MAX, left);
             if left.is_zero() {
-                return Step::Ends(End::TokenExpired);
+                return StreamItem::Ends(StreamEnd::TokenExpired);
             }
-            let Batch { mut events, missed } = self.events.read(&mut self.place, MAX_BATCH_EVENTS);
+            let EventBatch { mut events, missed } = self.events.read(&mut self.place, MAX_BATCH_EVENTS);
             let is_full = events.len() == MAX_BATCH_EVENTS;
             events.retain(|event| self.seen.shows(event));
             if missed > 0 || !events.is_empty() {
                 let dropped = (missed > 0).then(|| self.seen.missed(missed));
-                return Step::Events { dropped, events };
+                return StreamItem::Events { dropped, events };
             }
             if is_full {
                 // None was for this one; others want to go on too.
@@ -218,28 +218,28 @@ impl Following {
                 continue;
             }
             if ended {
-                return Step::Ends(End::Draining);
+                return StreamItem::Ends(StreamEnd::Draining);
             }
             tokio::select! {
                 () = self.ended.cancelled() => {}
                 () = self.follower.more() => {}
                 () = sleep(left) => {}
-                _ = self.beat.tick() => return self.refused().await.map_or(Step::Quiet, Step::Ends),
+                _ = self.beat.tick() => return self.refused().await.map_or(StreamItem::Quiet, StreamItem::Ends),
             }
         }
     }
 
     /// Why the token isn't good any longer: the configuration may be another by now. Keys that can't be had at the moment
     /// end nothing.
-    async fn refused(&self) -> Option<End> {
+    async fn refused(&self) -> Option<StreamEnd> {
         let in_force = self.gateway.snapshots.in_force();
         let operator = super::operator(&in_force, self.local, &self.token).await;
         let reader = operator.and_then(|operator| Ok(operator.reader()?.map(|tenant| tenant.to_string())));
         match reader {
             Ok(reader) if reader.as_deref() == self.seen.reader() => None,
             Err(refusal) if refusal.reason.code().http() >= 500 => None,
-            Err(refusal) if refusal.reason == Reason::Expired => Some(End::TokenExpired),
-            Ok(_) | Err(_) => Some(End::TokenRefused),
+            Err(refusal) if refusal.reason == RefusalReason::Expired => Some(StreamEnd::TokenExpired),
+            Ok(_) | Err(_) => Some(StreamEnd::TokenRefused),
         }
     }
 }

@@ -5,7 +5,7 @@ use http::Uri;
 use super::query::{Query, invalid};
 use crate::{
     core::{error::Error, point::Point},
-    invoke::explain::{AbsenceCause, Explanation, Question},
+    invoke::explain::{AbsenceCause, ExplainQuery, Explanation},
 };
 
 /// How long a caller may say that it waits, in milliseconds, as on the data port.
@@ -15,10 +15,10 @@ pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming what is unknown, there twice, or no value of its kind.
-pub(super) fn question(uri: &Uri, id: &str) -> Result<Question, Error> {
+pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
     let known = ["point", "tool", "agent", "model", "text", "timeout_ms", "label.KEY"];
     let mut members = Query::read(uri, &known)?;
-    let mut question = Question::new(id, point(members.take("point"))?);
+    let mut question = ExplainQuery::new(id, point(members.take("point"))?);
     let call = &mut question.call;
     call.tool = members.take("tool");
     call.agent = members.take("agent");

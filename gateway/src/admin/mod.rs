@@ -29,13 +29,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::writes::WriteTracker;
 use self::{
-    events::Told,
+    events::EventsAnswer,
     plugin::ActivePlugin,
-    registry::{Asking, Route},
+    registry::{RegistryCaller, RegistryRoute},
 };
 use crate::{
     admin::process_ops::{Ask, Upkeep},
-    auth::{Operator, Port, Refusal, is_tenant_id},
+    auth::{AuthRefusal, Operator, Port, is_tenant_id},
     config::Detail,
     core::{
         error::{Code, Error},
@@ -45,7 +45,7 @@ use crate::{
     edge::{request_meta::RequestMeta, response},
     invoke::{
         self,
-        explain::{Explanation, Question},
+        explain::{ExplainQuery, Explanation},
     },
     net::unix_listener::LocalUser,
     ops::status::StatusSource,
@@ -69,7 +69,7 @@ pub struct Admin {
 }
 
 /// What a path stands for.
-enum Shown {
+enum ReadRoute {
     Status,
     Events,
     Plan(String),
@@ -78,9 +78,9 @@ enum Shown {
 
 /// The same, or a part of the registry.
 enum AdminRoute {
-    Shown(Shown),
-    Registry(Route),
-    Upkeep(process_ops::routes::Route),
+    Shown(ReadRoute),
+    Registry(RegistryRoute),
+    Upkeep(process_ops::routes::ProcessRoute),
 }
 
 impl Admin {
@@ -104,8 +104,8 @@ impl Admin {
         let (head, body) = request.into_parts();
         let mut allow = "GET";
         let asked = match self.ask(&arrival, &head, body, &mut allow).await {
-            Ok((_, Told::Following(events))) => return response::http_events(&arrival, events),
-            Ok((status, Told::Kept(json))) => Ok((status, json)),
+            Ok((_, EventsAnswer::Following(events))) => return response::http_events(&arrival, events),
+            Ok((status, EventsAnswer::Kept(json))) => Ok((status, json)),
             Err(error) => Err(error),
         };
         response::http_asked(&arrival, asked, allow, Detail::Full)
@@ -119,7 +119,7 @@ impl Admin {
         head: &Parts,
         body: Body,
         allow: &mut &'static str,
-    ) -> Result<(StatusCode, Told), Error> {
+    ) -> Result<(StatusCode, EventsAnswer), Error> {
         let in_force = self.gateway.snapshots.in_force();
         let (operator, reader) = self.let_in(arrival, &in_force, head).await?;
         let (method, path, reader) = (&head.method, head.uri.path(), reader.as_deref());
@@ -143,13 +143,13 @@ impl Admin {
                 // Kept, it would be taken for a call under way.
                 drop(in_force);
                 let (status, json) = self.keep_up(route, arrival, &operator, head, body).await?;
-                return Ok((status, Told::Kept(json)));
+                return Ok((status, EventsAnswer::Kept(json)));
             }
         };
         self.check_scope(arrival, &route, method, &operator)?;
-        let asking = Asking { operator: &operator, tenant: reader };
+        let asking = RegistryCaller { operator: &operator, tenant: reader };
         let (status, json) = self.registry(&in_force, route, asking, head, body).await?;
-        Ok((status, Told::Kept(json)))
+        Ok((status, EventsAnswer::Kept(json)))
     }
 
     /// Who asks, and whom he is confined to, if he may see anything at all.
@@ -168,7 +168,7 @@ impl Admin {
         Ok((operator, reader))
     }
 
-    fn turned_away(&self, arrival: &RequestMeta, refusal: Refusal) -> Error {
+    fn turned_away(&self, arrival: &RequestMeta, refusal: AuthRefusal) -> Error {
         self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
         Error::from(refusal)
     }
@@ -177,7 +177,7 @@ impl Admin {
     fn check_scope(
         &self,
         arrival: &RequestMeta,
-        route: &Route,
+        route: &RegistryRoute,
         method: &Method,
         operator: &Operator,
     ) -> Result<(), Error> {
@@ -194,31 +194,31 @@ impl Admin {
         head: &'a Parts,
         operator: &'a Operator,
         reader: Option<&'a str>,
-    ) -> events::Asking<'a> {
-        events::Asking { gateway: &self.gateway, head, operator, reader, ended: &self.ended }
+    ) -> events::EventsRequest<'a> {
+        events::EventsRequest { gateway: &self.gateway, head, operator, reader, ended: &self.ended }
     }
 
     /// How things are.
     fn show(
         &self,
         in_force: &InForce,
-        shown: &Shown,
+        shown: &ReadRoute,
         operator: &Operator,
         reader: Option<&str>,
         head: &Parts,
-    ) -> Result<Told, Error> {
+    ) -> Result<EventsAnswer, Error> {
         match shown {
-            Shown::Status => Ok(json(&self.overview.status())),
-            Shown::Events => events::answer(self.follows(head, operator, reader)),
-            Shown::Plan(tenant) => Ok(json(&plan_of(in_force, reader, tenant, || point(&head.uri))?)),
-            Shown::Explain(tenant) => {
+            ReadRoute::Status => Ok(json(&self.overview.status())),
+            ReadRoute::Events => events::answer(self.follows(head, operator, reader)),
+            ReadRoute::Plan(tenant) => Ok(json(&plan_of(in_force, reader, tenant, || point(&head.uri))?)),
+            ReadRoute::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;
                 Ok(json(&explained(in_force, reader, &question)))
             }
         }
     }
 
-    fn plugin(&self, plugin: &ActivePlugin) -> plugin::View {
+    fn plugin(&self, plugin: &ActivePlugin) -> plugin::ProcessPluginView {
         plugin.view(|point| self.gateway.telemetry.totals(plugin.name(), point))
     }
 }
@@ -229,7 +229,7 @@ fn plan_of<'a>(
     reader: Option<&str>,
     tenant: &'a str,
     point: impl FnOnce() -> Result<Option<Point>, Error>,
-) -> Result<plan::View<'a>, Error> {
+) -> Result<plan::PlanView<'a>, Error> {
     let table = &in_force.invoker.routes().table;
     match table.tenant(tenant) {
         TenantRoute::Known(plans) => {
@@ -244,7 +244,7 @@ fn plan_of<'a>(
 }
 
 /// The answer to `question` for `reader` (none: for whoever may see everything).
-fn explained(in_force: &InForce, reader: Option<&str>, question: &Question) -> Explanation {
+fn explained(in_force: &InForce, reader: Option<&str>, question: &ExplainQuery) -> Explanation {
     let InForce { config, invoker, .. } = in_force;
     let said = invoke::explain::explain(config, &invoker.routes().table, true, question);
     if reader.is_some() { explain::for_tenant(said) } else { said }
@@ -255,7 +255,7 @@ async fn operator(
     in_force: &InForce,
     local: Option<LocalUser>,
     headers: &HeaderMap,
-) -> Result<Operator, Refusal> {
+) -> Result<Operator, AuthRefusal> {
     match local {
         Some(user) => Ok(Operator::Local { uid: user.uid }),
         None => in_force.auth.authenticate_at(Port::Admin, headers).await.map(Operator::Token),
@@ -268,13 +268,13 @@ fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<AdminRoute>
     let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
     let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
     let found = match *parts.as_slice() {
-        ["events"] => AdminRoute::Shown(Shown::Events),
-        ["status"] => AdminRoute::Shown(Shown::Status),
-        ["tenants", id, "plan"] => AdminRoute::Shown(Shown::Plan(id.to_owned())),
-        ["tenants", id, "explain"] => AdminRoute::Shown(Shown::Explain(id.to_owned())),
-        ref parts => match process_ops::routes::Route::find(parts) {
+        ["events"] => AdminRoute::Shown(ReadRoute::Events),
+        ["status"] => AdminRoute::Shown(ReadRoute::Status),
+        ["tenants", id, "plan"] => AdminRoute::Shown(ReadRoute::Plan(id.to_owned())),
+        ["tenants", id, "explain"] => AdminRoute::Shown(ReadRoute::Explain(id.to_owned())),
+        ref parts => match process_ops::routes::ProcessRoute::find(parts) {
             Some(route) => AdminRoute::Upkeep(route),
-            None => AdminRoute::Registry(Route::find(parts)?),
+            None => AdminRoute::Registry(RegistryRoute::find(parts)?),
         },
     };
     found.is_for(reader, method).then_some(found)
@@ -284,9 +284,9 @@ impl AdminRoute {
     /// Whether `reader` (none: everybody's) may learn that there is such a thing, and do with it what `method` stands for.
     fn is_for(&self, reader: Option<&str>, method: &Method) -> bool {
         match self {
-            AdminRoute::Shown(Shown::Events) => true,
-            AdminRoute::Shown(Shown::Status) => reader.is_none(),
-            AdminRoute::Shown(Shown::Plan(id) | Shown::Explain(id)) => {
+            AdminRoute::Shown(ReadRoute::Events) => true,
+            AdminRoute::Shown(ReadRoute::Status) => reader.is_none(),
+            AdminRoute::Shown(ReadRoute::Plan(id) | ReadRoute::Explain(id)) => {
                 is_tenant_id(id) && reader.is_none_or(|own| id == own)
             }
             AdminRoute::Upkeep(_) => reader.is_none(),
@@ -310,8 +310,8 @@ fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     })
 }
 
-fn json(value: &impl Serialize) -> Told {
-    Told::Kept(bytes(value))
+fn json(value: &impl Serialize) -> EventsAnswer {
+    EventsAnswer::Kept(bytes(value))
 }
 
 fn bytes(value: &impl Serialize) -> Bytes {

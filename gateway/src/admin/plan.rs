@@ -23,31 +23,31 @@ pub(super) fn view<'a>(
     bypasses: &'a [Arc<Bypass>],
     for_operators: bool,
     point: Option<Point>,
-) -> View<'a> {
+) -> PlanView<'a> {
     let points = Point::ALL.into_iter().filter(|at| point.is_none_or(|wanted| wanted == *at));
     let plan = |point| {
         let plan = plans.plan(point);
-        (point, Plan { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() })
+        (point, PointPlanView { plan_digest: &plan.digest, steps: plan.steps.iter().map(step).collect() })
     };
-    let bypassed = bypasses.iter().filter(|bypass| bypass.tenant == tenant).map(|bypass| Bypassed {
+    let bypassed = bypasses.iter().filter(|bypass| bypass.tenant == tenant).map(|bypass| BypassView {
         binding: &bypass.binding,
         until: bypass.until,
         reason: for_operators.then_some(&*bypass.reason),
     });
-    View { tenant, revision, points: points.map(plan).collect(), bypassed: bypassed.collect() }
+    PlanView { tenant, revision, points: points.map(plan).collect(), bypassed: bypassed.collect() }
 }
 
 #[derive(Serialize)]
-pub(super) struct View<'a> {
+pub(super) struct PlanView<'a> {
     tenant: &'a str,
     revision: u64,
-    points: BTreeMap<Point, Plan<'a>>,
+    points: BTreeMap<Point, PointPlanView<'a>>,
     /// What stands in none of them for a while.
-    bypassed: Vec<Bypassed<'a>>,
+    bypassed: Vec<BypassView<'a>>,
 }
 
 #[derive(Serialize)]
-struct Bypassed<'a> {
+struct BypassView<'a> {
     binding: &'a str,
     until: Until,
     /// Null for whoever is confined to the tenant.
@@ -55,13 +55,13 @@ struct Bypassed<'a> {
 }
 
 #[derive(Serialize)]
-struct Plan<'a> {
+struct PointPlanView<'a> {
     plan_digest: &'a str,
-    steps: Vec<Step<'a>>,
+    steps: Vec<StepView<'a>>,
 }
 
 #[derive(Serialize)]
-struct Step<'a> {
+struct StepView<'a> {
     binding: &'a str,
     plugin: &'a str,
     /// Null before a manifest was accepted.
@@ -82,9 +82,9 @@ struct Step<'a> {
     tenant_config_digest: &'a str,
 }
 
-fn step(step: &routing::Step) -> Step<'_> {
+fn step(step: &routing::Step) -> StepView<'_> {
     let written = &*step.written;
-    Step {
+    StepView {
         binding: &step.binding,
         plugin: &step.plugin_name,
         version: written.version.as_deref(),

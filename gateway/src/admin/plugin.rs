@@ -61,8 +61,8 @@ impl ActivePlugin {
     }
 
     /// What endpoints would have to be accepted as that stay out for it.
-    pub(super) fn pending_manifests(&self) -> Vec<Wanted> {
-        let wanted = |wants: &Arc<Wants>| Wanted {
+    pub(super) fn pending_manifests(&self) -> Vec<PendingConsent> {
+        let wanted = |wants: &Arc<Wants>| PendingConsent {
             name: Arc::clone(&wants.name),
             version: wants.version.to_string(),
             accepted: wants.accepted.clone(),
@@ -72,9 +72,9 @@ impl ActivePlugin {
     }
 
     /// `totals` says what its steps at a point came to.
-    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> View {
+    pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> ProcessPluginView {
         let status = self.client.status();
-        View {
+        ProcessPluginView {
             state: status.state.as_str(),
             reason: status.why.as_str(),
             detail: status.detail.clone(),
@@ -93,9 +93,9 @@ impl ActivePlugin {
 }
 
 /// A plugin that the registry has and that is not in force yet.
-pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>) -> View {
+pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>) -> ProcessPluginView {
     let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
-    View {
+    ProcessPluginView {
         state: PENDING_REASON.state().as_str(),
         reason: PENDING_REASON.as_str(),
         detail: "the revision that adds it is not active here yet".to_owned(),
@@ -123,7 +123,7 @@ pub(super) fn state(registered: Option<&ActivePlugin>, entry: &Entry) -> Option<
 
 /// How it is in this process.
 #[derive(Serialize)]
-pub(super) struct View {
+pub(super) struct ProcessPluginView {
     state: &'static str,
     reason: &'static str,
     /// One sentence; empty where there is nothing to say.
@@ -136,7 +136,7 @@ pub(super) struct View {
     endpoints: Vec<EndpointStatusView>,
     /// Null before one was accepted.
     manifest: Option<ManifestView>,
-    pending_manifests: Vec<Wanted>,
+    pending_manifests: Vec<PendingConsent>,
     /// Why it goes on by the entry before; null: it goes by the one that is written.
     rejected: Option<Refused>,
     bindings: Vec<String>,
@@ -175,7 +175,7 @@ struct ManifestView {
 
 /// What an operator is asked to consent to.
 #[derive(Serialize)]
-pub(super) struct Wanted {
+pub(super) struct PendingConsent {
     name: Arc<str>,
     pub(super) version: String,
     /// As it is sent back.

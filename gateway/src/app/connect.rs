@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// One plugin as it was found.
-pub struct Found {
+pub struct PluginReport {
     /// Its name.
     pub plugin: String,
     /// Who owns its entry.
@@ -28,10 +28,10 @@ pub struct Found {
     /// What it says it is, once that was accepted.
     pub manifest: Option<Arc<Manifest>>,
     /// Where it was looked for; at least one.
-    pub places: Vec<Place>,
+    pub places: Vec<EndpointReport>,
 }
 
-impl Found {
+impl PluginReport {
     /// Whether calls would reach it.
     pub fn is_ready(&self) -> bool {
         self.places.iter().any(|place| place.why == Why::Serving)
@@ -39,7 +39,7 @@ impl Found {
 }
 
 /// One address of a plugin, or the name that brought none.
-pub struct Place {
+pub struct EndpointReport {
     /// As status has it.
     pub address: String,
     /// What came of it.
@@ -53,7 +53,7 @@ pub struct Place {
 /// What the plugins are, and what is wrong with the configuration now that this is known.
 pub struct ConnectReport {
     /// Every plugin, in the order of the configuration.
-    pub plugins: Vec<Found>,
+    pub plugins: Vec<PluginReport>,
     /// Bindings and config that plugins which were reached don't take.
     pub problems: Vec<Problem>,
 }
@@ -95,7 +95,7 @@ impl App {
             () = enough => {}
         }
         let config = self.config();
-        let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| Found {
+        let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| PluginReport {
             plugin: plugin.name.clone(),
             owner: plugin.owner,
             required: self.first.requires(&plugin.name) && !of_registry(config, plugin),
@@ -123,7 +123,7 @@ fn is_known(client: &PluginClient) -> bool {
         && client.endpoints().iter().all(is_settled)
 }
 
-fn places(client: &PluginClient) -> Vec<Place> {
+fn places(client: &PluginClient) -> Vec<EndpointReport> {
     let endpoints = client.endpoints().into_iter().map(|endpoint| {
         let (why, detail) = match (endpoint.why, endpoint.health_answered) {
             // One miss takes nothing out of use, but there is no time for more of them.
@@ -136,7 +136,7 @@ fn places(client: &PluginClient) -> Vec<Place> {
             (why, _) => (why, endpoint.detail),
         };
         let version = endpoint.version.map(|version| version.to_string());
-        Place { address: endpoint.address, why, detail, version }
+        EndpointReport { address: endpoint.address, why, detail, version }
     });
     let names = client.names().into_iter().filter_map(|name| {
         let (why, detail) = match name.trouble {
@@ -144,13 +144,13 @@ fn places(client: &PluginClient) -> Vec<Place> {
             None if name.is_known => return None,
             None => (Why::NotDialled, "the name was not looked up in time".to_owned()),
         };
-        Some(Place { address: name.address, why, detail, version: None })
+        Some(EndpointReport { address: name.address, why, detail, version: None })
     });
     endpoints.chain(names).collect()
 }
 
 /// What is wrong with the configuration, by what the plugins say they are.
-fn problems(config: &Config, plugins: &[Found]) -> Vec<Problem> {
+fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
     let manifests: Vec<_> = plugins.iter().map(|found| found.manifest.clone()).collect();
     let mut problems = match RouteTable::build(config, &manifests, 0) {
         Ok(table) => table.config_problems().to_vec(),

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What a start would find in the store.
-pub enum Stored {
+pub enum StoreReport {
     /// The file names none.
     None,
     /// It can't be reached, and why.
@@ -44,7 +44,7 @@ pub struct DryRun {
     /// What the file says by itself.
     pub of_file: Config,
     /// See there.
-    pub stored: Stored,
+    pub stored: StoreReport,
 }
 
 impl App {
@@ -57,7 +57,7 @@ impl App {
         let Some(settings) = &loaded.config.store else {
             let app = App::rehearse(loaded.clone())?;
             let of_file = loaded.config.clone();
-            return Ok(DryRun { app, loaded, of_file, stored: Stored::None });
+            return Ok(DryRun { app, loaded, of_file, stored: StoreReport::None });
         };
         let telemetry = file_source::observed(&loaded, Telemetry::rehearse)?;
         let at = |pointer: &str, why: String| loaded.render(&[Problem::new(pointer, why)]);
@@ -70,12 +70,12 @@ impl App {
                     file_alone(&loaded)?;
                 }
                 let whole = loaded.with(contents.objects());
-                let stored = Stored::Read { revision, tables, of_api, to_write };
+                let stored = StoreReport::Read { revision, tables, of_api, to_write };
                 (whole, ConfigBasis::Registry(Arc::new(contents)), stored)
             }
             Err(RegistryError::Store(StoreError::Unavailable(why))) => {
                 let whole = if applies(&loaded) { loaded.clone() } else { loaded.with(ObjectSet::default()) };
-                (whole, ConfigBasis::Nothing, Stored::Unreachable(why))
+                (whole, ConfigBasis::Nothing, StoreReport::Unreachable(why))
             }
             Err(RegistryError::Invalid(problems)) => return Err(problems),
             Err(error) => return Err(at("/store", error.to_string())),

@@ -8,9 +8,9 @@ use crate::{
     config::Config,
     core::step::OnError,
     dataplane::call::Gateway,
-    registry::{Registry, Standing},
+    registry::{Registry, StoreStatus},
     snapshot::readiness::Readiness,
-    telemetry::{Observed, Telemetry, log_dropped, names},
+    telemetry::{Measurement, Telemetry, log_dropped, names},
     tls::{CertificateExpiry, CertificateWatch},
     upstream::{BreakerState, PluginClient, State},
 };
@@ -21,7 +21,7 @@ pub(super) fn register(
     certificates: &CertificateWatch,
     registry: Option<&Arc<Registry>>,
 ) {
-    let of_gateway = |read: fn(&Gateway) -> Vec<Observed>| {
+    let of_gateway = |read: fn(&Gateway) -> Vec<Measurement>| {
         let gateway = Arc::downgrade(gateway);
         move || gateway.upgrade().map_or_else(Vec::new, |gateway| read(&gateway))
     };
@@ -38,7 +38,7 @@ pub(super) fn register(
     let fails_closed = |gateway: &Gateway| of_bindings(&gateway.snapshots.in_force().config);
     telemetry.observe(&names::PLUGIN_FAILS_CLOSED, of_gateway(fails_closed));
 
-    let of_plugins = |read: fn(&PluginClient) -> Vec<Observed>| {
+    let of_plugins = |read: fn(&PluginClient) -> Vec<Measurement>| {
         let gateway = Arc::downgrade(gateway);
         move || {
             let in_force = gateway.upgrade().map(|gateway| gateway.snapshots.in_force());
@@ -75,7 +75,7 @@ pub(super) fn of_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
 }
 
 fn of_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
-    let of_registry = |read: fn(&Standing) -> Option<u64>| {
+    let of_registry = |read: fn(&StoreStatus) -> Option<u64>| {
         let registry = Arc::downgrade(registry);
         move || {
             let standing = registry.upgrade().map(|registry| registry.standing());
@@ -87,11 +87,11 @@ fn of_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
     telemetry.observe(&names::TABLE_STALE, of_registry(|standing| Some(standing.is_stale.into())));
 }
 
-fn one(value: u64) -> Vec<Observed> {
+fn one(value: u64) -> Vec<Measurement> {
     vec![(value as f64, Vec::new())]
 }
 
-fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Duration>) -> Vec<Observed> {
+fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Duration>) -> Vec<Measurement> {
     let of_issuer = |(issuer, age, left): (&str, _, _)| {
         let attributes = vec![KeyValue::new(names::ISSUER, issuer.to_owned())];
         Some((what(age, left)?.as_secs_f64(), attributes))
@@ -100,7 +100,7 @@ fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Dur
 }
 
 /// Which plugins calls fail without.
-fn of_bindings(config: &Config) -> Vec<Observed> {
+fn of_bindings(config: &Config) -> Vec<Measurement> {
     let fails =
         config.bindings.iter().filter(|binding| binding.enabled && binding.on_error() == OnError::Fail);
     let fails: HashSet<&str> = fails.map(|binding| binding.plugin.as_str()).collect();
@@ -110,11 +110,11 @@ fn of_bindings(config: &Config) -> Vec<Observed> {
     config.plugins.iter().map(|plugin| of_plugin(&plugin.name)).collect()
 }
 
-fn dropped(client: &PluginClient) -> Vec<Observed> {
+fn dropped(client: &PluginClient) -> Vec<Measurement> {
     vec![(client.observers_dropped() as f64, vec![plugin(client)])]
 }
 
-fn states(client: &PluginClient) -> Vec<Observed> {
+fn states(client: &PluginClient) -> Vec<Measurement> {
     let now = client.status().state;
     let of_state = |state: &State| {
         let attributes = vec![plugin(client), KeyValue::new(names::STATE, state.as_str())];
@@ -123,7 +123,7 @@ fn states(client: &PluginClient) -> Vec<Observed> {
     State::ALL.iter().map(of_state).collect()
 }
 
-fn endpoints(client: &PluginClient) -> Vec<Observed> {
+fn endpoints(client: &PluginClient) -> Vec<Measurement> {
     let endpoints = client.endpoints();
     let of_state = |state: &State| {
         let count = endpoints.iter().filter(|endpoint| endpoint.state == *state).count();
@@ -132,17 +132,17 @@ fn endpoints(client: &PluginClient) -> Vec<Observed> {
     State::ALL.iter().map(of_state).collect()
 }
 
-fn open_breakers(client: &PluginClient) -> Vec<Observed> {
+fn open_breakers(client: &PluginClient) -> Vec<Measurement> {
     let open = client.endpoints().iter().filter(|endpoint| endpoint.breaker != BreakerState::Closed).count();
     vec![(open as f64, vec![plugin(client)])]
 }
 
-fn tenant_breakers(client: &PluginClient) -> Vec<Observed> {
+fn tenant_breakers(client: &PluginClient) -> Vec<Measurement> {
     let open: usize = client.endpoints().iter().map(|endpoint| endpoint.tenant_breakers_open).sum();
     vec![(open as f64, vec![plugin(client)])]
 }
 
-fn expiry(CertificateExpiry { plugin, of_ca, seconds_left }: CertificateExpiry) -> Observed {
+fn expiry(CertificateExpiry { plugin, of_ca, seconds_left }: CertificateExpiry) -> Measurement {
     let certificate = match (&plugin, of_ca) {
         (None, false) => "server",
         (None, true) => "client_ca",

@@ -19,8 +19,8 @@ mod dry_run;
 mod edges;
 mod gauges;
 
-pub use crate::app::connect::{ConnectReport, Found, Place};
-pub use crate::app::dry_run::{DryRun, Stored};
+pub use crate::app::connect::{ConnectReport, EndpointReport, PluginReport};
+pub use crate::app::dry_run::{DryRun, StoreReport};
 
 pub use crate::control::file_source::Source;
 pub use crate::control::readiness_gate::Missing;
@@ -157,7 +157,7 @@ impl App {
     ///
     /// # Errors
     /// When an address is taken, or a required plugin is missing.
-    pub async fn run(self, ready: impl FnOnce(&Running)) -> Result<(), RunError> {
+    pub async fn run(self, ready: impl FnOnce(&RunningGateway)) -> Result<(), RunError> {
         let (first, longest) = (Arc::clone(&self.first), drain::longest(&self.config().drain));
         let signals = drain::StopSignals::listen(longest);
         let hangups = crate::control::file_source::hangups();
@@ -283,7 +283,7 @@ impl BoundGateway {
     ///
     /// # Errors
     /// When a required plugin of the file is missing.
-    pub async fn start(self) -> Result<Running, RunError> {
+    pub async fn start(self) -> Result<RunningGateway, RunError> {
         crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let BoundGateway { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
@@ -301,7 +301,7 @@ impl BoundGateway {
         let (asked, shared, of_all) =
             (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
         let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
-        Ok(Running {
+        Ok(RunningGateway {
             changes,
             gateway,
             started,
@@ -315,8 +315,8 @@ impl BoundGateway {
     }
 }
 
-/// A gateway that serves; [`Running::until`] keeps what is in force up to date and ends it.
-pub struct Running {
+/// A gateway that serves; [`RunningGateway::until`] keeps what is in force up to date and ends it.
+pub struct RunningGateway {
     /// Of plugins, from before the first table on.
     changes: watch::Receiver<u64>,
     gateway: Arc<Gateway>,
@@ -330,7 +330,7 @@ pub struct Running {
     reload: Reload,
 }
 
-impl Running {
+impl RunningGateway {
     /// Where agents call it.
     pub fn data_addr(&self) -> SocketAddr {
         self.data_addr
@@ -352,7 +352,8 @@ impl Running {
 
     /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
-        let Running { changes, gateway, started, admin_socket, lifecycle, health, mut reload, .. } = self;
+        let RunningGateway { changes, gateway, started, admin_socket, lifecycle, health, mut reload, .. } =
+            self;
         tokio::select! {
             () = reload.run(changes) => {}
             () = stop() => {}

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use super::{
-    refusal::{Reason, Refusal},
+    refusal::{AuthRefusal, RefusalReason},
     verified::{Scopes, Validity, VerifiedToken, scope_named},
 };
 use crate::{
@@ -57,13 +57,13 @@ impl ClaimRules {
     }
 
     /// Reads the claims of a token that `issuer` signed and that is shown at `port`; says nothing about the time.
-    pub(super) fn read(&self, claims: &Value, port: Port) -> Result<VerifiedToken, Refusal> {
+    pub(super) fn read(&self, claims: &Value, port: Port) -> Result<VerifiedToken, AuthRefusal> {
         self.check_audience(claims, port)?;
         let validity = self.validity(claims)?;
         let scopes = self.scopes(claims)?.and(self.scopes);
         let operator: Arc<str> = match find(claims, &self.names.operator) {
             Some(Value::String(text)) if is_id(text) => text.as_str().into(),
-            _ => return Err(Refusal::claim(&self.names.operator, ID_SHAPE)),
+            _ => return Err(AuthRefusal::claim(&self.names.operator, ID_SHAPE)),
         };
         let tenant = self.tenant(claims)?;
         let may_name_none = match port {
@@ -72,7 +72,7 @@ impl ClaimRules {
             Port::Admin => self.tenants == IssuerTenants::Any,
         };
         if tenant.is_none() && !may_name_none {
-            return Err(Refusal::claim(&self.names.tenant, ID_SHAPE));
+            return Err(AuthRefusal::claim(&self.names.tenant, ID_SHAPE));
         }
         let user_id = self.user_id(claims)?;
         let labels = self.labels(claims);
@@ -83,15 +83,18 @@ impl ClaimRules {
     }
 
     /// `aud` is a string or an array of strings, and the port's is among them (RFC 7519, section 4.1.3).
-    fn check_audience(&self, claims: &Value, port: Port) -> Result<(), Refusal> {
+    fn check_audience(&self, claims: &Value, port: Port) -> Result<(), AuthRefusal> {
         let audience = match port {
             Port::Data => Some(self.audience.as_str()),
             Port::Admin => self.admin_audience.as_deref(),
         };
         let Some(audience) = audience else {
-            return Err(Refusal::new(Reason::Audience, "The token's issuer grants no tokens for this port"));
+            return Err(AuthRefusal::new(
+                RefusalReason::Audience,
+                "The token's issuer grants no tokens for this port",
+            ));
         };
-        let shape = || Refusal::claim("aud", "a string or an array of strings");
+        let shape = || AuthRefusal::claim("aud", "a string or an array of strings");
         let ours = match claims.get("aud") {
             Some(Value::String(named)) => named == audience,
             Some(Value::Array(audiences)) if audiences.iter().all(Value::is_string) => {
@@ -102,24 +105,25 @@ impl ClaimRules {
         if ours {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Audience, format!("The token's `aud` must hold `{audience}`")))
+        Err(AuthRefusal::new(RefusalReason::Audience, format!("The token's `aud` must hold `{audience}`")))
     }
 
-    fn validity(&self, claims: &Value) -> Result<Validity, Refusal> {
+    fn validity(&self, claims: &Value) -> Result<Validity, AuthRefusal> {
         let shape = "whole seconds since 1970";
         let time = |name| match claims.get(name).map(Value::as_u64) {
             None => Ok(None),
             Some(Some(seconds)) if seconds <= MAX_TIMESTAMP => Ok(Some(seconds)),
-            Some(_) => Err(Refusal::claim(name, shape)),
+            Some(_) => Err(AuthRefusal::claim(name, shape)),
         };
-        let expires = time("exp")?.ok_or_else(|| Refusal::claim("exp", shape))?;
+        let expires = time("exp")?.ok_or_else(|| AuthRefusal::claim("exp", shape))?;
         Ok(Validity { not_before: time("nbf")?, expires, leeway: self.leeway })
     }
 
     /// Scopes that are not ours are somebody else's business.
-    fn scopes(&self, claims: &Value) -> Result<Scopes, Refusal> {
+    fn scopes(&self, claims: &Value) -> Result<Scopes, AuthRefusal> {
         let name = &self.names.scopes;
-        let shape = || Refusal::claim(name, "a string of scopes separated by spaces, or an array of strings");
+        let shape =
+            || AuthRefusal::claim(name, "a string of scopes separated by spaces, or an array of strings");
         match find(claims, name) {
             None => Ok(Scopes::default()),
             Some(Value::String(text)) => Ok(text.split(' ').filter_map(scope_named).collect()),
@@ -131,32 +135,32 @@ impl ClaimRules {
     }
 
     /// The tenant that the token names, if it does, checked against those the issuer may speak for.
-    fn tenant(&self, claims: &Value) -> Result<Option<Arc<str>>, Refusal> {
+    fn tenant(&self, claims: &Value) -> Result<Option<Arc<str>>, AuthRefusal> {
         if let IssuerTenants::Fixed(id) = &self.tenants {
             return Ok(Some(id.as_str().into()));
         }
         let id = match find(claims, &self.names.tenant) {
             None => return Ok(None),
             Some(Value::String(id)) if is_tenant_id(id) => id,
-            Some(_) => return Err(Refusal::claim(&self.names.tenant, ID_SHAPE)),
+            Some(_) => return Err(AuthRefusal::claim(&self.names.tenant, ID_SHAPE)),
         };
         match &self.tenants {
             IssuerTenants::List(ids) if !ids.contains(id) => {
                 let detail = "The token's issuer may not speak for the token's tenant";
-                Err(Refusal::new(Reason::Tenant, detail))
+                Err(AuthRefusal::new(RefusalReason::Tenant, detail))
             }
             _ => Ok(Some(id.as_str().into())),
         }
     }
 
     /// Where the user is mapped from a claim and the token names none, it is empty: still not the agent's to say.
-    fn user_id(&self, claims: &Value) -> Result<Option<String>, Refusal> {
+    fn user_id(&self, claims: &Value) -> Result<Option<String>, AuthRefusal> {
         let Some(name) = &self.names.user_id else { return Ok(None) };
         match find(claims, name) {
             None => Ok(Some(String::new())),
             Some(Value::String(id)) if is_id(id) => Ok(Some(id.clone())),
             Some(Value::Number(id)) => Ok(Some(id.to_string())),
-            Some(_) => Err(Refusal::claim(name, ID_SHAPE)),
+            Some(_) => Err(AuthRefusal::claim(name, ID_SHAPE)),
         }
     }
 

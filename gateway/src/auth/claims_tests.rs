@@ -29,7 +29,7 @@ fn claims(changes: Value) -> Value {
     claims
 }
 
-fn reason(rules: &ClaimRules, changes: Value) -> Reason {
+fn reason(rules: &ClaimRules, changes: Value) -> RefusalReason {
     rules.read(&claims(changes.clone()), Port::Data).expect_err(&changes.to_string()).reason
 }
 
@@ -68,10 +68,10 @@ fn the_audience_must_be_ours() {
     let rules = rules(json!({}));
     assert!(rules.read(&claims(json!({ "aud": ["other", "hookgate"] })), Port::Data).is_ok());
     for audience in [json!("Hookgate"), json!(["other"]), json!([]), json!("hookgate other")] {
-        assert_eq!(reason(&rules, json!({ "aud": audience })), Reason::Audience, "{audience}");
+        assert_eq!(reason(&rules, json!({ "aud": audience })), RefusalReason::Audience, "{audience}");
     }
     for audience in [json!(null), json!(1), json!({ "hookgate": 1 }), json!(["hookgate", 1])] {
-        assert_eq!(reason(&rules, json!({ "aud": audience })), Reason::Claims, "{audience}");
+        assert_eq!(reason(&rules, json!({ "aud": audience })), RefusalReason::Claims, "{audience}");
     }
 }
 
@@ -83,7 +83,7 @@ fn each_port_takes_its_own_audience_alone() {
     };
     let scopes = json!(["hookgate:read"]);
     let both = rules(json!({ "admin_audience": "operators", "scopes": scopes }));
-    let wrong = Err(Reason::Audience);
+    let wrong = Err(RefusalReason::Audience);
     assert_eq!(read(&both, json!("hookgate"), Port::Data), Ok(()));
     assert_eq!(read(&both, json!("operators"), Port::Admin), Ok(()));
     assert_eq!(read(&both, json!("hookgate"), Port::Admin), wrong);
@@ -105,7 +105,7 @@ fn whoever_sees_all_tenants_is_sent_by_an_issuer_that_may_speak_for_all() {
         Ok(verified.reader().map_err(|refusal| refusal.reason)?.map(ToString::to_string))
     };
     assert_eq!(operator(json!("*")), Ok(None));
-    assert_eq!(operator(json!(["acme"])), Err(Reason::Claims));
+    assert_eq!(operator(json!(["acme"])), Err(RefusalReason::Claims));
     assert_eq!(operator(json!({ "fixed": "solo" })), Ok(Some("solo".to_owned())));
 }
 
@@ -118,7 +118,7 @@ fn admin_includes_read_and_nothing_else_does() {
         let verified = rules.read(&claims(changes), Port::Admin).unwrap();
         let reason =
             verified.reader().map(|tenant| assert_eq!(tenant, None)).map_err(|refusal| refusal.reason);
-        assert_eq!(reason, if may { Ok(()) } else { Err(Reason::Scope) }, "{scope}");
+        assert_eq!(reason, if may { Ok(()) } else { Err(RefusalReason::Scope) }, "{scope}");
     }
 }
 
@@ -128,10 +128,10 @@ fn times_are_whole_seconds_before_the_year_10000() {
     let wrong =
         [json!("1000"), json!(1000.5), json!(-1), json!(1e30), json!(u64::MAX), json!(MAX_TIMESTAMP + 1)];
     for time in wrong.into_iter().chain([json!([1000]), json!(true)]) {
-        assert_eq!(reason(&rules, json!({ "exp": time })), Reason::Claims, "exp {time}");
-        assert_eq!(reason(&rules, json!({ "nbf": time })), Reason::Claims, "nbf {time}");
+        assert_eq!(reason(&rules, json!({ "exp": time })), RefusalReason::Claims, "exp {time}");
+        assert_eq!(reason(&rules, json!({ "nbf": time })), RefusalReason::Claims, "nbf {time}");
     }
-    assert_eq!(reason(&rules, json!({ "exp": null })), Reason::Claims);
+    assert_eq!(reason(&rules, json!({ "exp": null })), RefusalReason::Claims);
     assert!(rules.read(&claims(json!({ "exp": MAX_TIMESTAMP, "nbf": 0 })), Port::Data).is_ok());
 }
 
@@ -144,16 +144,16 @@ fn tenants_and_operators_have_1_to_256_bytes_and_no_control_characters() {
     let wrong =
         [json!(""), json!(format!("{long}x")), json!("a\nb"), json!("a\u{85}"), json!(7), json!(["a"])];
     for value in wrong {
-        assert_eq!(reason(&rules, json!({ "tenant_id": value })), Reason::Claims, "{value}");
-        assert_eq!(reason(&rules, json!({ "sub": value })), Reason::Claims, "{value}");
+        assert_eq!(reason(&rules, json!({ "tenant_id": value })), RefusalReason::Claims, "{value}");
+        assert_eq!(reason(&rules, json!({ "sub": value })), RefusalReason::Claims, "{value}");
     }
-    assert_eq!(reason(&rules, json!({ "tenant_id": "*" })), Reason::Claims);
-    assert_eq!(reason(&rules, json!({ "tenant_id": null })), Reason::Claims);
-    assert_eq!(reason(&rules, json!({ "sub": null })), Reason::Claims);
+    assert_eq!(reason(&rules, json!({ "tenant_id": "*" })), RefusalReason::Claims);
+    assert_eq!(reason(&rules, json!({ "tenant_id": null })), RefusalReason::Claims);
+    assert_eq!(reason(&rules, json!({ "sub": null })), RefusalReason::Claims);
     // A JSON null is there, and is no tenant.
     let mut null = claims(json!({}));
     null["tenant_id"] = Value::Null;
-    assert_eq!(rules.read(&null, Port::Data).unwrap_err().reason, Reason::Claims);
+    assert_eq!(rules.read(&null, Port::Data).unwrap_err().reason, RefusalReason::Claims);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn scopes_beyond_the_issuers_are_dropped() {
             crate::core::error::Code::ScopeMissing
         );
     }
-    assert_eq!(verified.invoker().unwrap_err().reason, Reason::Scope);
+    assert_eq!(verified.invoker().unwrap_err().reason, RefusalReason::Scope);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn scopes_are_a_string_or_an_array_and_absent_means_none() {
         assert!(verified.scopes.is_empty(), "{scopes}");
     }
     for scopes in [json!(1), json!({}), json!(["hookgate:invoke", 1])] {
-        assert_eq!(reason(&rules, json!({ "scope": scopes })), Reason::Claims, "{scopes}");
+        assert_eq!(reason(&rules, json!({ "scope": scopes })), RefusalReason::Claims, "{scopes}");
     }
 }
 
@@ -210,10 +210,10 @@ fn only_a_read_or_admin_token_needs_no_tenant() {
         assert_eq!((verified.identity.as_ref(), &*verified.operator), (None, "robot"));
         let refusal = verified.invoker().unwrap_err();
         let invoke = verified.scopes.contains(Scope::Invoke);
-        assert_eq!(refusal.reason, if invoke { Reason::Claims } else { Reason::Scope });
+        assert_eq!(refusal.reason, if invoke { RefusalReason::Claims } else { RefusalReason::Scope });
     }
     for scope in ["", "hookgate:invoke", "hookgate:plugin"] {
-        assert_eq!(reason(&rules, json!({ "tenant_id": null, "scope": scope })), Reason::Claims);
+        assert_eq!(reason(&rules, json!({ "tenant_id": null, "scope": scope })), RefusalReason::Claims);
     }
 }
 
@@ -247,8 +247,8 @@ fn a_mapped_user_that_the_token_lacks_is_empty_and_never_absent() {
     assert_eq!(user(json!({ "uid": "u1" })).as_deref(), Some("u1"));
     assert_eq!(user(json!({ "uid": 42 })).as_deref(), Some("42"));
     assert_eq!(user(json!({})).as_deref(), Some(""));
-    assert_eq!(reason(&rules, json!({ "uid": "" })), Reason::Claims);
-    assert_eq!(reason(&rules, json!({ "uid": ["u1"] })), Reason::Claims);
+    assert_eq!(reason(&rules, json!({ "uid": "" })), RefusalReason::Claims);
+    assert_eq!(reason(&rules, json!({ "uid": ["u1"] })), RefusalReason::Claims);
 }
 
 #[test]
@@ -256,12 +256,12 @@ fn the_leeway_holds_to_the_second_on_both_ends() {
     let validity = Validity { not_before: Some(500), expires: 1_000, leeway: LEEWAY };
     let at =
         |millis| validity.check(std::time::UNIX_EPOCH + Duration::from_millis(millis)).map_err(|r| r.reason);
-    assert_eq!(at(469_000), Err(Reason::NotYetValid));
-    assert_eq!(at(469_999), Err(Reason::NotYetValid));
+    assert_eq!(at(469_000), Err(RefusalReason::NotYetValid));
+    assert_eq!(at(469_999), Err(RefusalReason::NotYetValid));
     assert_eq!(at(470_000), Ok(()));
     assert_eq!(at(471_000), Ok(()));
     assert_eq!(at(1_029_000), Ok(()));
     assert_eq!(at(1_029_999), Ok(()));
-    assert_eq!(at(1_030_000), Err(Reason::Expired));
-    assert_eq!(at(1_031_000), Err(Reason::Expired));
+    assert_eq!(at(1_030_000), Err(RefusalReason::Expired));
+    assert_eq!(at(1_031_000), Err(RefusalReason::Expired));
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Authenticator, Port, VerifiedToken, json,
-    refusal::{Reason, Refusal},
+    refusal::{AuthRefusal, RefusalReason},
     token::UnverifiedToken,
 };
 
@@ -25,9 +25,9 @@ pub struct TokenInspection {
     /// The key that would verify it.
     pub key: Option<KeyDescription>,
     /// What it is at the data port, before scope and tenant are looked at.
-    pub data: Result<Arc<VerifiedToken>, Refusal>,
+    pub data: Result<Arc<VerifiedToken>, AuthRefusal>,
     /// The same at the admin port.
-    pub admin: Result<Arc<VerifiedToken>, Refusal>,
+    pub admin: Result<Arc<VerifiedToken>, AuthRefusal>,
 }
 
 /// A key as people name it.
@@ -61,9 +61,12 @@ impl Authenticator {
         TokenInspection { header, claims, issuer, key, data, admin }
     }
 
-    async fn shown_at(&self, port: Port, token: &str) -> Result<Arc<VerifiedToken>, Refusal> {
+    async fn shown_at(&self, port: Port, token: &str) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-            Refusal::new(Reason::Malformed, "A header can't hold this token: it must be ASCII text")
+            AuthRefusal::new(
+                RefusalReason::Malformed,
+                "A header can't hold this token: it must be ASCII text",
+            )
         })?;
         self.authenticate_at(port, &HeaderMap::from_iter([(AUTHORIZATION, value)])).await
     }

@@ -8,10 +8,10 @@ use jsonwebtoken::Algorithm;
 use super::{
     claims::{ClaimRules, is_tenant_id},
     json,
-    jwks::Published,
+    jwks::PublishedKeys,
     key::{self, KeySelectionError, KeySet, VerificationKey},
     public_key,
-    refusal::{Reason, Refusal},
+    refusal::{AuthRefusal, RefusalReason},
     token::UnverifiedToken,
 };
 use crate::{
@@ -27,7 +27,7 @@ const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// One issuer of tokens.
 #[derive(Debug)]
-pub(super) struct Issuer {
+pub(super) struct TrustedIssuer {
     /// Its `iss`.
     pub(super) name: String,
     pub(super) rules: ClaimRules,
@@ -38,10 +38,10 @@ pub(super) struct Issuer {
 #[derive(Debug)]
 enum KeySource {
     Configured(Arc<KeySet>),
-    Published(Arc<Published>),
+    Published(Arc<PublishedKeys>),
 }
 
-impl Issuer {
+impl TrustedIssuer {
     /// The keys that verify now.
     fn keys(&self) -> Option<Arc<KeySet>> {
         match &self.keys {
@@ -51,7 +51,7 @@ impl Issuer {
     }
 
     /// The keys, where they are fetched and not configured.
-    pub(super) fn published(&self) -> Option<&Arc<Published>> {
+    pub(super) fn published(&self) -> Option<&Arc<PublishedKeys>> {
         match &self.keys {
             KeySource::Configured(_) => None,
             KeySource::Published(published) => Some(published),
@@ -59,7 +59,7 @@ impl Issuer {
     }
 
     /// Whether its keys are those that `published` fetches.
-    pub(super) fn shares(&self, published: &Arc<Published>) -> bool {
+    pub(super) fn shares(&self, published: &Arc<PublishedKeys>) -> bool {
         self.published().is_some_and(|own| Arc::ptr_eq(own, published))
     }
 
@@ -69,7 +69,7 @@ impl Issuer {
     }
 
     /// Checks the token's signature; the generation of the key set that verified it.
-    pub(super) async fn verify(&self, token: &UnverifiedToken<'_>) -> Result<u64, Refusal> {
+    pub(super) async fn verify(&self, token: &UnverifiedToken<'_>) -> Result<u64, AuthRefusal> {
         let mut keys = self.keys().ok_or_else(unavailable)?;
         if let (Some(published), Err(KeySelectionError::UnknownKid)) = (self.published(), keys.choose(token))
         {
@@ -78,7 +78,7 @@ impl Issuer {
         }
         let key = keys.choose(token).map_err(refuse)?;
         if !key.verifies(token) {
-            return Err(Refusal::new(Reason::Signature, "The token's signature does not verify"));
+            return Err(AuthRefusal::new(RefusalReason::Signature, "The token's signature does not verify"));
         }
         Ok(keys.generation)
     }
@@ -96,38 +96,45 @@ impl Issuer {
     }
 }
 
-fn unavailable() -> Refusal {
-    Refusal::new(Reason::KeysUnavailable, "The keys of the token's issuer are not available: try again later")
+fn unavailable() -> AuthRefusal {
+    AuthRefusal::new(
+        RefusalReason::KeysUnavailable,
+        "The keys of the token's issuer are not available: try again later",
+    )
 }
 
-fn refuse(misfit: KeySelectionError) -> Refusal {
+fn refuse(misfit: KeySelectionError) -> AuthRefusal {
     match misfit {
         KeySelectionError::UnknownKid => {
-            Refusal::new(Reason::Kid, "The token's `kid` names no key of its issuer")
+            AuthRefusal::new(RefusalReason::Kid, "The token's `kid` names no key of its issuer")
         }
         KeySelectionError::Algorithm => {
-            Refusal::new(Reason::Algorithm, "The token's `alg` is not that of its issuer's key")
+            AuthRefusal::new(RefusalReason::Algorithm, "The token's `alg` is not that of its issuer's key")
         }
-        KeySelectionError::Ambiguous => {
-            Refusal::new(Reason::Kid, "Several keys of the token's issuer fit: the token needs a `kid`")
-        }
+        KeySelectionError::Ambiguous => AuthRefusal::new(
+            RefusalReason::Kid,
+            "Several keys of the token's issuer fit: the token needs a `kid`",
+        ),
     }
 }
 
 /// Compiles all issuers, with the keys that were fetched for one of `known` where they are published as they were; Err
 /// lists every mistake.
-pub(super) fn compile(auth: &config::Auth, known: &[&Issuer]) -> Result<Vec<Issuer>, Vec<Violation>> {
+pub(super) fn compile(
+    auth: &config::Auth,
+    known: &[&TrustedIssuer],
+) -> Result<Vec<TrustedIssuer>, Vec<Violation>> {
     let mut problems = Vec::new();
     let several = auth.issuers.len() > 1;
     let mut issuers = Vec::with_capacity(auth.issuers.len());
     for (index, issuer) in auth.issuers.iter().enumerate() {
-        let mut found = Problems { base: format!("/auth/issuers/{index}"), list: &mut problems };
+        let mut found = ViolationList { base: format!("/auth/issuers/{index}"), list: &mut problems };
         if auth.issuers[..index].iter().any(|earlier| earlier.issuer == issuer.issuer) {
             found.add("/issuer", "an issuer is listed once; this one is listed before");
         }
         let tenants = tenants(issuer, several, &mut found);
         if let Some(keys) = key_source(issuer, known, &mut found) {
-            issuers.push(Issuer {
+            issuers.push(TrustedIssuer {
                 name: issuer.issuer.clone(),
                 rules: ClaimRules::new(issuer, tenants),
                 keys,
@@ -141,18 +148,18 @@ pub(super) fn compile(auth: &config::Auth, known: &[&Issuer]) -> Result<Vec<Issu
 }
 
 /// Mistakes found under one pointer.
-struct Problems<'a> {
+struct ViolationList<'a> {
     base: String,
     list: &'a mut Vec<Violation>,
 }
 
-impl Problems<'_> {
+impl ViolationList<'_> {
     fn add(&mut self, pointer: &str, message: impl Into<String>) {
         self.list.push(Violation::new(format!("{}{pointer}", self.base), message));
     }
 }
 
-fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> IssuerTenants {
+fn tenants(issuer: &config::Issuer, several: bool, found: &mut ViolationList<'_>) -> IssuerTenants {
     let ids: &[String] = match &issuer.tenants {
         None if several => {
             found.add("/tenants", "with several issuers each says for which tenants it may speak");
@@ -169,7 +176,11 @@ fn tenants(issuer: &config::Issuer, several: bool, found: &mut Problems<'_>) -> 
 }
 
 /// None: what was wrong is in `found`.
-fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'_>) -> Option<KeySource> {
+fn key_source(
+    issuer: &config::Issuer,
+    known: &[&TrustedIssuer],
+    found: &mut ViolationList<'_>,
+) -> Option<KeySource> {
     let Some(url) = &issuer.jwks_url else {
         if issuer.keys.is_empty() {
             found.add("/keys", "an issuer needs `keys` or a `jwks_url`");
@@ -187,7 +198,7 @@ fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'
     if let Some(same) = published.find(|published| published.is_of(&issuer.issuer, url, ttl)) {
         return Some(KeySource::Published(Arc::clone(same)));
     }
-    match Published::new(&issuer.issuer, url, ttl) {
+    match PublishedKeys::new(&issuer.issuer, url, ttl) {
         Ok(published) => Some(KeySource::Published(published)),
         Err(message) => {
             found.add("/jwks_url", message);
@@ -196,7 +207,7 @@ fn key_source(issuer: &config::Issuer, known: &[&Issuer], found: &mut Problems<'
     }
 }
 
-fn keys(issuer: &config::Issuer, found: &mut Problems<'_>) -> Vec<VerificationKey> {
+fn keys(issuer: &config::Issuer, found: &mut ViolationList<'_>) -> Vec<VerificationKey> {
     let mut keys: Vec<VerificationKey> = Vec::with_capacity(issuer.keys.len());
     for (index, key) in issuer.keys.iter().enumerate() {
         match read_key(key) {

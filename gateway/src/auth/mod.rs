@@ -37,10 +37,10 @@ pub use self::{
     inspect::{KeyDescription, TokenInspection},
     mint::{MintedToken, TokenRequest, mint},
     operator::Operator,
-    refusal::{Reason, Refusal},
+    refusal::{AuthRefusal, RefusalReason},
     verified::{Scopes, VerifiedToken, scope_name, scope_named},
 };
-use self::{issuer::Issuer, token::UnverifiedToken};
+use self::{issuer::TrustedIssuer, token::UnverifiedToken};
 use crate::{config, core::error::Violation};
 
 /// Most verified tokens that are remembered.
@@ -53,7 +53,7 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Verifies bearer tokens.
 pub struct Authenticator {
-    issuers: Vec<Issuer>,
+    issuers: Vec<TrustedIssuer>,
     /// By where it is good and the token's SHA-256.
     remembered: Cache<(Port, [u8; 32]), CachedVerification>,
     clock: Clock,
@@ -92,14 +92,14 @@ impl Authenticator {
         Ok(Self::of(issuer::compile(auth, &known)?, Arc::new(SystemTime::now)))
     }
 
-    fn of(issuers: Vec<Issuer>, clock: Clock) -> Self {
+    fn of(issuers: Vec<TrustedIssuer>, clock: Clock) -> Self {
         let remembered =
             Cache::builder().max_capacity(MAX_CACHED_TOKENS).time_to_live(TOKEN_CACHE_TTL).build();
         Authenticator { issuers, remembered, clock }
     }
 
     /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC), for the data port.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, Refusal> {
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         self.authenticate_at(Port::Data, headers).await
     }
 
@@ -108,10 +108,10 @@ impl Authenticator {
         &self,
         port: Port,
         headers: &HeaderMap,
-    ) -> Result<Arc<VerifiedToken>, Refusal> {
+    ) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         let token = bearer(headers)?;
         if token.len() > token::MAX_TOKEN_BYTES {
-            return Err(Refusal::new(Reason::TooLarge, "The token is longer than 8 KiB"));
+            return Err(AuthRefusal::new(RefusalReason::TooLarge, "The token is longer than 8 KiB"));
         }
         let place = (port, Sha256::digest(token.as_bytes()).into());
         if let Some(verified) = self.recall(&place) {
@@ -123,12 +123,12 @@ impl Authenticator {
 
     /// Whether every issuer has keys (for /readyz).
     pub fn ready(&self) -> bool {
-        self.issuers.iter().all(Issuer::ready)
+        self.issuers.iter().all(TrustedIssuer::ready)
     }
 
     /// Whether every issuer has keys whose keys `before` doesn't wait for just as well.
     pub fn ready_after(&self, before: &Self) -> bool {
-        let is_shared = |issuer: &Issuer| {
+        let is_shared = |issuer: &TrustedIssuer| {
             let shares = |published| before.issuers.iter().any(|old| old.shares(published));
             issuer.published().is_some_and(shares)
         };
@@ -138,7 +138,7 @@ impl Authenticator {
     /// Fetches the keys that issuers publish, at once and whenever they are no longer fresh, until `stop`.
     /// Nothing else does: run it as a task. Ends at once where all keys are configured.
     pub async fn refresh(&self, stop: CancellationToken) {
-        let published = self.issuers.iter().filter_map(Issuer::published);
+        let published = self.issuers.iter().filter_map(TrustedIssuer::published);
         join_all(published.map(|keys| keys.keep_fresh(&stop))).await;
     }
 
@@ -158,7 +158,7 @@ impl Authenticator {
         self.issuers[known.issuer].stands(known.generation).then_some(known.verified)
     }
 
-    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<VerifiedToken>, Refusal> {
+    async fn verify(&self, token: &str, place: (Port, [u8; 32])) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         let token = UnverifiedToken::parse(token)?;
         let index = self.issuer_of(&token)?;
         let issuer = &self.issuers[index];
@@ -171,11 +171,14 @@ impl Authenticator {
     }
 
     /// The issuer that the token claims to be from; only its keys may verify the token.
-    fn issuer_of(&self, token: &UnverifiedToken<'_>) -> Result<usize, Refusal> {
+    fn issuer_of(&self, token: &UnverifiedToken<'_>) -> Result<usize, AuthRefusal> {
         let name = token.claims.get("iss").and_then(serde_json::Value::as_str);
-        let name = name.ok_or_else(|| Refusal::claim("iss", "a string"))?;
+        let name = name.ok_or_else(|| AuthRefusal::claim("iss", "a string"))?;
         self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {
-            Refusal::new(Reason::Issuer, "The token's `iss` is not an issuer that is accepted here")
+            AuthRefusal::new(
+                RefusalReason::Issuer,
+                "The token's `iss` is not an issuer that is accepted here",
+            )
         })
     }
 }
@@ -187,14 +190,18 @@ impl fmt::Debug for Authenticator {
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
-fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
+fn bearer(headers: &HeaderMap) -> Result<&str, AuthRefusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let missing = || Refusal::new(Reason::Missing, "Send `Authorization: Bearer` and a token");
+    let missing = || AuthRefusal::new(RefusalReason::Missing, "Send `Authorization: Bearer` and a token");
     let value = values.next().ok_or_else(missing)?;
     if values.next().is_some() {
-        return Err(Refusal::new(Reason::Malformed, "Send one `Authorization` header, not several"));
+        return Err(AuthRefusal::new(
+            RefusalReason::Malformed,
+            "Send one `Authorization` header, not several",
+        ));
     }
-    let malformed = || Refusal::new(Reason::Malformed, "The `Authorization` header must be ASCII text");
+    let malformed =
+        || AuthRefusal::new(RefusalReason::Malformed, "The `Authorization` header must be ASCII text");
     let value = value.to_str().map_err(|_| malformed())?;
     match value.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {

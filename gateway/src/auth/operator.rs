@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{Refusal, VerifiedToken};
+use super::{AuthRefusal, VerifiedToken};
 use crate::config::Scope;
 
 /// Who asks at the admin API.
@@ -23,7 +23,7 @@ impl Operator {
     ///
     /// # Errors
     /// SCOPE_MISSING for a token without `hookgate:read` and `hookgate:admin`.
-    pub fn reader(&self) -> Result<Option<&Arc<str>>, Refusal> {
+    pub fn reader(&self) -> Result<Option<&Arc<str>>, AuthRefusal> {
         match self {
             Operator::Token(verified) => verified.reader(),
             Operator::Local { .. } => Ok(None),
@@ -42,7 +42,7 @@ impl Operator {
     ///
     /// # Errors
     /// SCOPE_MISSING for a token without `hookgate:admin`.
-    pub fn administers(&self) -> Result<(), Refusal> {
+    pub fn administers(&self) -> Result<(), AuthRefusal> {
         match self {
             Operator::Token(verified) => verified.require(Scope::Admin),
             Operator::Local { .. } => Ok(()),

@@ -9,20 +9,20 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $code:ident;)+) => {
         /// Why a caller was turned away; finer than the [`Code`] of the answer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Reason { $($(#[$doc])* $variant,)+ }
+        pub enum RefusalReason { $($(#[$doc])* $variant,)+ }
 
-        impl Reason {
+        impl RefusalReason {
             /// All of them.
-            pub const ALL: &'static [Reason] = &[$(Reason::$variant,)+];
+            pub const ALL: &'static [RefusalReason] = &[$(RefusalReason::$variant,)+];
 
             /// The stable name, for logs and metrics.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Reason::$variant => $text,)+ }
+                match self { $(RefusalReason::$variant => $text,)+ }
             }
 
             /// The code of the answer.
             pub const fn code(self) -> Code {
-                match self { $(Reason::$variant => Code::$code,)+ }
+                match self { $(RefusalReason::$variant => Code::$code,)+ }
             }
         }
     };
@@ -64,26 +64,26 @@ reasons! {
 /// A caller turned away.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", reason.as_str())]
-pub struct Refusal {
+pub struct AuthRefusal {
     /// Why, for the operator.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// One sentence for the caller that says what would be right.
     pub detail: Cow<'static, str>,
 }
 
-impl Refusal {
-    pub(super) fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Refusal { reason, detail: detail.into() }
+impl AuthRefusal {
+    pub(super) fn new(reason: RefusalReason, detail: impl Into<Cow<'static, str>>) -> Self {
+        AuthRefusal { reason, detail: detail.into() }
     }
 
     /// The claim `name` (its configured name) is missing or not `shape`.
     pub(super) fn claim(name: &str, shape: &str) -> Self {
-        Refusal::new(Reason::Claims, format!("The token's claim `{name}` must be {shape}"))
+        AuthRefusal::new(RefusalReason::Claims, format!("The token's claim `{name}` must be {shape}"))
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<AuthRefusal> for Error {
+    fn from(refusal: AuthRefusal) -> Self {
         Error::new(refusal.reason.code(), refusal.detail)
     }
 }

@@ -58,13 +58,13 @@ fn ours() -> Authenticator {
     authenticator(json!([issuer("https://id", SECRET)])).0
 }
 
-async fn ask(authenticator: &Authenticator, token: &str) -> Result<Arc<VerifiedToken>, Refusal> {
+async fn ask(authenticator: &Authenticator, token: &str) -> Result<Arc<VerifiedToken>, AuthRefusal> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
     authenticator.authenticate(&headers).await
 }
 
-async fn reason(authenticator: &Authenticator, token: &str) -> Reason {
+async fn reason(authenticator: &Authenticator, token: &str) -> RefusalReason {
     ask(authenticator, token).await.expect_err(token).reason
 }
 
@@ -99,13 +99,13 @@ async fn the_bearer_token_is_found_or_asked_for() {
         assert_eq!(try_values(&[&good]).await, Ok(()));
     }
     for missing in ["", "Bearer", "Bearer ", "Basic YTpi", &token, &format!("Token {token}")] {
-        assert_eq!(try_values(&[missing]).await, Err(Reason::Missing), "{missing}");
+        assert_eq!(try_values(&[missing]).await, Err(RefusalReason::Missing), "{missing}");
     }
-    assert_eq!(try_values(&[]).await, Err(Reason::Missing));
+    assert_eq!(try_values(&[]).await, Err(RefusalReason::Missing));
     let good = format!("Bearer {token}");
-    assert_eq!(try_values(&[&good, &good]).await, Err(Reason::Malformed));
-    assert_eq!(try_values(&[&format!("Bearer {token} {token}")]).await, Err(Reason::Malformed));
-    assert_eq!(try_values(&["Bearer é"]).await, Err(Reason::Malformed));
+    assert_eq!(try_values(&[&good, &good]).await, Err(RefusalReason::Malformed));
+    assert_eq!(try_values(&[&format!("Bearer {token} {token}")]).await, Err(RefusalReason::Malformed));
+    assert_eq!(try_values(&["Bearer é"]).await, Err(RefusalReason::Malformed));
 }
 
 #[tokio::test]
@@ -120,24 +120,24 @@ async fn a_token_has_at_most_8_kib() {
         (5_000..7_000).map(sized).take_while(|token| token.len() <= token::MAX_TOKEN_BYTES).last().unwrap();
     assert!(longest.len() > token::MAX_TOKEN_BYTES - 4);
     assert!(ask(&authenticator, &longest).await.is_ok());
-    assert_eq!(reason(&authenticator, &format!("{longest}AAAA")).await, Reason::TooLarge);
-    assert_eq!(reason(&authenticator, &sized(20_000)).await, Reason::TooLarge);
+    assert_eq!(reason(&authenticator, &format!("{longest}AAAA")).await, RefusalReason::TooLarge);
+    assert_eq!(reason(&authenticator, &sized(20_000)).await, RefusalReason::TooLarge);
 }
 
 #[tokio::test]
 async fn headers_that_bring_a_key_or_an_extension_are_refused() {
     let authenticator = ours();
     let extras = [
-        (r#""jwk":{"kty":"oct","k":"AAAA"}"#, Reason::Header),
-        (r#""jwk":null"#, Reason::Header),
-        (r#""jku":"https://evil/jwks.json""#, Reason::Header),
-        (r#""x5u":"https://evil/cert.pem""#, Reason::Header),
-        (r#""x5c":["AAAA"]"#, Reason::Header),
-        (r#""crit":["b64"],"b64":false"#, Reason::Header),
-        (r#""crit":[]"#, Reason::Header),
-        (r#""kid":7"#, Reason::Header),
-        (r#""kid":null"#, Reason::Header),
-        (r#""alg":"HS256""#, Reason::Malformed),
+        (r#""jwk":{"kty":"oct","k":"AAAA"}"#, RefusalReason::Header),
+        (r#""jwk":null"#, RefusalReason::Header),
+        (r#""jku":"https://evil/jwks.json""#, RefusalReason::Header),
+        (r#""x5u":"https://evil/cert.pem""#, RefusalReason::Header),
+        (r#""x5c":["AAAA"]"#, RefusalReason::Header),
+        (r#""crit":["b64"],"b64":false"#, RefusalReason::Header),
+        (r#""crit":[]"#, RefusalReason::Header),
+        (r#""kid":7"#, RefusalReason::Header),
+        (r#""kid":null"#, RefusalReason::Header),
+        (r#""alg":"HS256""#, RefusalReason::Malformed),
     ];
     for (extra, expected) in extras {
         let header = format!(r#"{{"alg":"HS256",{extra}}}"#);
@@ -155,16 +155,16 @@ async fn none_is_no_algorithm_however_it_is_spelt() {
         let header = json!({ "alg": spelling }).to_string();
         let signed = mint(&header, &claims("acme").to_string(), SECRET, Algorithm::HS256);
         let unsigned = format!("{}.", signed.rsplit_once('.').unwrap().0);
-        assert_eq!(reason(&authenticator, &signed).await, Reason::Algorithm, "{spelling}");
-        assert_eq!(reason(&authenticator, &unsigned).await, Reason::Algorithm, "{spelling}");
+        assert_eq!(reason(&authenticator, &signed).await, RefusalReason::Algorithm, "{spelling}");
+        assert_eq!(reason(&authenticator, &unsigned).await, RefusalReason::Algorithm, "{spelling}");
     }
     for header in [r#"{}"#, r#"{"alg":null}"#, r#"{"alg":["HS256"]}"#, r#"{"ALG":"HS256"}"#] {
         let token = mint(header, &claims("acme").to_string(), SECRET, Algorithm::HS256);
-        assert_eq!(reason(&authenticator, &token).await, Reason::Algorithm, "{header}");
+        assert_eq!(reason(&authenticator, &token).await, RefusalReason::Algorithm, "{header}");
     }
     let header = r#"{"alg":"HS512"}"#;
     let token = mint(header, &claims("acme").to_string(), SECRET, Algorithm::HS512);
-    assert_eq!(reason(&authenticator, &token).await, Reason::Algorithm);
+    assert_eq!(reason(&authenticator, &token).await, RefusalReason::Algorithm);
 }
 
 #[tokio::test]
@@ -189,21 +189,25 @@ async fn what_is_not_three_parts_of_canonical_base64url_json_is_refused() {
         format!("{header}.{}.{signature}", base64(b"{\"a\":\"\xff\"}")),
     ];
     for text in &texts {
-        assert_eq!(reason(&authenticator, text).await, Reason::Malformed, "{text}");
+        assert_eq!(reason(&authenticator, text).await, RefusalReason::Malformed, "{text}");
     }
     let mut twice = claims("acme").to_string();
     twice.insert_str(1, r#""tenant_id":"globex","#);
     let token = mint(r#"{"alg":"HS256"}"#, &twice, SECRET, Algorithm::HS256);
-    assert_eq!(reason(&authenticator, &token).await, Reason::Malformed);
+    assert_eq!(reason(&authenticator, &token).await, RefusalReason::Malformed);
     // The last of 43 base64 characters has two bits that say nothing: only zeros there are canonical.
     let last = signature.chars().last().unwrap();
     let index = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".find(last).unwrap();
     let sloppy =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".as_bytes()[index | 1] as char;
     for text in [format!("{signature}="), format!("{signature}A"), format!("{}{sloppy}", &signature[..42])] {
-        assert_eq!(reason(&authenticator, &format!("{signed}.{text}")).await, Reason::Signature, "{text}");
+        assert_eq!(
+            reason(&authenticator, &format!("{signed}.{text}")).await,
+            RefusalReason::Signature,
+            "{text}"
+        );
     }
-    assert_eq!(reason(&authenticator, &format!("{signed}.")).await, Reason::Signature);
+    assert_eq!(reason(&authenticator, &format!("{signed}.")).await, RefusalReason::Signature);
 }
 
 #[tokio::test]
@@ -216,11 +220,14 @@ async fn only_the_named_issuers_own_keys_verify_a_token() {
         mint(r#"{"alg":"HS256"}"#, &claims.to_string(), secret, Algorithm::HS256)
     };
     assert!(ask(&authenticator, &minted(json!("https://other"), OTHER)).await.is_ok());
-    assert_eq!(reason(&authenticator, &minted(json!("https://other"), SECRET)).await, Reason::Signature);
-    assert_eq!(reason(&authenticator, &minted(json!("https://id"), OTHER)).await, Reason::Signature);
-    assert_eq!(reason(&authenticator, &minted(json!("https://id/"), SECRET)).await, Reason::Issuer);
+    assert_eq!(
+        reason(&authenticator, &minted(json!("https://other"), SECRET)).await,
+        RefusalReason::Signature
+    );
+    assert_eq!(reason(&authenticator, &minted(json!("https://id"), OTHER)).await, RefusalReason::Signature);
+    assert_eq!(reason(&authenticator, &minted(json!("https://id/"), SECRET)).await, RefusalReason::Issuer);
     for wrong in [json!(null), json!(["https://id"]), json!(1)] {
-        assert_eq!(reason(&authenticator, &minted(wrong, SECRET)).await, Reason::Claims);
+        assert_eq!(reason(&authenticator, &minted(wrong, SECRET)).await, RefusalReason::Claims);
     }
 }
 
@@ -240,13 +247,13 @@ async fn a_key_is_chosen_by_kid_and_else_only_when_no_other_fits() {
     );
     assert!(ask(&authenticator, &minted(r#"{"alg":"HS384"}"#, SECRET, Algorithm::HS384)).await.is_ok());
     let refused = [
-        (r#"{"alg":"HS256","kid":"a"}"#, OTHER, Algorithm::HS256, Reason::Signature),
-        (r#"{"alg":"HS256"}"#, SECRET, Algorithm::HS256, Reason::Kid),
-        (r#"{"alg":"HS256","kid":""}"#, SECRET, Algorithm::HS256, Reason::Kid),
-        (r#"{"alg":"HS256","kid":"../../dev/null"}"#, SECRET, Algorithm::HS256, Reason::Kid),
-        (r#"{"alg":"HS256","kid":"a' OR '1'='1"}"#, SECRET, Algorithm::HS256, Reason::Kid),
-        (r#"{"alg":"HS384","kid":"a"}"#, SECRET, Algorithm::HS384, Reason::Algorithm),
-        (r#"{"alg":"RS256","kid":"a"}"#, SECRET, Algorithm::HS256, Reason::Algorithm),
+        (r#"{"alg":"HS256","kid":"a"}"#, OTHER, Algorithm::HS256, RefusalReason::Signature),
+        (r#"{"alg":"HS256"}"#, SECRET, Algorithm::HS256, RefusalReason::Kid),
+        (r#"{"alg":"HS256","kid":""}"#, SECRET, Algorithm::HS256, RefusalReason::Kid),
+        (r#"{"alg":"HS256","kid":"../../dev/null"}"#, SECRET, Algorithm::HS256, RefusalReason::Kid),
+        (r#"{"alg":"HS256","kid":"a' OR '1'='1"}"#, SECRET, Algorithm::HS256, RefusalReason::Kid),
+        (r#"{"alg":"HS384","kid":"a"}"#, SECRET, Algorithm::HS384, RefusalReason::Algorithm),
+        (r#"{"alg":"RS256","kid":"a"}"#, SECRET, Algorithm::HS256, RefusalReason::Algorithm),
     ];
     for (header, secret, algorithm, expected) in refused {
         assert_eq!(reason(&authenticator, &minted(header, secret, algorithm)).await, expected, "{header}");
@@ -263,8 +270,12 @@ async fn a_remembered_token_still_expires_to_the_second() {
     assert!(Arc::ptr_eq(&first, &ask(&authenticator, &token).await.unwrap()), "the second is remembered");
     now.store(1_030, Ordering::Relaxed);
     let refusal = ask(&authenticator, &token).await.unwrap_err();
-    assert_eq!((refusal.reason, refusal.reason.code()), (Reason::Expired, Code::TokenExpired));
-    assert_eq!(reason(&ours_at(1_030), &token).await, Reason::Expired, "and so it is when it was never seen");
+    assert_eq!((refusal.reason, refusal.reason.code()), (RefusalReason::Expired, Code::TokenExpired));
+    assert_eq!(
+        reason(&ours_at(1_030), &token).await,
+        RefusalReason::Expired,
+        "and so it is when it was never seen"
+    );
 }
 
 fn ours_at(second: u64) -> Authenticator {
@@ -281,9 +292,12 @@ async fn the_configured_leeway_stands_on_both_ends() {
     let mut claims = claims("acme");
     claims["nbf"] = json!(950);
     let token = mint(r#"{"alg":"HS256"}"#, &claims.to_string(), SECRET, Algorithm::HS256);
-    for (second, expected) in
-        [(949, Some(Reason::NotYetValid)), (950, None), (999, None), (1_000, Some(Reason::Expired))]
-    {
+    for (second, expected) in [
+        (949, Some(RefusalReason::NotYetValid)),
+        (950, None),
+        (999, None),
+        (1_000, Some(RefusalReason::Expired)),
+    ] {
         now.store(second, Ordering::Relaxed);
         assert_eq!(ask(&authenticator, &token).await.err().map(|r| r.reason), expected, "{second}");
     }
@@ -315,7 +329,7 @@ async fn scopes_are_checked_on_every_call_of_a_remembered_token() {
     for _ in 0..2 {
         let verified = ask(&authenticator, &token).await.unwrap();
         assert!(verified.invoker().is_ok());
-        assert_eq!(verified.require(Scope::Admin).unwrap_err().reason, Reason::Scope);
+        assert_eq!(verified.require(Scope::Admin).unwrap_err().reason, RefusalReason::Scope);
     }
 }
 
@@ -340,15 +354,16 @@ async fn no_answer_or_debug_output_shows_a_secret_or_a_part_of_the_token() {
 
 #[test]
 fn reasons_have_distinct_names_and_a_code_each() {
-    let names: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    assert_eq!(names.len(), Reason::ALL.len());
-    for reason in Reason::ALL {
+    let names: std::collections::BTreeSet<_> =
+        RefusalReason::ALL.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(names.len(), RefusalReason::ALL.len());
+    for reason in RefusalReason::ALL {
         let expected = match reason {
-            Reason::Missing => Code::TokenMissing,
-            Reason::Expired => Code::TokenExpired,
-            Reason::Tenant => Code::TenantUnknown,
-            Reason::Scope => Code::ScopeMissing,
-            Reason::KeysUnavailable => Code::Internal,
+            RefusalReason::Missing => Code::TokenMissing,
+            RefusalReason::Expired => Code::TokenExpired,
+            RefusalReason::Tenant => Code::TenantUnknown,
+            RefusalReason::Scope => Code::ScopeMissing,
+            RefusalReason::KeysUnavailable => Code::Internal,
             _ => Code::TokenInvalid,
         };
         assert_eq!(reason.code(), expected, "{reason:?}");
@@ -428,7 +443,7 @@ async fn what_is_remembered_for_one_port_says_nothing_about_the_other() {
         let token = mint(r#"{"alg":"HS256"}"#, &claims.to_string(), SECRET, Algorithm::HS256);
         assert_eq!(ask(good, &token).await, Ok(()), "{audience}");
         for _ in 0..2 {
-            assert_eq!(ask(bad, &token).await, Err(Reason::Audience), "{audience}");
+            assert_eq!(ask(bad, &token).await, Err(RefusalReason::Audience), "{audience}");
         }
         assert_eq!(ask(good, &token).await, Ok(()), "{audience}");
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     json,
-    refusal::{Reason, Refusal},
+    refusal::{AuthRefusal, RefusalReason},
 };
 
 /// Longest token, in bytes (docs/protocol.md, section 5).
@@ -35,9 +35,13 @@ pub(super) struct UnverifiedToken<'a> {
 
 impl<'a> UnverifiedToken<'a> {
     /// Takes `token` apart.
-    pub(super) fn parse(token: &'a str) -> Result<Self, Refusal> {
-        let malformed =
-            || Refusal::new(Reason::Malformed, "The token is not a signed JWT of three base64url parts");
+    pub(super) fn parse(token: &'a str) -> Result<Self, AuthRefusal> {
+        let malformed = || {
+            AuthRefusal::new(
+                RefusalReason::Malformed,
+                "The token is not a signed JWT of three base64url parts",
+            )
+        };
         let mut parts = token.split('.');
         let (Some(header), Some(claims), Some(signature), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -53,25 +57,27 @@ impl<'a> UnverifiedToken<'a> {
     }
 }
 
-fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), Refusal> {
+fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), AuthRefusal> {
     if let Some(name) = EMBEDDED_KEY_HEADERS.iter().find(|name| header.get(**name).is_some()) {
         let detail = format!("The token's header must not bring a key of its own in `{name}`");
-        return Err(Refusal::new(Reason::Header, detail));
+        return Err(AuthRefusal::new(RefusalReason::Header, detail));
     }
     // We understand no extension, so every `crit` names one that we don't (RFC 7515, section 4.1.11).
     if header.get("crit").is_some() {
         let detail = "The token's header has `crit`, and no extension is supported";
-        return Err(Refusal::new(Reason::Header, detail));
+        return Err(AuthRefusal::new(RefusalReason::Header, detail));
     }
     let algorithm = header
         .get("alg")
         .and_then(Value::as_str)
         .and_then(|name| Algorithm::from_str(name).ok())
-        .ok_or_else(|| Refusal::new(Reason::Algorithm, "The token's `alg` is missing or not supported"))?;
+        .ok_or_else(|| {
+            AuthRefusal::new(RefusalReason::Algorithm, "The token's `alg` is missing or not supported")
+        })?;
     let kid = match header.get("kid") {
         None => None,
         Some(Value::String(kid)) => Some(kid.clone()),
-        Some(_) => return Err(Refusal::new(Reason::Header, "The token's `kid` must be a string")),
+        Some(_) => return Err(AuthRefusal::new(RefusalReason::Header, "The token's `kid` must be a string")),
     };
     Ok((algorithm, kid))
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::refusal::{Reason, Refusal};
+use super::refusal::{AuthRefusal, RefusalReason};
 use crate::{config::Scope, core::context::Identity};
 
 /// A set of scopes.
@@ -79,16 +79,16 @@ pub(super) struct Validity {
 
 impl Validity {
     /// Refuses before `nbf` less the leeway, and from `exp` plus the leeway on.
-    pub(super) fn check(&self, now: SystemTime) -> Result<(), Refusal> {
+    pub(super) fn check(&self, now: SystemTime) -> Result<(), AuthRefusal> {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         if now >= Duration::from_secs(self.expires).saturating_add(self.leeway) {
             let detail = "The token has expired: get a new one from its issuer";
-            return Err(Refusal::new(Reason::Expired, detail));
+            return Err(AuthRefusal::new(RefusalReason::Expired, detail));
         }
         match self.not_before {
             Some(from) if now.saturating_add(self.leeway) < Duration::from_secs(from) => {
                 let detail = "The token is not valid yet: check `nbf` and the clocks";
-                Err(Refusal::new(Reason::NotYetValid, detail))
+                Err(AuthRefusal::new(RefusalReason::NotYetValid, detail))
             }
             _ => Ok(()),
         }
@@ -111,16 +111,19 @@ pub struct VerifiedToken {
 
 impl VerifiedToken {
     /// Refuses with SCOPE_MISSING unless the token has `scope`.
-    pub fn require(&self, scope: Scope) -> Result<(), Refusal> {
+    pub fn require(&self, scope: Scope) -> Result<(), AuthRefusal> {
         if self.scopes.contains(scope) {
             return Ok(());
         }
-        Err(Refusal::new(Reason::Scope, format!("The token lacks the scope `{}`", scope_name(scope))))
+        Err(AuthRefusal::new(
+            RefusalReason::Scope,
+            format!("The token lacks the scope `{}`", scope_name(scope)),
+        ))
     }
 
     /// Whose status it may read, none for everything: SCOPE_MISSING without `hookgate:read` or `hookgate:admin`,
     /// which includes it.
-    pub fn reader(&self) -> Result<Option<&Arc<str>>, Refusal> {
+    pub fn reader(&self) -> Result<Option<&Arc<str>>, AuthRefusal> {
         if !self.scopes.contains(Scope::Admin) {
             self.require(Scope::Read)?;
         }
@@ -128,7 +131,7 @@ impl VerifiedToken {
     }
 
     /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
-    pub fn invoker(&self) -> Result<&Arc<Identity>, Refusal> {
+    pub fn invoker(&self) -> Result<&Arc<Identity>, AuthRefusal> {
         self.require(Scope::Invoke)?;
         self.caller()
     }
@@ -147,9 +150,9 @@ impl VerifiedToken {
     }
 
     /// Who calls at the data port, whatever for: TOKEN_INVALID without a tenant.
-    pub fn caller(&self) -> Result<&Arc<Identity>, Refusal> {
+    pub fn caller(&self) -> Result<&Arc<Identity>, AuthRefusal> {
         self.identity.as_ref().ok_or_else(|| {
-            Refusal::new(Reason::Claims, "The token must name a tenant to call an extension point")
+            AuthRefusal::new(RefusalReason::Claims, "The token must name a tenant to call an extension point")
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         tree::NodeFinder,
         validate::{SchemaViolations, validate},
     },
-    core::object::Kind,
+    core::object::ObjectKind,
 };
 
 /// Objects in the place of a file's. Whoever leaves one as it was hands in the same `Arc` again.
@@ -64,7 +64,7 @@ impl LoadedConfig {
     }
 
     /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.
-    pub(super) fn object_at(&self, pointer: &str) -> Option<(Kind, String, String)> {
+    pub(super) fn object_at(&self, pointer: &str) -> Option<(ObjectKind, String, String)> {
         if !self.is_of_registry {
             return None;
         }
@@ -75,13 +75,13 @@ impl LoadedConfig {
         };
         let config = &self.config;
         if let Some((at, rest)) = named(PLUGINS) {
-            return Some((Kind::Plugin, config.plugins.get(at)?.name.clone(), rest));
+            return Some((ObjectKind::Plugin, config.plugins.get(at)?.name.clone(), rest));
         }
         if let Some((at, rest)) = named(TENANTS) {
-            return Some((Kind::Tenant, config.tenants.list.get(at)?.id.clone(), rest));
+            return Some((ObjectKind::Tenant, config.tenants.list.get(at)?.id.clone(), rest));
         }
         let (at, rest) = named(BINDINGS)?;
-        Some((Kind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest))
+        Some((ObjectKind::Binding, config.bindings.get(at)?.effective_name().into_owned(), rest))
     }
 }
 

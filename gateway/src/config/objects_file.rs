@@ -20,8 +20,11 @@ use crate::{
 };
 
 /// Where the objects of each kind stand.
-const LIST_POINTERS: [(object::Kind, &str); 3] =
-    [(object::Kind::Plugin, PLUGINS), (object::Kind::Tenant, TENANTS), (object::Kind::Binding, BINDINGS)];
+const LIST_POINTERS: [(object::ObjectKind, &str); 3] = [
+    (object::ObjectKind::Plugin, PLUGINS),
+    (object::ObjectKind::Tenant, TENANTS),
+    (object::ObjectKind::Binding, BINDINGS),
+];
 
 /// Objects of a file.
 pub struct ObjectsFile {
@@ -77,7 +80,7 @@ impl ObjectsFile {
             LIST_POINTERS.iter().any(|(_, list)| problem.pointer.starts_with(&format!("{list}/")))
         });
         problems.append(&mut found);
-        let list = |(_, pointer): (object::Kind, &str)| value.pointer(pointer)?.as_array().cloned();
+        let list = |(_, pointer): (object::ObjectKind, &str)| value.pointer(pointer)?.as_array().cloned();
         let objects = LIST_POINTERS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {
             problems
@@ -91,7 +94,7 @@ impl ObjectsFile {
     }
 
     /// The objects of `kind` in their order; none: the file has no such list.
-    pub fn of(&self, kind: object::Kind) -> Option<&[Value]> {
+    pub fn of(&self, kind: object::ObjectKind) -> Option<&[Value]> {
         self.objects.get(kind as usize)?.as_deref()
     }
 
@@ -119,9 +122,9 @@ impl ObjectsFile {
 /// Where something is wrong.
 pub enum ObjectLocation {
     /// In the object of this kind with this number, there.
-    Object(object::Kind, usize, String),
+    Object(object::ObjectKind, usize, String),
     /// In one that the file doesn't list.
-    Other(object::Kind, String, String),
+    Other(object::ObjectKind, String, String),
     /// Nobody says where.
     Nowhere,
 }

@@ -13,11 +13,15 @@ fn tenants_are_a_list_or_hold_one() {
     for text in ["tenants: [{ id: acme }]", "tenants: { unknown: accept, list: [{ id: acme }] }"] {
         let listed = read(text).ok().unwrap();
         assert_eq!(
-            listed.of(object::Kind::Tenant),
+            listed.of(object::ObjectKind::Tenant),
             Some(&[serde_json::json!({ "id": "acme" })][..]),
             "{text}"
         );
-        assert_eq!(listed.of(object::Kind::Plugin), None, "what the file doesn't list is nobody's to prune");
+        assert_eq!(
+            listed.of(object::ObjectKind::Plugin),
+            None,
+            "what the file doesn't list is nobody's to prune"
+        );
     }
 }
 
@@ -28,8 +32,8 @@ fn references_of_plugins_stay_and_others_are_resolved() {
          tenants: [{ id: acme, labels: { plan: '${PLAN}' } }]\nauth: { issuers: [{ key: '${ALSO_UNSET}' }] }",
     );
     let listed = listed.ok().unwrap();
-    assert_eq!(listed.of(object::Kind::Plugin).unwrap()[0]["config"]["key"], "${UNSET}");
-    assert_eq!(listed.of(object::Kind::Tenant).unwrap()[0]["labels"]["plan"], "gold");
+    assert_eq!(listed.of(object::ObjectKind::Plugin).unwrap()[0]["config"]["key"], "${UNSET}");
+    assert_eq!(listed.of(object::ObjectKind::Tenant).unwrap()[0]["labels"]["plan"], "gold");
     assert_eq!(listed.others, ["auth"]);
 }
 
@@ -80,8 +84,8 @@ fn what_others_find_has_its_line_or_its_name() {
         .unwrap();
     let place = |kind, at, rest: &str| ObjectLocation::Object(kind, at, rest.into());
     let said = listed.render(vec![
-        (place(object::Kind::Binding, 0, "/tenant"), "no such tenant".into()),
-        (ObjectLocation::Other(object::Kind::Binding, "b".into(), "/plugin".into()), "names p".into()),
+        (place(object::ObjectKind::Binding, 0, "/tenant"), "no such tenant".into()),
+        (ObjectLocation::Other(object::ObjectKind::Binding, "b".into(), "/plugin".into()), "names p".into()),
         (ObjectLocation::Nowhere, "and that".into()),
     ]);
     let said = said.to_string();

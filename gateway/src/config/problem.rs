@@ -104,7 +104,7 @@ pub struct LocatedProblem {
     /// The environment variable that it is in, where it is in one.
     pub variable: Option<String>,
     /// The object of the registry that it is in, where it is in one; the pointer begins there.
-    pub object: Option<(object::Kind, String)>,
+    pub object: Option<(object::ObjectKind, String)>,
     /// All of it as people read it, in several lines.
     rendered: String,
 }
@@ -235,7 +235,7 @@ impl ProblemSource {
     pub(super) fn render(
         &self,
         problems: &[Problem],
-        object: impl Fn(&str) -> Option<(object::Kind, String, String)>,
+        object: impl Fn(&str) -> Option<(object::ObjectKind, String, String)>,
     ) -> Problems {
         let mut finder = self.root.as_ref().map(NodeFinder::new);
         let mut placed: Vec<_> = problems
@@ -318,7 +318,7 @@ enum ProblemLocation<'p> {
     /// In the environment variable of this name.
     Variable(&'p str),
     /// In an object of the registry, which stands in no file, by its kind and name; and the pointer from there.
-    Object(object::Kind, String, String),
+    Object(object::ObjectKind, String, String),
     Nowhere,
 }
 

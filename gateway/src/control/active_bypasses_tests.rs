@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    core::object::{Kind, Owner},
-    store::{Content, Object, Snapshot},
+    core::object::{ObjectKind, Owner},
+    store::{Object, ObjectContent, Snapshot},
 };
 
 const START: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -16,8 +16,8 @@ fn contents(bypasses: &[(&str, u64, u64)]) -> Contents {
         let until = Until(START + Duration::from_secs(*seconds));
         let spec = json!({ "binding": "guard", "tenant": tenant, "until": until, "reason": "x" });
         let (name, content) =
-            (format!("guard@{tenant}").into(), Content { owner: Owner::Api, spec: spec.into() });
-        Object { kind: Kind::Bypass, name, version: *version, content }
+            (format!("guard@{tenant}").into(), ObjectContent { owner: Owner::Api, spec: spec.into() });
+        Object { kind: ObjectKind::Bypass, name, version: *version, content }
     };
     let objects = bypasses.iter().map(object).collect();
     Contents::read(Snapshot { revision: 9, objects }).expect("right")

@@ -15,7 +15,7 @@ use crate::{
     },
     core::{failure::Failure, manifest::Manifest, step::Reason},
     registry::{
-        Check, Contents, Registry, RegistryError,
+        Contents, ContentsCheck, Registry, RegistryError,
         operations::{self, Preview, PreviewState},
     },
     routing::RouteTable,
@@ -194,7 +194,11 @@ pub(crate) fn file_alone(loaded: &LoadedConfig) -> Result<(), Problems> {
 }
 
 /// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
-fn check(loaded: LoadedConfig, workshop: Arc<RuntimeBuilder>, before: Vec<Arc<Generation>>) -> Arc<Check> {
+fn check(
+    loaded: LoadedConfig,
+    workshop: Arc<RuntimeBuilder>,
+    before: Vec<Arc<Generation>>,
+) -> Arc<ContentsCheck> {
     Arc::new(move |contents: &Contents| {
         file_alone(&loaded)?;
         let whole = loaded.with(contents.objects());

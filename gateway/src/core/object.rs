@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What kinds of object there are, in the order in which they refer to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ObjectKind {
     /// A plugin, by its name.
     Plugin,
     /// A tenant, by its id.
@@ -18,24 +18,25 @@ pub enum Kind {
     Bypass,
 }
 
-impl Kind {
+impl ObjectKind {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Plugin, Kind::Tenant, Kind::Binding, Kind::Bypass];
+    pub const ALL: [ObjectKind; 4] =
+        [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding, ObjectKind::Bypass];
     /// Those that a file lists, and that are written as an entry of it.
-    pub const LISTED: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+    pub const LISTED: [ObjectKind; 3] = [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding];
 
     /// As it is stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Kind::Plugin => "plugin",
-            Kind::Tenant => "tenant",
-            Kind::Binding => "binding",
-            Kind::Bypass => "bypass",
+            ObjectKind::Plugin => "plugin",
+            ObjectKind::Tenant => "tenant",
+            ObjectKind::Binding => "binding",
+            ObjectKind::Bypass => "bypass",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

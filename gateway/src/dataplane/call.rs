@@ -13,7 +13,7 @@ use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::Refusal,
+    auth::AuthRefusal,
     config::Detail,
     core::{
         context::{CallContext, Identity},
@@ -25,8 +25,8 @@ use crate::{
         request_meta::{RequestMeta, Said},
         response::InvocationResult,
     },
-    invoke::{Ended, ExtensionPoint},
-    records::invocation::Facts,
+    invoke::{ChainOutcome, ExtensionPoint},
+    records::invocation::CallFacts,
     snapshot::{InForce, SnapshotCell},
     telemetry::Telemetry,
 };
@@ -100,8 +100,8 @@ impl Gateway {
         codec: RequestDecoder<P::Request>,
         detail: &mut Detail,
         held: &mut Held,
-        facts: &mut Facts,
-    ) -> Result<Ended<P>, Error>
+        facts: &mut CallFacts,
+    ) -> Result<ChainOutcome<P>, Error>
     where
         P: ExtensionPoint,
         B: Body<Data = Bytes> + Send,
@@ -133,7 +133,7 @@ impl Gateway {
         facts.call_id = subject.call_id.map(str::to_owned);
         facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), table.revision()));
         facts.bypassed = (!tenant.bypassed(P::POINT).is_empty()).then(|| tenant.clone());
-        let Facts { ctx, broken_off, .. } = facts;
+        let CallFacts { ctx, broken_off, .. } = facts;
         // With less detail steps are left out, so that nothing is kept for them.
         let trace = parts.trace && tenant.detail == Detail::Full;
         let ctx = ctx.insert(CallContext { trace, ..context(arrival, said, identity, parts.context)? });
@@ -147,7 +147,7 @@ fn draining() -> Error {
 }
 
 /// Remembers why a caller was turned away: finer than the answer, which must not help to guess.
-fn refused(facts: &mut Facts, refusal: Refusal) -> Error {
+fn refused(facts: &mut CallFacts, refusal: AuthRefusal) -> Error {
     facts.refused = Some(refusal.reason);
     refusal.into()
 }

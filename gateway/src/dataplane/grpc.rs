@@ -21,7 +21,7 @@ use crate::{
         response,
     },
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
-    payload::Checked,
+    payload::Validate,
     transcode,
 };
 

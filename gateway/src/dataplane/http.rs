@@ -44,8 +44,8 @@ async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Respo
 where
     P: ExtensionPoint,
     P::Payload: transcode::Changes,
-    P::Request: transcode::Request,
-    P::Response: transcode::Answer,
+    P::Request: transcode::HttpRequestMessage,
+    P::Response: transcode::DecisionAnswer,
 {
     let (head, body) = request.into_parts();
     if let Err(error) = check_content(&head.headers) {
@@ -58,7 +58,7 @@ where
 
 fn decode<P: ExtensionPoint>(body: Bytes, _limit: usize) -> Result<P::Request, Error>
 where
-    P::Request: transcode::Request,
+    P::Request: transcode::HttpRequestMessage,
 {
     transcode::decode(&body).map_err(Error::invalid)
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
-    auth::{Port, Refusal, VerifiedToken},
+    auth::{AuthRefusal, Port, VerifiedToken},
     config::Detail,
     core::{
         context::Identity,
@@ -52,7 +52,7 @@ async fn ask(
     headers: &HeaderMap,
     detail: &mut Detail,
 ) -> Result<Bytes, Error> {
-    let turned_away = |refusal: Refusal| {
+    let turned_away = |refusal: AuthRefusal| {
         gateway.telemetry.turned_away(Port::Data, arrival.request_id, &refusal);
         Error::from(refusal)
     };

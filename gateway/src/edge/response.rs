@@ -21,9 +21,9 @@ use crate::{
     config::Detail,
     core::error::{Code, Error},
     edge::{admission::Held, request_meta::RequestMeta},
-    invoke::{Block, Change, Decided, Ended, ExtensionPoint, ResponseParts, StepReport},
+    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, PayloadChange, ResponseParts, StepReport},
     net::tracked_body,
-    transcode::{Answer, Changes, Problem, changes, encode, encode_block},
+    transcode::{Changes, DecisionAnswer, ProblemDetails, changes, encode, encode_block},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,7 +40,7 @@ pub struct InvocationResult<P: ExtensionPoint> {
     /// When it arrived, and as what.
     pub arrival: RequestMeta,
     /// What came of its chain; an error when the chain was never run.
-    pub result: Result<Ended<P>, Error>,
+    pub result: Result<ChainOutcome<P>, Error>,
     /// How much the answer tells.
     pub detail: Detail,
     /// Statuses of block codes, as they were when it arrived.
@@ -53,7 +53,7 @@ pub struct InvocationResult<P: ExtensionPoint> {
 pub fn http<P: ExtensionPoint>(finished: InvocationResult<P>) -> Response<Body>
 where
     P::Payload: Changes,
-    P::Response: Answer,
+    P::Response: DecisionAnswer,
 {
     let headers = common_headers(&finished);
     let request_id = finished.arrival.request_id.to_string();
@@ -69,7 +69,7 @@ where
             let status = finished.statuses.status(&block.plugin, &block.code);
             let response =
                 P::response(parts(ended, Some(block_message(&block, detail)), detail, request_id.clone()));
-            let problem = Problem {
+            let problem = ProblemDetails {
                 r#type: &format!("urn:hookgate:block:{}", block.code),
                 title: title(status),
                 status: status.as_u16(),
@@ -158,7 +158,7 @@ pub fn http_events(arrival: &RequestMeta, events: Body) -> Response<Body> {
 fn http_error(error: &Error, steps: &[StepReport], detail: Detail, request_id: &str) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (step, steps) = behind(error, steps, detail).unzip();
-    let problem = Problem {
+    let problem = ProblemDetails {
         r#type: &format!("urn:hookgate:error:{}", error.code),
         title: title(status),
         status: status.as_u16(),
@@ -215,14 +215,14 @@ impl From<Error> for FailedInvocation {
 /// A chain that decided.
 struct DecidedInvocation<P: ExtensionPoint> {
     block: Option<Block>,
-    ended: Ended<P>,
+    ended: ChainOutcome<P>,
 }
 
 impl<P: ExtensionPoint> DecidedInvocation<P> {
-    fn split(mut ended: Ended<P>) -> Result<Self, FailedInvocation> {
-        let block = match std::mem::replace(&mut ended.result, Ok(Decided::Continue)) {
-            Ok(Decided::Continue) => None,
-            Ok(Decided::Block(block)) => Some(block),
+    fn split(mut ended: ChainOutcome<P>) -> Result<Self, FailedInvocation> {
+        let block = match std::mem::replace(&mut ended.result, Ok(ChainDecision::Continue)) {
+            Ok(ChainDecision::Continue) => None,
+            Ok(ChainDecision::Block(block)) => Some(block),
             Err(error) => return Err(FailedInvocation { error, steps: ended.steps }),
         };
         Ok(DecidedInvocation { block, ended })
@@ -230,7 +230,7 @@ impl<P: ExtensionPoint> DecidedInvocation<P> {
 }
 
 fn parts<P: ExtensionPoint>(
-    ended: Ended<P>,
+    ended: ChainOutcome<P>,
     block: Option<wire::Block>,
     detail: Detail,
     request_id: String,
@@ -240,7 +240,7 @@ where
 {
     let full = detail == Detail::Full;
     let mut steps: Vec<_> = ended.steps.iter().filter(|_| full).map(step_message).collect();
-    for Change { step, before, after } in ended.changes {
+    for PayloadChange { step, before, after } in ended.changes {
         if let Some(step) = steps.get_mut(step) {
             step.changes = changes(&*before, &*after);
         }

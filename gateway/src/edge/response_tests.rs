@@ -37,9 +37,9 @@ fn report(plugin: &str, outcome: StepOutcome) -> StepReport {
     }
 }
 
-fn ended(result: Result<Decided, Error>) -> InvocationResult<BeforeToolCall> {
+fn ended(result: Result<ChainDecision, Error>) -> InvocationResult<BeforeToolCall> {
     let report = report("guard", StepOutcome::Cancelled);
-    let ended = Ended {
+    let ended = ChainOutcome {
         result,
         payload: Arc::new(BeforeToolCallPayload::default()),
         modified: false,
@@ -124,7 +124,7 @@ proptest! {
         retry in proptest::option::of(any::<u64>()),
     ) {
         let block = block(&code, retry);
-        let blocked = ended(Ok(Decided::Block(block.clone())));
+        let blocked = ended(Ok(ChainDecision::Block(block.clone())));
         let answer = http(InvocationResult { statuses: Arc::new(statuses), ..blocked });
         prop_assert_eq!(decision(&answer), Some("block"));
         prop_assert!(answer.status().is_client_error());
@@ -136,7 +136,7 @@ proptest! {
             prop_assert_eq!(answer.status().as_u16(), *fixed, "no configuration changes it");
         }
 
-        let answer = grpc(ended(Ok(Decided::Block(block))));
+        let answer = grpc(ended(Ok(ChainDecision::Block(block))));
         prop_assert!(!answer.headers().contains_key("grpc-status"), "OK comes in the trailers");
     }
 

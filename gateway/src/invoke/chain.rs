@@ -21,14 +21,14 @@ use crate::{
         step::{Mode, Reason, StepOutcome},
     },
     invoke::{
-        Block, Change, Decided, Ended, ExtensionPoint, Remark, StepReport,
+        Block, ChainDecision, ChainOutcome, ExtensionPoint, PayloadChange, Remark, StepReport,
         budget::Budget,
-        decide::{ChainAction, Disposition, Event, decide},
+        decide::{ChainAction, Disposition, StepEvent, decide},
         precheck::{Before, before, handed_over},
-        reply::{self, ReplyLimits, Said},
+        reply::{self, ReplyLimits, VerifiedReply},
     },
-    routing::{Plan, Step, Subject},
-    upstream::Replied,
+    routing::{MatchSubject, Plan, Step},
+    upstream::PluginReply,
 };
 
 /// The plugins behind a plan's steps. The gateway's are [`super::Invoker`]'s; tests of the chain bring their own.
@@ -41,7 +41,7 @@ pub trait Plugins: Send + Sync {
         payload: Arc<P::Payload>,
         ctx: &CallContext,
         limit: Duration,
-    ) -> impl Future<Output = Result<Replied, Failure>> + Send;
+    ) -> impl Future<Output = Result<PluginReply, Failure>> + Send;
 
     /// Hands the call to the queue of a plugin that observes; never waits.
     fn observe<P: ExtensionPoint>(
@@ -70,7 +70,7 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     notices: Vec<Remark>,
     steps: Vec<StepReport>,
     /// What the steps changed, where the caller asked.
-    changes: Vec<Change<P>>,
+    changes: Vec<PayloadChange<P>>,
     /// Observers met so far, with the payload as it stood at their place.
     observers: Vec<(&'a Step, Arc<P::Payload>)>,
     /// How the chain ended; none while it runs.
@@ -83,30 +83,30 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
 
 /// How one step went.
 struct StepRun<P: ExtensionPoint> {
-    event: Event,
-    said: Option<Said<P>>,
+    event: StepEvent,
+    said: Option<VerifiedReply<P>>,
     failure: Option<Failure>,
     duration: Duration,
     queue: Duration,
 }
 
 impl<P: ExtensionPoint> StepRun<P> {
-    fn uncalled(event: Event) -> Self {
+    fn uncalled(event: StepEvent) -> Self {
         StepRun { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
     }
 
     fn failed(failure: Failure) -> Self {
         StepRun {
-            event: Event::Failed(failure.reason),
+            event: StepEvent::Failed(failure.reason),
             failure: Some(failure),
-            ..Self::uncalled(Event::CallerGone)
+            ..Self::uncalled(StepEvent::CallerGone)
         }
     }
 
-    fn said(said: Said<P>) -> Self {
+    fn said(said: VerifiedReply<P>) -> Self {
         let event = match said.cancel {
-            Some(_) => Event::Cancelled,
-            None => Event::Continued { patched: said.payload.is_some() },
+            Some(_) => StepEvent::Cancelled,
+            None => StepEvent::Continued { patched: said.payload.is_some() },
         };
         StepRun { said: Some(said), ..Self::uncalled(event) }
     }
@@ -145,7 +145,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     /// Runs it to its end. Dropped before that, the caller is gone: the call under way is cancelled with it, and
     /// the observers are told.
-    pub async fn run(mut self, revision: u64) -> Ended<P> {
+    pub async fn run(mut self, revision: u64) -> ChainOutcome<P> {
         let result = self.advance().await;
         for step in &self.plan.steps[self.steps.len()..] {
             if step.mode == Mode::Observe {
@@ -154,7 +154,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             }
         }
         self.end = Some(chain_result(&result));
-        Ended {
+        ChainOutcome {
             result,
             payload: Arc::clone(&self.payload),
             modified: !Arc::ptr_eq(&self.payload, &self.original),
@@ -166,7 +166,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         }
     }
 
-    async fn advance(&mut self) -> Result<Decided, Error> {
+    async fn advance(&mut self) -> Result<ChainDecision, Error> {
         let plan = self.plan;
         for step in &plan.steps {
             let went = match step.mode {
@@ -189,14 +189,14 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
                 ChainAction::Block => {
                     self.absorb(step, went.said);
                     return match block {
-                        Some(cancel) => Ok(Decided::Block(Block::new(step, cancel))),
+                        Some(cancel) => Ok(ChainDecision::Block(Block::new(step, cancel))),
                         None => Err(Error::new(Code::Internal, "a block without a cancel")),
                     };
                 }
                 ChainAction::Stop => return Err(no_decision::<P>(step, went.failure)),
             }
         }
-        Ok(Decided::Continue)
+        Ok(ChainDecision::Continue)
     }
 
     /// Asks the plugin of `step`.
@@ -209,7 +209,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         let call = self.call(step, None);
         let answer = self.plugins.call::<P>(step, call, Arc::clone(&self.payload), self.ctx, limit).await;
         let queue = answer.as_ref().map_or(Duration::ZERO, |replied| replied.queue);
-        let read = answer.and_then(|Replied { bytes, served, .. }| {
+        let read = answer.and_then(|PluginReply { bytes, served, .. }| {
             let read = reply::read::<P>(bytes, &self.payload, grant, self.limits);
             served.judge(read.as_ref().err().map(|flaw| flaw.reason));
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
@@ -229,7 +229,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     /// Remembers what an observer is to see; it is sent when the chain is over.
     fn hand_over(&mut self, step: &'a Step) -> StepRun<P> {
         let event = handed_over(self.is_met(step));
-        if event == Event::HandedOver {
+        if event == StepEvent::HandedOver {
             self.observers.push((step, Arc::clone(&self.payload)));
         }
         StepRun::uncalled(event)
@@ -237,7 +237,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     fn is_met(&self, step: &Step) -> bool {
         let (original, current) = (P::subject(&self.original), P::subject(&self.payload));
-        step.conditions.met(&Subject {
+        step.conditions.met(&MatchSubject {
             point: P::POINT,
             tool: original.tool.zip(current.tool).map(<[&str; 2]>::from),
             text: original.text.zip(current.text).map(<[&str; 2]>::from),
@@ -261,13 +261,13 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     fn report(&mut self, step: &Step, went: &StepRun<P>) -> Disposition {
         let ruling = decide(step.mode, step.on_error, went.event);
         let reason = match went.event {
-            Event::Failed(reason) => Some(reason),
-            Event::BudgetShort => Some(Reason::Budget),
-            Event::ConditionFalse
-            | Event::Continued { .. }
-            | Event::Cancelled
-            | Event::HandedOver
-            | Event::CallerGone => None,
+            StepEvent::Failed(reason) => Some(reason),
+            StepEvent::BudgetShort => Some(Reason::Budget),
+            StepEvent::ConditionFalse
+            | StepEvent::Continued { .. }
+            | StepEvent::Cancelled
+            | StepEvent::HandedOver
+            | StepEvent::CallerGone => None,
         };
         let cancel = went.said.as_ref().and_then(|said| said.cancel.as_ref());
         self.steps.push(StepReport {
@@ -296,7 +296,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         if let Some(asked) = self.asked.take()
             && let Some(step) = left.next()
         {
-            let went = StepRun { duration: asked.elapsed(), ..StepRun::uncalled(Event::CallerGone) };
+            let went = StepRun { duration: asked.elapsed(), ..StepRun::uncalled(StepEvent::CallerGone) };
             self.report(step, &went);
         }
         for step in left.filter(|step| step.mode == Mode::Observe) {
@@ -307,12 +307,12 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     }
 
     /// Takes over what a plugin said, once its step is reported: its payload and its notices.
-    fn absorb(&mut self, step: &Step, said: Option<Said<P>>) {
+    fn absorb(&mut self, step: &Step, said: Option<VerifiedReply<P>>) {
         let Some(said) = said else { return };
         if let Some(after) = said.payload {
             let before = std::mem::replace(&mut self.payload, Arc::clone(&after));
             if self.ctx.trace {
-                self.changes.push(Change { step: self.steps.len() - 1, before, after });
+                self.changes.push(PayloadChange { step: self.steps.len() - 1, before, after });
             }
         }
         let plugin = &step.plugin_name;
@@ -343,10 +343,10 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
     }
 }
 
-fn chain_result(result: &Result<Decided, Error>) -> wire::ChainResult {
+fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
     let (decision, plugin, code) = match result {
-        Ok(Decided::Continue) => (Decision::Continue, None, None),
-        Ok(Decided::Block(block)) => {
+        Ok(ChainDecision::Continue) => (Decision::Continue, None, None),
+        Ok(ChainDecision::Block(block)) => {
             (Decision::Block, Some(block.plugin.to_string()), Some(block.code.clone()))
         }
         Err(error) => {

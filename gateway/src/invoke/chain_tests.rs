@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use prost::Message;
 use tokio::time::Instant;
 
-use super::{BeforeToolCall, Budget, Chain, Decided, Ended, ExtensionPoint, Plugins, ReplyLimits};
+use super::*;
 use crate::{
     core::{
         context::{CallContext, Identity},
@@ -28,8 +28,8 @@ use crate::{
         manifest::{Access, Offer, SideEffects},
         step::{Mode, OnError, Reason, StepOutcome},
     },
-    routing::{Conditions, Fixed, Plan, Step},
-    upstream::{Replied, Served},
+    routing::{Conditions, Plan, Step, StepTemplate},
+    upstream::{PluginReply, ServingEndpoint},
 };
 const LIMITS: ReplyLimits =
     ReplyLimits { request: 4096, notices: 16, notice_bytes: 8192, details_bytes: 4096 };
@@ -61,13 +61,13 @@ impl Plugins for Scripted {
         payload: Arc<P::Payload>,
         _ctx: &CallContext,
         limit: Duration,
-    ) -> Result<Replied, Failure> {
+    ) -> Result<PluginReply, Failure> {
         self.called.lock().expect("no panic").push((step.plugin, tool_call::<P>(&payload), limit));
         match self.scripts[&step.plugin].clone() {
-            Script::Say(reply) => Ok(Replied {
+            Script::Say(reply) => Ok(PluginReply {
                 bytes: reply.encode_to_vec().into(),
                 queue: Duration::ZERO,
-                served: Served::default(),
+                served: ServingEndpoint::default(),
             }),
             Script::Fail(reason) => Err(Failure::new(reason, "it was told to")),
             Script::Hang(reason) => {
@@ -103,7 +103,7 @@ impl Setup {
     fn step(mut self, mode: Mode, on_error: OnError, script: Script) -> Self {
         let plugin = self.steps.len();
         self.plugins.scripts.insert(plugin, script);
-        let fixed = Fixed {
+        let fixed = StepTemplate {
             plugin,
             plugin_name: format!("p{plugin}").into(),
             binding: format!("b{plugin}").into(),
@@ -141,7 +141,7 @@ impl Setup {
         self
     }
 
-    async fn run(self) -> (Ended<BeforeToolCall>, Scripted) {
+    async fn run(self) -> (ChainOutcome<BeforeToolCall>, Scripted) {
         let plan = Plan { steps: self.steps, digest: "digest".into() };
         let ctx = context();
         let budget = Budget::new(Duration::from_secs(15), ctx.received, None);
@@ -201,7 +201,7 @@ fn cancels(code: &str) -> BeforeToolCallResponse {
     BeforeToolCallResponse { verdict: Some(WireVerdict::Cancel(cancel)), ..Default::default() }
 }
 
-fn outcomes(ended: &Ended<BeforeToolCall>) -> Vec<StepOutcome> {
+fn outcomes(ended: &ChainOutcome<BeforeToolCall>) -> Vec<StepOutcome> {
     ended.steps.iter().map(|step| step.outcome).collect()
 }
 
@@ -230,7 +230,7 @@ async fn cancel_in_enforce_stops_the_chain_and_keeps_its_patch() {
     let setup =
         Setup::default().step(Mode::Enforce, SKIP, Script::Say(reply)).step(Mode::Enforce, FAIL, continues());
     let (ended, plugins) = setup.run().await;
-    let Ok(Decided::Block(block)) = &ended.result else { panic!("not blocked: {:?}", ended.result) };
+    let Ok(ChainDecision::Block(block)) = &ended.result else { panic!("not blocked: {:?}", ended.result) };
     assert_eq!((&*block.plugin, &*block.binding, &*block.code), ("p0", "b0", "TOOL_NOT_ALLOWED"));
     assert_eq!(ended.payload.tool_name, "safe");
     assert_eq!(plugins.called.lock().expect("no panic").len(), 1, "the plugin behind it is not called");
@@ -245,7 +245,7 @@ async fn cancel_from_advisory_plugin_is_ignored_but_its_patch_and_notices_stay()
     let setup =
         Setup::default().step(Mode::Advise, SKIP, Script::Say(reply)).step(Mode::Enforce, FAIL, continues());
     let (ended, plugins) = setup.run().await;
-    assert_eq!(ended.result.as_ref().ok(), Some(&Decided::Continue));
+    assert_eq!(ended.result.as_ref().ok(), Some(&ChainDecision::Continue));
     assert_eq!(outcomes(&ended), [StepOutcome::WouldBlock, StepOutcome::Continued]);
     assert_eq!(ended.notices.len(), 1);
     assert_eq!(plugins.called.lock().expect("no panic")[1].1.tool_name, "safe");
@@ -258,7 +258,7 @@ async fn a_skipped_failure_leaves_the_payload_as_it_was_and_says_so() {
         .step(Mode::Enforce, SKIP, Script::Fail(Reason::BadReply))
         .step(Mode::Enforce, FAIL, continues());
     let (ended, plugins) = setup.run().await;
-    assert_eq!(ended.result.as_ref().ok(), Some(&Decided::Continue));
+    assert_eq!(ended.result.as_ref().ok(), Some(&ChainDecision::Continue));
     assert_eq!(outcomes(&ended)[1], StepOutcome::FailedOpen);
     assert!(ended.steps[1].failed_open);
     assert_eq!(plugins.called.lock().expect("no panic")[2].1.tool_name, "a");
@@ -400,7 +400,7 @@ async fn dead_advisory_steps_leave_a_later_enforcing_step_its_time() {
         secs(5),
     ]);
     let (ended, plugins) = setup.run().await;
-    assert_eq!(ended.result.as_ref().ok(), Some(&Decided::Continue));
+    assert_eq!(ended.result.as_ref().ok(), Some(&ChainDecision::Continue));
     let called = plugins.called.lock().expect("no panic");
     assert_eq!(called.last().map(|call| (call.0, call.2)), Some((4, secs(5))), "it has its own 5 s");
     assert_eq!(called.len(), 2, "the first takes 10 s, nothing is left for the other three");
@@ -415,7 +415,7 @@ async fn dead_advisory_steps_alone_end_in_continue() {
         setup = setup.step(Mode::Advise, SKIP, Script::Hang(Reason::Timeout));
     }
     let (ended, _) = setup.timeouts(&[Duration::from_secs(10); 4]).run().await;
-    assert_eq!(ended.result.as_ref().ok(), Some(&Decided::Continue));
+    assert_eq!(ended.result.as_ref().ok(), Some(&ChainDecision::Continue));
     // 10 s of its own, then the 5 s that are left of 15, then nothing.
     let reasons: Vec<_> = ended.steps.iter().map(|step| (step.outcome, step.reason)).collect();
     assert_eq!(

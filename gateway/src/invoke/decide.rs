@@ -5,7 +5,7 @@ use crate::core::step::{Mode, OnError, Reason, StepOutcome};
 
 /// How a step went, before its binding's settings are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum StepEvent {
     /// A match condition is known to be false.
     ConditionFalse,
     /// Too little of the budget is left for a step that may be skipped.
@@ -53,38 +53,40 @@ pub struct Disposition {
 
 /// Decides what becomes of a step. For an observer it is asked twice: when the call is handed over, and when its
 /// reply is there, for the counters alone.
-pub const fn decide(mode: Mode, on_error: OnError, event: Event) -> Disposition {
+pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposition {
     match (mode, event) {
-        (Mode::Enforce | Mode::Advise | Mode::Observe, Event::CallerGone) => {
+        (Mode::Enforce | Mode::Advise | Mode::Observe, StepEvent::CallerGone) => {
             plain(StepOutcome::CancelledByCaller, ChainAction::Stop)
         }
-        (Mode::Enforce | Mode::Advise | Mode::Observe, Event::ConditionFalse) => {
+        (Mode::Enforce | Mode::Advise | Mode::Observe, StepEvent::ConditionFalse) => {
             plain(StepOutcome::SkippedCondition, ChainAction::Keep)
         }
 
-        (Mode::Enforce | Mode::Advise, Event::Continued { patched: false }) => {
+        (Mode::Enforce | Mode::Advise, StepEvent::Continued { patched: false }) => {
             plain(StepOutcome::Continued, ChainAction::Apply)
         }
-        (Mode::Enforce | Mode::Advise, Event::Continued { patched: true }) => {
+        (Mode::Enforce | Mode::Advise, StepEvent::Continued { patched: true }) => {
             plain(StepOutcome::Modified, ChainAction::Apply)
         }
-        (Mode::Enforce, Event::Cancelled) => plain(StepOutcome::Cancelled, ChainAction::Block),
-        (Mode::Advise, Event::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Apply),
-        (Mode::Enforce, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, true),
-        (Mode::Advise, Event::BudgetShort) => skipped(StepOutcome::SkippedBudget, false),
-        (Mode::Enforce | Mode::Advise, Event::Failed(_)) => match on_error {
+        (Mode::Enforce, StepEvent::Cancelled) => plain(StepOutcome::Cancelled, ChainAction::Block),
+        (Mode::Advise, StepEvent::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Apply),
+        (Mode::Enforce, StepEvent::BudgetShort) => skipped(StepOutcome::SkippedBudget, true),
+        (Mode::Advise, StepEvent::BudgetShort) => skipped(StepOutcome::SkippedBudget, false),
+        (Mode::Enforce | Mode::Advise, StepEvent::Failed(_)) => match on_error {
             OnError::Fail => plain(StepOutcome::Failed, ChainAction::Stop),
             OnError::Skip => skipped(StepOutcome::FailedOpen, true),
         },
         // Only observers are handed over. Were another step ever, its rule would not have been asked.
-        (Mode::Enforce | Mode::Advise, Event::HandedOver) => plain(StepOutcome::Failed, ChainAction::Stop),
+        (Mode::Enforce | Mode::Advise, StepEvent::HandedOver) => {
+            plain(StepOutcome::Failed, ChainAction::Stop)
+        }
 
-        (Mode::Observe, Event::HandedOver | Event::Continued { .. }) => {
+        (Mode::Observe, StepEvent::HandedOver | StepEvent::Continued { .. }) => {
             plain(StepOutcome::Observed, ChainAction::Keep)
         }
-        (Mode::Observe, Event::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Keep),
-        (Mode::Observe, Event::Failed(_)) => plain(StepOutcome::Failed, ChainAction::Keep),
-        (Mode::Observe, Event::BudgetShort) => plain(StepOutcome::SkippedBudget, ChainAction::Keep),
+        (Mode::Observe, StepEvent::Cancelled) => plain(StepOutcome::WouldBlock, ChainAction::Keep),
+        (Mode::Observe, StepEvent::Failed(_)) => plain(StepOutcome::Failed, ChainAction::Keep),
+        (Mode::Observe, StepEvent::BudgetShort) => plain(StepOutcome::SkippedBudget, ChainAction::Keep),
     }
 }
 
@@ -103,21 +105,21 @@ mod tests {
     const MODES: [Mode; 3] = [Mode::Enforce, Mode::Advise, Mode::Observe];
     const ON_ERROR: [OnError; 2] = [OnError::Fail, OnError::Skip];
 
-    fn events() -> Vec<Event> {
-        let failures = Reason::ALL.iter().map(|reason| Event::Failed(*reason));
+    fn events() -> Vec<StepEvent> {
+        let failures = Reason::ALL.iter().map(|reason| StepEvent::Failed(*reason));
         let others = [
-            Event::ConditionFalse,
-            Event::BudgetShort,
-            Event::Continued { patched: false },
-            Event::Continued { patched: true },
-            Event::Cancelled,
-            Event::HandedOver,
-            Event::CallerGone,
+            StepEvent::ConditionFalse,
+            StepEvent::BudgetShort,
+            StepEvent::Continued { patched: false },
+            StepEvent::Continued { patched: true },
+            StepEvent::Cancelled,
+            StepEvent::HandedOver,
+            StepEvent::CallerGone,
         ];
         others.into_iter().chain(failures).collect()
     }
 
-    fn cells() -> impl Iterator<Item = (Mode, OnError, Event)> {
+    fn cells() -> impl Iterator<Item = (Mode, OnError, StepEvent)> {
         MODES.into_iter().flat_map(|mode| {
             ON_ERROR
                 .into_iter()
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn a_failure_stops_the_chain_exactly_where_on_error_is_fail() {
         for (mode, on_error, event) in cells() {
-            let Event::Failed(_) = event else { continue };
+            let StepEvent::Failed(_) = event else { continue };
             let next = decide(mode, on_error, event).next;
             let stops = mode != Mode::Observe && on_error == OnError::Fail;
             assert_eq!(
@@ -145,7 +147,7 @@ mod tests {
             let blocks = decide(mode, on_error, event).next == ChainAction::Block;
             assert_eq!(
                 blocks,
-                mode == Mode::Enforce && event == Event::Cancelled,
+                mode == Mode::Enforce && event == StepEvent::Cancelled,
                 "{mode:?} {on_error:?} {event:?}"
             );
         }
@@ -156,7 +158,7 @@ mod tests {
         for (mode, on_error, event) in cells() {
             let applies =
                 matches!(decide(mode, on_error, event).next, ChainAction::Apply | ChainAction::Block);
-            let replied = matches!(event, Event::Continued { .. } | Event::Cancelled);
+            let replied = matches!(event, StepEvent::Continued { .. } | StepEvent::Cancelled);
             assert_eq!(applies, replied && mode != Mode::Observe, "{mode:?} {on_error:?} {event:?}");
         }
     }
@@ -166,8 +168,8 @@ mod tests {
         for (mode, on_error, event) in cells() {
             let open = decide(mode, on_error, event).failed_open;
             let expected = match (mode, event) {
-                (Mode::Enforce | Mode::Advise, Event::Failed(_)) => on_error == OnError::Skip,
-                (Mode::Enforce, Event::BudgetShort) => true,
+                (Mode::Enforce | Mode::Advise, StepEvent::Failed(_)) => on_error == OnError::Skip,
+                (Mode::Enforce, StepEvent::BudgetShort) => true,
                 _ => false,
             };
             assert_eq!(open, expected, "{mode:?} {on_error:?} {event:?}");

@@ -13,7 +13,7 @@ use hookgate_proto::{
 };
 use prost::Message;
 
-use crate::{core::point::Point, payload::Checked};
+use crate::{core::point::Point, payload::Validate};
 
 mod sealed {
     pub trait Sealed {}
@@ -24,13 +24,13 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     /// The point as a value.
     const POINT: Point;
     /// What the agent is about to send, run or show.
-    type Payload: Message + Checked + Default + Clone + PartialEq + 'static;
+    type Payload: Message + Validate + Default + Clone + PartialEq + 'static;
     /// What a plugin may change in it.
-    type Patch: Message + Checked + Default;
+    type Patch: Message + Validate + Default;
     /// A plugin's reply.
     type Reply: Message + Default;
     /// An agent's request.
-    type Request: Message + Checked + Default;
+    type Request: Message + Validate + Default;
     /// The answer to the agent.
     type Response: Message + Default;
 
@@ -50,7 +50,7 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     fn fold(payload: &mut Self::Payload, patch: Self::Patch);
 
     /// What match conditions and the log may look at.
-    fn subject(payload: &Self::Payload) -> Subject<'_>;
+    fn subject(payload: &Self::Payload) -> PayloadSubject<'_>;
 }
 
 /// An agent's request, taken apart.
@@ -105,7 +105,7 @@ pub struct ResponseParts<Payload> {
 
 /// What match conditions and the log may look at in a payload; `None` where the point or the payload has no such thing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct PayloadSubject<'a> {
     /// The tool's name.
     pub tool: Option<&'a str>,
     /// The user's text, or the answer's.
@@ -198,7 +198,7 @@ macro_rules! extension_point {
                 $(if patch.$field.held() && let Some(value) = patch.$field { ($apply)(value); })+
             }
 
-            fn subject($seen: &$payload) -> Subject<'_> {
+            fn subject($seen: &$payload) -> PayloadSubject<'_> {
                 $subject
             }
         }
@@ -228,7 +228,7 @@ verdict_from!(
 extension_point! {
     /// The agent is about to send user input to a model.
     BeforeLlmRequest: BeforeLlmRequestPayload, BeforeLlmRequestPatch, BeforeLlmRequestRequest, BeforeLlmRequestResponse,
-    subject: |payload| Subject { text: Some(&payload.text), ..Subject::default() },
+    subject: |payload| PayloadSubject { text: Some(&payload.text), ..PayloadSubject::default() },
     fold: |payload| {
         text => |value| payload.text = value,
         images => |list: hookgate_proto::types::v1::MediaList| payload.images = list.items,
@@ -243,10 +243,10 @@ extension_point! {
 extension_point! {
     /// The agent is about to run a tool.
     BeforeToolCall: BeforeToolCallPayload, BeforeToolCallPatch, BeforeToolCallRequest, BeforeToolCallResponse,
-    subject: |payload| Subject {
+    subject: |payload| PayloadSubject {
         tool: Some(&payload.tool_name),
         call_id: payload.call_id.as_deref(),
-        ..Subject::default()
+        ..PayloadSubject::default()
     },
     fold: |payload| {
         tool_name => |value| payload.tool_name = value,
@@ -258,10 +258,10 @@ extension_point! {
 extension_point! {
     /// The agent is about to hand a tool's result, or its failure, back to the model.
     AfterToolResult: AfterToolResultPayload, AfterToolResultPatch, AfterToolResultRequest, AfterToolResultResponse,
-    subject: |payload| Subject {
+    subject: |payload| PayloadSubject {
         tool: Some(&payload.tool_name),
         call_id: payload.call_id.as_deref(),
-        ..Subject::default()
+        ..PayloadSubject::default()
     },
     fold: |payload| {
         result => |json| payload.result = json,
@@ -272,10 +272,10 @@ extension_point! {
 extension_point! {
     /// The agent is about to show the answer to the user.
     BeforeResponse: BeforeResponsePayload, BeforeResponsePatch, BeforeResponseRequest, BeforeResponseResponse,
-    subject: |payload| Subject {
+    subject: |payload| PayloadSubject {
         text: Some(&payload.content),
         model: payload.model.as_deref(),
-        ..Subject::default()
+        ..PayloadSubject::default()
     },
     fold: |payload| {
         content => |value| payload.content = value,

@@ -17,7 +17,7 @@ use crate::{
         failure::Failure,
     },
     routing::{RouteTable, Step, TenantPlans},
-    upstream::{CallMeta, PluginClient, Replied},
+    upstream::{CallMeta, PluginClient, PluginReply},
 };
 
 pub mod budget;
@@ -37,11 +37,11 @@ mod reply_tests;
 pub use budget::Budget;
 pub use chain::{Chain, Plugins};
 pub use extension::{
-    AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, ReplyParts,
-    RequestParts, ResponseParts, Subject, Verdict,
+    AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, PayloadSubject,
+    ReplyParts, RequestParts, ResponseParts, Verdict,
 };
-pub use observe::{Observed, ObserverSink};
-pub use outcome::{Block, Change, Decided, Ended, Remark, StepReport};
+pub use observe::{Observation, ObserverSink};
+pub use outcome::{Block, ChainDecision, ChainOutcome, PayloadChange, Remark, StepReport};
 pub use reply::ReplyLimits;
 
 /// A routing table with the plugins that its steps name by index.
@@ -85,7 +85,7 @@ impl Invoker {
     ///
     /// # Errors
     /// PLAN_CHANGED when the caller expects another chain. A chain that can't decide is no error here: it has
-    /// steps to report, and its error is inside [`Ended`].
+    /// steps to report, and its error is inside [`ChainOutcome`].
     pub async fn run<P: ExtensionPoint>(
         &self,
         tenant: &TenantPlans,
@@ -93,7 +93,7 @@ impl Invoker {
         payload: P::Payload,
         expected_digest: Option<&str>,
         broken_off: &mut Vec<StepReport>,
-    ) -> Result<Ended<P>, Error> {
+    ) -> Result<ChainOutcome<P>, Error> {
         let plan = tenant.plan(P::POINT);
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(
@@ -115,7 +115,7 @@ impl Plugins for Routes {
         payload: Arc<P::Payload>,
         ctx: &CallContext,
         limit: Duration,
-    ) -> Result<Replied, Failure> {
+    ) -> Result<PluginReply, Failure> {
         let meta = meta(ctx, limit >= step.timeout);
         self.clients[step.plugin].call(P::POINT, call, payload, meta, limit).await
     }

@@ -13,23 +13,23 @@ use crate::{
     },
     invoke::{
         ExtensionPoint, Routes,
-        decide::{Event, decide},
+        decide::{StepEvent, decide},
         precheck,
         reply::{self, ReplyLimits},
     },
     routing::Step,
-    upstream::{CallMeta, Replied},
+    upstream::{CallMeta, PluginReply},
 };
 
 /// Is told what observers made of their calls, after the answer.
 pub trait ObserverSink: Send + Sync {
     /// An observer has answered, failed, or never got its call.
-    fn observed(&self, observed: Observed<'_>);
+    fn observed(&self, observed: Observation<'_>);
 }
 
 /// What an observer made of one call.
 #[derive(Debug, Clone, Copy)]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     /// Where.
     pub point: Point,
     /// The observer.
@@ -65,10 +65,10 @@ pub(super) fn enqueue<P: ExtensionPoint>(
     let request_id = caller.map(|caller| caller.request_id.clone()).unwrap_or_default();
     let tenant = Arc::clone(&meta.tenant);
     let handed_over = Instant::now();
-    let done = move |answer: Result<Replied, Failure>| {
+    let done = move |answer: Result<PluginReply, Failure>| {
         let (event, detail) = heard::<P>(answer, &limits);
-        let reason = if let Event::Failed(reason) = event { Some(reason) } else { None };
-        sink.observed(Observed {
+        let reason = if let StepEvent::Failed(reason) = event { Some(reason) } else { None };
+        sink.observed(Observation {
             point: P::POINT,
             plugin: &plugin,
             binding: &binding,
@@ -88,16 +88,19 @@ pub(super) fn enqueue<P: ExtensionPoint>(
 }
 
 /// What an observer said, as an event of its step, and why.
-fn heard<P: ExtensionPoint>(answer: Result<Replied, Failure>, limits: &ReplyLimits) -> (Event, String) {
-    let heard = answer.map(|Replied { bytes, served, .. }| {
+fn heard<P: ExtensionPoint>(
+    answer: Result<PluginReply, Failure>,
+    limits: &ReplyLimits,
+) -> (StepEvent, String) {
+    let heard = answer.map(|PluginReply { bytes, served, .. }| {
         let heard = reply::heard::<P>(bytes, limits);
         served.judge(heard.as_ref().err().map(|flaw| flaw.reason));
         heard
     });
     match heard {
-        Err(failure) => (Event::Failed(failure.reason), failure.detail),
-        Ok(Err(flaw)) => (Event::Failed(flaw.reason), flaw.detail),
-        Ok(Ok(Some(cancel))) => (Event::Cancelled, cancel.code),
-        Ok(Ok(None)) => (Event::Continued { patched: false }, String::new()),
+        Err(failure) => (StepEvent::Failed(failure.reason), failure.detail),
+        Ok(Err(flaw)) => (StepEvent::Failed(flaw.reason), flaw.detail),
+        Ok(Ok(Some(cancel))) => (StepEvent::Cancelled, cancel.code),
+        Ok(Ok(None)) => (StepEvent::Continued { patched: false }, String::new()),
     }
 }

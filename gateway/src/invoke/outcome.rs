@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hookgate_proto::types::v1::{CancelScope, Notice};
 
-use super::{ExtensionPoint, reply::Cancelled};
+use super::{ExtensionPoint, reply::PluginCancel};
 use crate::{
     core::{
         error::Error,
@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// How an invocation ended, with all that is known about it.
-pub struct Ended<P: ExtensionPoint> {
+pub struct ChainOutcome<P: ExtensionPoint> {
     /// What the chain decided, or why it could not.
-    pub result: Result<Decided, Error>,
+    pub result: Result<ChainDecision, Error>,
     /// The payload as the chain left it.
     pub payload: Arc<P::Payload>,
     /// Whether a plugin changed it.
@@ -26,7 +26,7 @@ pub struct Ended<P: ExtensionPoint> {
     /// What happened, in the order of the chain.
     pub steps: Vec<StepReport>,
     /// What the steps changed, in the order of the chain; empty unless the caller asked.
-    pub changes: Vec<Change<P>>,
+    pub changes: Vec<PayloadChange<P>>,
     /// Digest of the chain that ran.
     pub plan_digest: Arc<str>,
     /// Revision of the routing that was in force.
@@ -34,8 +34,8 @@ pub struct Ended<P: ExtensionPoint> {
 }
 
 /// The payload round one step that patched it.
-pub struct Change<P: ExtensionPoint> {
-    /// The step, by its place in [`Ended::steps`].
+pub struct PayloadChange<P: ExtensionPoint> {
+    /// The step, by its place in [`ChainOutcome::steps`].
     pub step: usize,
     /// The payload as it came to the step.
     pub before: Arc<P::Payload>,
@@ -45,7 +45,7 @@ pub struct Change<P: ExtensionPoint> {
 
 /// What a chain decided. A block is not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decided {
+pub enum ChainDecision {
     /// Go on.
     Continue,
     /// Do not go on.
@@ -71,7 +71,7 @@ pub struct Block {
 
 impl Block {
     /// The block that `step` leads to.
-    pub(super) fn new(step: &Step, cancel: Cancelled) -> Self {
+    pub(super) fn new(step: &Step, cancel: PluginCancel) -> Self {
         Block {
             plugin: Arc::clone(&step.plugin_name),
             binding: Arc::clone(&step.binding),

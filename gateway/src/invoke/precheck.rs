@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{budget::StepAllowance, decide::Event, reply::Grant};
+use super::{budget::StepAllowance, decide::StepEvent, reply::Grant};
 use crate::{
     core::{
         failure::Failure,
@@ -24,15 +24,15 @@ pub(super) enum Before<'s> {
         cut: bool,
     },
     /// It isn't, and why where that is a failure.
-    Leave(Event, Option<Failure>),
+    Leave(StepEvent, Option<Failure>),
 }
 
 /// Decides whether the plugin of an enforce or advise step is asked. `met` is what its conditions come to; `allowance`
 /// is asked for last.
 pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAllowance) -> Before<'_> {
-    let failed = |failure: Failure| Before::Leave(Event::Failed(failure.reason), Some(failure));
+    let failed = |failure: Failure| Before::Leave(StepEvent::Failed(failure.reason), Some(failure));
     if !met {
-        return Before::Leave(Event::ConditionFalse, None);
+        return Before::Leave(StepEvent::ConditionFalse, None);
     }
     let grant = match grant(step) {
         Ok(grant) => grant,
@@ -41,7 +41,7 @@ pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAll
     match (allowance(), step.on_error) {
         (StepAllowance::Whole(limit), _) => Before::Ask { grant, limit, cut: false },
         (StepAllowance::Cut(limit), _) => Before::Ask { grant, limit, cut: true },
-        (StepAllowance::Short, OnError::Skip) => Before::Leave(Event::BudgetShort, None),
+        (StepAllowance::Short, OnError::Skip) => Before::Leave(StepEvent::BudgetShort, None),
         (StepAllowance::Short, OnError::Fail) => {
             failed(Failure::new(Reason::Budget, "none of the invocation's time was left for it"))
         }
@@ -49,8 +49,8 @@ pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAll
 }
 
 /// What comes of an observing step, whose plugin is told after the answer.
-pub(super) fn handed_over(met: bool) -> Event {
-    if met { Event::HandedOver } else { Event::ConditionFalse }
+pub(super) fn handed_over(met: bool) -> StepEvent {
+    if met { StepEvent::HandedOver } else { StepEvent::ConditionFalse }
 }
 
 /// What the plugin of `step` may do, or why it can't be called.

@@ -18,7 +18,7 @@ use crate::{
     config,
     core::{error::Code, manifest::Access, step::Reason},
     json,
-    payload::Checked,
+    payload::Validate,
 };
 
 /// Longest message of a cancel, in bytes.
@@ -65,9 +65,9 @@ pub struct Grant<'a> {
 }
 
 /// What a plugin said, checked.
-pub struct Said<P: ExtensionPoint> {
+pub struct VerifiedReply<P: ExtensionPoint> {
     /// Absent: continue.
-    pub cancel: Option<Cancelled>,
+    pub cancel: Option<PluginCancel>,
     /// The payload with the patch applied; absent: no patch.
     pub payload: Option<Arc<P::Payload>>,
     /// Names of the fields that the patch holds.
@@ -80,7 +80,7 @@ pub struct Said<P: ExtensionPoint> {
 
 /// A cancel with everything in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cancelled {
+pub struct PluginCancel {
     /// Valid, and none of our own error codes.
     pub code: String,
     /// Not empty, at most 1 KiB.
@@ -93,16 +93,16 @@ pub struct Cancelled {
 
 /// Why a reply counts as a failed step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct ReplyError {
     /// `bad_reply`, `forbidden_patch` or `too_large`.
     pub reason: Reason,
     /// What is wrong with it, for the operator.
     pub detail: String,
 }
 
-impl Flaw {
+impl ReplyError {
     fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Flaw { reason, detail: detail.into() }
+        ReplyError { reason, detail: detail.into() }
     }
 }
 
@@ -112,7 +112,7 @@ pub fn read<P: ExtensionPoint>(
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
     limits: &ReplyLimits,
-) -> Result<Said<P>, Flaw> {
+) -> Result<VerifiedReply<P>, ReplyError> {
     let parts = parts::<P>(bytes)?;
     let folded = match parts.modify {
         Some(patch) => folded::<P>(patch, payload, grant, limits),
@@ -124,14 +124,14 @@ pub fn read<P: ExtensionPoint>(
             let (payload, changed) = folded?.unzip();
             check_notices(&parts.notices, limits)?;
             let changed = changed.unwrap_or_default();
-            Ok(Said { cancel: None, payload, changed, notices: parts.notices, sanitised: 0 })
+            Ok(VerifiedReply { cancel: None, payload, changed, notices: parts.notices, sanitised: 0 })
         }
         Some(Verdict::Cancel(cancel)) => {
             let mut sanitised = u32::from(folded.is_err());
             let cancel = cancelled(cancel, &parts.notices, &mut sanitised);
             let notices = keep_valid(parts.notices, limits, &mut sanitised);
             let (payload, changed) = folded.unwrap_or(None).unzip();
-            Ok(Said {
+            Ok(VerifiedReply {
                 cancel: Some(cancel),
                 payload,
                 changed: changed.unwrap_or_default(),
@@ -143,7 +143,10 @@ pub fn read<P: ExtensionPoint>(
 }
 
 /// Reads an observer's reply: whether it would block. Patches of observers are not applied, so they are not looked at.
-pub fn heard<P: ExtensionPoint>(bytes: Bytes, limits: &ReplyLimits) -> Result<Option<Cancelled>, Flaw> {
+pub fn heard<P: ExtensionPoint>(
+    bytes: Bytes,
+    limits: &ReplyLimits,
+) -> Result<Option<PluginCancel>, ReplyError> {
     let parts = parts::<P>(bytes)?;
     match parts.verdict {
         None => Err(no_verdict()),
@@ -152,13 +155,14 @@ pub fn heard<P: ExtensionPoint>(bytes: Bytes, limits: &ReplyLimits) -> Result<Op
     }
 }
 
-fn parts<P: ExtensionPoint>(bytes: Bytes) -> Result<ReplyParts<P::Patch>, Flaw> {
-    let undecodable = |error| Flaw::new(Reason::BadReply, format!("its reply cannot be decoded: {error}"));
+fn parts<P: ExtensionPoint>(bytes: Bytes) -> Result<ReplyParts<P::Patch>, ReplyError> {
+    let undecodable =
+        |error| ReplyError::new(Reason::BadReply, format!("its reply cannot be decoded: {error}"));
     P::Reply::decode(bytes).map(P::reply_parts).map_err(undecodable)
 }
 
-fn no_verdict() -> Flaw {
-    Flaw::new(Reason::BadReply, "its reply holds neither continue nor cancel")
+fn no_verdict() -> ReplyError {
+    ReplyError::new(Reason::BadReply, "its reply holds neither continue nor cancel")
 }
 
 /// A patched payload, with the names of the fields that the patch holds.
@@ -170,11 +174,11 @@ fn folded<P: ExtensionPoint>(
     payload: &Arc<P::Payload>,
     grant: Grant<'_>,
     limits: &ReplyLimits,
-) -> Result<Option<FoldedPayload<P>>, Flaw> {
+) -> Result<Option<FoldedPayload<P>>, ReplyError> {
     let fields = P::fields(&patch);
     let Some(first) = fields.first() else { return Ok(None) };
     if grant.access == Access::Read {
-        return Err(Flaw::new(
+        return Err(ReplyError::new(
             Reason::ForbiddenPatch,
             format!("it patches `{first}`, but its manifest declares access READ"),
         ));
@@ -182,19 +186,25 @@ fn folded<P: ExtensionPoint>(
     if let Some(writable) = grant.writable
         && let Some(field) = fields.iter().find(|field| !writable.iter().any(|name| name == *field))
     {
-        return Err(Flaw::new(
+        return Err(ReplyError::new(
             Reason::ForbiddenPatch,
             format!("it patches `{field}`, but its binding lets it write only {writable:?}"),
         ));
     }
     if let Some(violation) = patch.violations("/modify").into_iter().next() {
-        return Err(Flaw::new(Reason::BadReply, format!("{}: {}", violation.pointer, violation.message)));
+        return Err(ReplyError::new(
+            Reason::BadReply,
+            format!("{}: {}", violation.pointer, violation.message),
+        ));
     }
     let mut folded = P::Payload::clone(payload);
     P::fold(&mut folded, patch);
     let size = folded.encoded_len();
     if size > limits.request + MAX_GROWTH_BYTES {
-        return Err(Flaw::new(Reason::TooLarge, format!("its patch makes the payload {size} bytes large")));
+        return Err(ReplyError::new(
+            Reason::TooLarge,
+            format!("its patch makes the payload {size} bytes large"),
+        ));
     }
     Ok(Some((Arc::new(folded), fields)))
 }
@@ -210,26 +220,26 @@ fn notice_flaw(notice: &Notice, limits: &ReplyLimits) -> Option<&'static str> {
     if notice.details.len() > limits.details_bytes {
         return Some("has details over the limit");
     }
-    let object = || matches!(json::scan(&notice.details, json::MAX_DEPTH), Ok(json::Kind::Object));
+    let object = || matches!(json::scan(&notice.details, json::MAX_DEPTH), Ok(json::ValueKind::Object));
     if !notice.details.is_empty() && !object() {
         return Some("has details that are not a JSON object");
     }
     None
 }
 
-fn check_notices(notices: &[Notice], limits: &ReplyLimits) -> Result<(), Flaw> {
+fn check_notices(notices: &[Notice], limits: &ReplyLimits) -> Result<(), ReplyError> {
     if notices.len() > limits.notices {
         let detail = format!("its reply holds {} notices, {} are allowed", notices.len(), limits.notices);
-        return Err(Flaw::new(Reason::BadReply, detail));
+        return Err(ReplyError::new(Reason::BadReply, detail));
     }
     let size: usize = notices.iter().map(Message::encoded_len).sum();
     if size > limits.notice_bytes {
         let detail = format!("its notices are {size} bytes, {} are allowed", limits.notice_bytes);
-        return Err(Flaw::new(Reason::BadReply, detail));
+        return Err(ReplyError::new(Reason::BadReply, detail));
     }
     for (index, notice) in notices.iter().enumerate() {
         if let Some(flaw) = notice_flaw(notice, limits) {
-            return Err(Flaw::new(Reason::BadReply, format!("/notices/{index} {flaw}")));
+            return Err(ReplyError::new(Reason::BadReply, format!("/notices/{index} {flaw}")));
         }
     }
     Ok(())
@@ -255,7 +265,7 @@ fn keep_valid(notices: Vec<Notice>, limits: &ReplyLimits, sanitised: &mut u32) -
 }
 
 /// Puts a cancel in order, counting what had to be mended.
-fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> Cancelled {
+fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> PluginCancel {
     let usable = |code: &str| is_code(code) && !Code::is_reserved(code);
     let code = if usable(&cancel.code) {
         cancel.code.clone()
@@ -280,7 +290,7 @@ fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> Cancell
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
         *sanitised += 1;
     }
-    Cancelled { code, message, retry_after_ms: cancel.retry_after_ms, scope }
+    PluginCancel { code, message, retry_after_ms: cancel.retry_after_ms, scope }
 }
 
 /// Whether `code` is `[A-Za-z][A-Za-z0-9_.:-]{0,63}`.

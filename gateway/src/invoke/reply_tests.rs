@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::{
     BeforeToolCall, ExtensionPoint,
-    reply::{Flaw, Grant, ReplyLimits, Said, read},
+    reply::{Grant, ReplyError, ReplyLimits, VerifiedReply, read},
 };
 use crate::core::{error::Code, manifest::Access, step::Reason};
 
@@ -28,7 +28,10 @@ fn payload() -> Arc<BeforeToolCallPayload> {
     })
 }
 
-fn reads(reply: &BeforeToolCallResponse, grant: Grant<'_>) -> Result<Said<BeforeToolCall>, Flaw> {
+fn reads(
+    reply: &BeforeToolCallResponse,
+    grant: Grant<'_>,
+) -> Result<VerifiedReply<BeforeToolCall>, ReplyError> {
     read::<BeforeToolCall>(reply.encode_to_vec().into(), &payload(), grant, &LIMITS)
 }
 
@@ -54,7 +57,7 @@ fn notice(code: Option<&str>) -> Notice {
     }
 }
 
-fn reason(result: Result<Said<BeforeToolCall>, Flaw>) -> Option<Reason> {
+fn reason(result: Result<VerifiedReply<BeforeToolCall>, ReplyError>) -> Option<Reason> {
     result.err().map(|flaw| flaw.reason)
 }
 
@@ -200,7 +203,7 @@ proptest! {
         let names: Option<Vec<String>> = writable.map(|names| names.into_iter().map(String::from).collect());
         let reply = BeforeToolCallResponse { modify: Some(patch), ..if cancels { cancelling("NO") } else { going_on() } };
         let grant = Grant { access, writable: names.as_deref() };
-        let Ok(Said { payload: Some(folded), .. }) = reads(&reply, grant) else { return Ok(()) };
+        let Ok(VerifiedReply { payload: Some(folded), .. }) = reads(&reply, grant) else { return Ok(()) };
         prop_assert_eq!(access, Access::Modify);
         let may = |field: &str| names.as_ref().is_none_or(|names| names.iter().any(|name| name == field));
         let before = payload();
@@ -233,8 +236,8 @@ proptest! {
     #[test]
     fn no_bytes_make_reading_a_reply_panic(bytes in vec(any::<u8>(), 0..200)) {
         let said = read::<BeforeToolCall>(bytes.into(), &payload(), MODIFY, &LIMITS);
-        if let Ok(Said { payload: Some(folded), .. }) = said {
-            prop_assert!(crate::payload::Checked::violations(&*folded, "").is_empty());
+        if let Ok(VerifiedReply { payload: Some(folded), .. }) = said {
+            prop_assert!(crate::payload::Validate::violations(&*folded, "").is_empty());
         }
     }
 }

@@ -25,7 +25,7 @@ pub const MAX_ERRORS: usize = 32;
 
 /// What stands at the root of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// `{...}`
     Object,
     /// `[...]`
@@ -40,30 +40,30 @@ pub enum Kind {
     Null,
 }
 
-impl Kind {
+impl ValueKind {
     /// The kind of value that `text` begins with, white space aside; trusts the first byte.
-    pub fn of(text: &[u8]) -> Option<Kind> {
+    pub fn of(text: &[u8]) -> Option<ValueKind> {
         match text.iter().find(|byte| !byte.is_ascii_whitespace())? {
-            b'{' => Some(Kind::Object),
-            b'[' => Some(Kind::Array),
-            b'"' => Some(Kind::String),
-            b'-' | b'0'..=b'9' => Some(Kind::Number),
-            b't' | b'f' => Some(Kind::Boolean),
-            b'n' => Some(Kind::Null),
+            b'{' => Some(ValueKind::Object),
+            b'[' => Some(ValueKind::Array),
+            b'"' => Some(ValueKind::String),
+            b'-' | b'0'..=b'9' => Some(ValueKind::Number),
+            b't' | b'f' => Some(ValueKind::Boolean),
+            b'n' => Some(ValueKind::Null),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ValueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Object => "an object",
-            Kind::Array => "an array",
-            Kind::String => "a string",
-            Kind::Number => "a number",
-            Kind::Boolean => "a boolean",
-            Kind::Null => "null",
+            ValueKind::Object => "an object",
+            ValueKind::Array => "an array",
+            ValueKind::String => "a string",
+            ValueKind::Number => "a number",
+            ValueKind::Boolean => "a boolean",
+            ValueKind::Null => "null",
         })
     }
 }
@@ -83,7 +83,7 @@ pub enum JsonErrorKind {
 
 /// Why a text is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct JsonError {
     /// Byte offset of the flaw.
     pub offset: usize,
     /// JSON pointer (RFC 6901) to the value, or for a repeated key to the member, in which the flaw lies.
@@ -94,7 +94,7 @@ pub struct Flaw {
     pub message: String,
 }
 
-impl Flaw {
+impl JsonError {
     /// Line and column (in characters) of the flaw in `text`, both counted from 1.
     pub fn position(&self, text: &[u8]) -> (usize, usize) {
         let before = text.get(..self.offset).unwrap_or(text);
@@ -111,7 +111,7 @@ impl Flaw {
 ///
 /// # Errors
 /// The first flaw.
-pub fn scan(bytes: &[u8], max_depth: usize) -> Result<Kind, Flaw> {
+pub fn scan(bytes: &[u8], max_depth: usize) -> Result<ValueKind, JsonError> {
     scan_all(bytes, max_depth).map_err(|mut flaws| flaws.swap_remove(0))
 }
 
@@ -120,6 +120,6 @@ pub fn scan(bytes: &[u8], max_depth: usize) -> Result<Kind, Flaw> {
 /// # Errors
 /// The flaws, at least one and at most [`MAX_ERRORS`], in the order found. When none of them is other than
 /// [`JsonErrorKind::DuplicateKey`] the text is JSON, and [`members`] and [`elements`] can walk it.
-pub fn scan_all(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+pub fn scan_all(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
     scanner::run(bytes, max_depth)
 }

@@ -33,16 +33,16 @@ pub fn push_index(pointer: &mut String, index: usize) {
 
 /// A place inside a document, kept on the stack and only written out when something is wrong there.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum JsonLocation<'a> {
     /// The root, or the place that a given pointer names.
     Root(&'a str),
     /// A member of an object.
-    Key(&'a Place<'a>, &'a str),
+    Key(&'a JsonLocation<'a>, &'a str),
     /// An element of an array.
-    Index(&'a Place<'a>, usize),
+    Index(&'a JsonLocation<'a>, usize),
 }
 
-impl Place<'_> {
+impl JsonLocation<'_> {
     /// The pointer to this place.
     pub fn pointer(&self) -> String {
         let mut text = String::new();
@@ -53,20 +53,20 @@ impl Place<'_> {
     /// What a message calls this place.
     pub fn name(&self) -> String {
         match self {
-            Place::Root(_) => "The body".to_owned(),
-            Place::Key(_, key) => format!("`{}`", cut(key)),
-            Place::Index(_, _) => "An entry".to_owned(),
+            JsonLocation::Root(_) => "The body".to_owned(),
+            JsonLocation::Key(_, key) => format!("`{}`", cut(key)),
+            JsonLocation::Index(_, _) => "An entry".to_owned(),
         }
     }
 
     fn write(&self, text: &mut String) {
         match self {
-            Place::Root(prefix) => text.push_str(prefix),
-            Place::Key(parent, key) => {
+            JsonLocation::Root(prefix) => text.push_str(prefix),
+            JsonLocation::Key(parent, key) => {
                 parent.write(text);
                 push_key(text, key);
             }
-            Place::Index(parent, index) => {
+            JsonLocation::Index(parent, index) => {
                 parent.write(text);
                 push_index(text, *index);
             }
@@ -80,11 +80,14 @@ mod tests {
 
     #[test]
     fn tokens_are_escaped_and_long_ones_cut() {
-        let root = Place::Root("/context");
-        let labels = Place::Key(&root, "labels");
-        assert_eq!(Place::Key(&labels, "a/b~c").pointer(), "/context/labels/a~1b~0c");
-        assert_eq!(Place::Index(&labels, 7).pointer(), "/context/labels/7");
+        let root = JsonLocation::Root("/context");
+        let labels = JsonLocation::Key(&root, "labels");
+        assert_eq!(JsonLocation::Key(&labels, "a/b~c").pointer(), "/context/labels/a~1b~0c");
+        assert_eq!(JsonLocation::Index(&labels, 7).pointer(), "/context/labels/7");
         let long = "é".repeat(1000);
-        assert_eq!(Place::Key(&Place::Root(""), &long).pointer(), format!("/{}…", "é".repeat(64)));
+        assert_eq!(
+            JsonLocation::Key(&JsonLocation::Root(""), &long).pointer(),
+            format!("/{}…", "é".repeat(64))
+        );
     }
 }

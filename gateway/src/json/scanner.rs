@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::{Flaw, JsonErrorKind, Kind, MAX_ERRORS, pointer, unescape};
+use super::{JsonError, JsonErrorKind, MAX_ERRORS, ValueKind, pointer, unescape};
 
 /// Up to this many keys comparing each with each is cheaper than hashing.
 const MAX_LINEAR_KEYS: usize = 16;
@@ -20,7 +20,7 @@ struct Container {
 }
 
 /// A key of an open object.
-struct Key {
+struct ObjectKey {
     /// Offset of its opening quote.
     quote: usize,
     /// Its text in `Scanner::unescaped` where it holds escapes, else in the input.
@@ -41,12 +41,12 @@ struct Scanner<'a> {
     at: usize,
     max_depth: usize,
     open: Vec<Container>,
-    keys: Vec<Key>,
+    keys: Vec<ObjectKey>,
     unescaped: String,
-    duplicates: Vec<Flaw>,
+    duplicates: Vec<JsonError>,
 }
 
-pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
     match str::from_utf8(bytes) {
         Ok(_) => finish(bytes, max_depth),
         Err(invalid) => {
@@ -58,14 +58,14 @@ pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
             if unfinished.is_some() || flaws.iter().all(|flaw| flaw.kind == JsonErrorKind::DuplicateKey) {
                 let pointer = unfinished.map(|flaw| flaw.pointer).unwrap_or_default();
                 let message = "expected UTF-8, found another byte".to_owned();
-                flaws.push(Flaw { offset: good.len(), pointer, kind: JsonErrorKind::Encoding, message });
+                flaws.push(JsonError { offset: good.len(), pointer, kind: JsonErrorKind::Encoding, message });
             }
             Err(flaws)
         }
     }
 }
 
-fn finish(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
+fn finish(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
     let mut scanner = Scanner {
         bytes,
         at: 0,
@@ -78,14 +78,14 @@ fn finish(bytes: &[u8], max_depth: usize) -> Result<Kind, Vec<Flaw>> {
     let result = scanner.document();
     let mut flaws = scanner.duplicates;
     flaws.extend(result.err());
-    match (Kind::of(bytes), flaws.is_empty()) {
+    match (ValueKind::of(bytes), flaws.is_empty()) {
         (Some(kind), true) => Ok(kind),
         _ => Err(flaws),
     }
 }
 
 impl<'a> Scanner<'a> {
-    fn document(&mut self) -> Result<(), Flaw> {
+    fn document(&mut self) -> Result<(), JsonError> {
         loop {
             let opened = self.value()?;
             if !opened && !self.after_value()? {
@@ -95,7 +95,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a scalar, an empty container, or up to the first value of a container; true for the last.
-    fn value(&mut self) -> Result<bool, Flaw> {
+    fn value(&mut self) -> Result<bool, JsonError> {
         self.skip_space();
         match self.peek() {
             Some(b'{') => return self.open_container(true, b'}'),
@@ -112,7 +112,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    fn open_container(&mut self, is_object: bool, end: u8) -> Result<bool, Flaw> {
+    fn open_container(&mut self, is_object: bool, end: u8) -> Result<bool, JsonError> {
         if self.open.len() >= self.max_depth {
             let message = format!("nested deeper than {} levels", self.max_depth);
             return Err(self.flaw(JsonErrorKind::TooDeep, &ErrorScope::Value, message));
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads on from the end of a value to the start of the next; false at the end of the document.
-    fn after_value(&mut self) -> Result<bool, Flaw> {
+    fn after_value(&mut self) -> Result<bool, JsonError> {
         loop {
             self.skip_space();
             let next = self.peek();
@@ -173,7 +173,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn key(&mut self, expected: &str) -> Result<(), Flaw> {
+    fn key(&mut self, expected: &str) -> Result<(), JsonError> {
         let quote = self.at;
         if self.peek() != Some(b'"') {
             return Err(self.expected_between(expected));
@@ -186,7 +186,7 @@ impl<'a> Scanner<'a> {
         } else {
             quote + 1..self.at - 1
         };
-        self.keys.push(Key { quote, text, escaped });
+        self.keys.push(ObjectKey { quote, text, escaped });
         self.skip_space();
         if self.peek() != Some(b':') {
             return Err(self.expected("`:`"));
@@ -225,15 +225,15 @@ impl<'a> Scanner<'a> {
     }
 
     /// The flaw of a repeated key of the innermost object.
-    fn duplicate(&self, key: &Key) -> Flaw {
+    fn duplicate(&self, key: &ObjectKey) -> JsonError {
         let mut pointer = self.pointer(&ErrorScope::Container);
         pointer::push_key(&mut pointer, self.text(key));
         let message = "The object already has this key; give each key once".to_owned();
-        Flaw { offset: key.quote, pointer, kind: JsonErrorKind::DuplicateKey, message }
+        JsonError { offset: key.quote, pointer, kind: JsonErrorKind::DuplicateKey, message }
     }
 
     /// Reads a string from its opening quote to behind its closing one; true when it holds escapes.
-    fn string(&mut self) -> Result<bool, Flaw> {
+    fn string(&mut self) -> Result<bool, JsonError> {
         self.at += 1;
         let mut escaped = false;
         loop {
@@ -260,7 +260,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads an escape from its backslash on. Half of a surrogate pair is no character and is refused.
-    fn escape(&mut self) -> Result<(), Flaw> {
+    fn escape(&mut self) -> Result<(), JsonError> {
         match self.bytes.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
                 self.at += 2;
@@ -287,7 +287,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The four digits of the `\uXXXX` that begins at `start`.
-    fn code_unit(&self, start: usize) -> Result<u32, Flaw> {
+    fn code_unit(&self, start: usize) -> Result<u32, JsonError> {
         let digits = self.bytes.get(start + 2..start + 6).unwrap_or_default();
         digits
             .iter()
@@ -296,7 +296,7 @@ impl<'a> Scanner<'a> {
             .ok_or_else(|| self.syntax("expected four hexadecimal digits after `\\u`".to_owned()))
     }
 
-    fn number(&mut self) -> Result<(), Flaw> {
+    fn number(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         self.skip_if(b"-");
         if self.skip_if(b"0") {
@@ -323,7 +323,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Flaw> {
+    fn digits(&mut self) -> Result<(), JsonError> {
         let rest = &self.bytes[self.at..];
         match rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len()) {
             0 => Err(self.expected("a digit")),
@@ -334,7 +334,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn literal(&mut self, word: &str) -> Result<(), Flaw> {
+    fn literal(&mut self, word: &str) -> Result<(), JsonError> {
         if !self.bytes[self.at..].starts_with(word.as_bytes()) {
             return Err(self.expected("a value"));
         }
@@ -362,15 +362,15 @@ impl<'a> Scanner<'a> {
         str::from_utf8(&self.bytes[range]).expect("checked before the pass, and cut at ASCII characters")
     }
 
-    fn text(&self, key: &Key) -> &str {
+    fn text(&self, key: &ObjectKey) -> &str {
         if key.escaped { &self.unescaped[key.text.clone()] } else { self.slice(key.text.clone()) }
     }
 
-    fn expected(&self, what: &str) -> Flaw {
+    fn expected(&self, what: &str) -> JsonError {
         self.syntax(format!("expected {what}, found {}", self.found()))
     }
 
-    fn expected_between(&self, what: &str) -> Flaw {
+    fn expected_between(&self, what: &str) -> JsonError {
         self.flaw(
             JsonErrorKind::Syntax,
             &ErrorScope::Container,
@@ -378,12 +378,12 @@ impl<'a> Scanner<'a> {
         )
     }
 
-    fn syntax(&self, message: String) -> Flaw {
+    fn syntax(&self, message: String) -> JsonError {
         self.flaw(JsonErrorKind::Syntax, &ErrorScope::Value, message)
     }
 
-    fn flaw(&self, kind: JsonErrorKind, inside: &ErrorScope, message: String) -> Flaw {
-        Flaw { offset: self.at, pointer: self.pointer(inside), kind, message }
+    fn flaw(&self, kind: JsonErrorKind, inside: &ErrorScope, message: String) -> JsonError {
+        JsonError { offset: self.at, pointer: self.pointer(inside), kind, message }
     }
 
     fn found(&self) -> String {

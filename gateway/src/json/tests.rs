@@ -73,7 +73,7 @@ fn reference_accepts(bytes: &[u8], max_depth: usize) -> bool {
     serde_json::from_slice::<Reference>(bytes).is_ok_and(|value| value.depth <= max_depth)
 }
 
-fn flaw(text: &str) -> Flaw {
+fn flaw(text: &str) -> JsonError {
     scan(text.as_bytes(), MAX_DEPTH).expect_err(text)
 }
 
@@ -157,13 +157,13 @@ proptest! {
 
 /// Reads `text` by the walkers alone.
 fn rebuild(text: &str) -> serde_json::Value {
-    match Kind::of(text.as_bytes()) {
-        Some(Kind::Object) => members(text)
+    match ValueKind::of(text.as_bytes()) {
+        Some(ValueKind::Object) => members(text)
             .map(|(key, value)| (key.into_owned(), rebuild(value)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        Some(Kind::Array) => elements(text).map(rebuild).collect::<Vec<_>>().into(),
-        Some(Kind::String) => unescape(text).into_owned().into(),
+        Some(ValueKind::Array) => elements(text).map(rebuild).collect::<Vec<_>>().into(),
+        Some(ValueKind::String) => unescape(text).into_owned().into(),
         _ => serde_json::from_str(text).expect("a scalar"),
     }
 }
@@ -182,7 +182,7 @@ fn depth_64_passes_and_65_is_refused() {
             assert_eq!(flaw(&too_deep).kind, JsonErrorKind::TooDeep);
         }
     }
-    assert_eq!(scan(b"1", 0), Ok(Kind::Number), "a scalar has depth 0");
+    assert_eq!(scan(b"1", 0), Ok(ValueKind::Number), "a scalar has depth 0");
     assert_eq!(scan(b"[]", 0).expect_err("one level").kind, JsonErrorKind::TooDeep);
 }
 
@@ -215,7 +215,7 @@ fn repeated_keys_are_named_by_pointer_however_they_are_written() {
         assert_eq!((found.kind, found.pointer.as_str()), (JsonErrorKind::DuplicateKey, pointer), "{text}");
     }
     for text in [r#"{"a":{"a":{"a":1}},"b":[{"a":1},{"a":1}]}"#, r#"{"a":1,"A":2,"á":3,"a ":4}"#] {
-        assert_eq!(scan(text.as_bytes(), MAX_DEPTH), Ok(Kind::Object), "{text}");
+        assert_eq!(scan(text.as_bytes(), MAX_DEPTH), Ok(ValueKind::Object), "{text}");
     }
 }
 
@@ -223,7 +223,7 @@ fn repeated_keys_are_named_by_pointer_however_they_are_written() {
 fn a_repeated_key_among_very_many_is_found() {
     let many: Vec<String> = (0..200_000).map(|number| format!("\"k{number}\":0")).collect();
     let unique = format!("{{{}}}", many.join(","));
-    assert_eq!(scan(unique.as_bytes(), MAX_DEPTH), Ok(Kind::Object));
+    assert_eq!(scan(unique.as_bytes(), MAX_DEPTH), Ok(ValueKind::Object));
     let repeated = format!("{{{},\"k\\u0037\":1}}", many.join(","));
     assert_eq!(flaw(&repeated).pointer, "/k7");
     let all_the_same = format!("{{{}}}", vec!["\"k\":0"; 200_000].join(","));
@@ -304,12 +304,12 @@ fn positions_count_lines_and_characters_from_one() {
 #[test]
 fn the_kind_at_the_root_is_told() {
     for (text, kind) in [
-        (" {} ", Kind::Object),
-        ("\n[]", Kind::Array),
-        ("\"\"", Kind::String),
-        ("-1.5e3", Kind::Number),
-        ("false", Kind::Boolean),
-        ("null", Kind::Null),
+        (" {} ", ValueKind::Object),
+        ("\n[]", ValueKind::Array),
+        ("\"\"", ValueKind::String),
+        ("-1.5e3", ValueKind::Number),
+        ("false", ValueKind::Boolean),
+        ("null", ValueKind::Null),
     ] {
         assert_eq!(scan(text.as_bytes(), MAX_DEPTH), Ok(kind));
     }

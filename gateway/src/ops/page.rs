@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, header};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    ops::status::{ConfigurationReport, Status, StatusSource},
+    ops::status::{ConfigurationReport, StatusSource, StatusView},
     snapshot::readiness::Waits,
 };
 
@@ -40,7 +40,7 @@ pub(crate) async fn page(State(overview): State<Arc<StatusSource>>) -> Response 
     (headers, Html(render(&overview.status()))).into_response()
 }
 
-fn render(status: &Status<'_>) -> String {
+fn render(status: &StatusView<'_>) -> String {
     fill(TEMPLATE, |name| match name {
         "class" => if status.ready { "ready" } else { "waits" }.to_owned(),
         "readiness" => readiness(status.waiting_for.as_ref()),
@@ -59,7 +59,7 @@ fn readiness(waiting_for: Option<&Waits>) -> String {
     waiting_for.map_or("ready".to_owned(), |waits| format!("not ready: {}", waits.what))
 }
 
-fn tenants(status: &Status<'_>) -> String {
+fn tenants(status: &StatusView<'_>) -> String {
     let tenants = &status.tenants;
     let others = if tenants.accepts_unlisted { "served" } else { "refused" };
     format!("{} listed, {} of them disabled; others are {others}", tenants.listed, tenants.disabled)
@@ -129,11 +129,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{ops::status::Tenants, snapshot::reload_status::Applied, upstream};
+    use crate::{ops::status::TenantsView, snapshot::reload_status::Applied, upstream};
 
-    fn status(instance: &str) -> Status<'_> {
+    fn status(instance: &str) -> StatusView<'_> {
         let numbered = upstream::State::ALL.iter().enumerate();
-        Status {
+        StatusView {
             store: None,
             version: "1.2.3",
             instance,
@@ -141,7 +141,7 @@ mod tests {
             ready: false,
             waiting_for: Some(Waits { what: "draining", which: Some(Arc::new("a secret".into())) }),
             revision: 7,
-            tenants: Tenants { listed: 12, disabled: 3, accepts_unlisted: true },
+            tenants: TenantsView { listed: 12, disabled: 3, accepts_unlisted: true },
             plugins: numbered.map(|(index, state)| (state.as_str(), 100 + index)).collect::<BTreeMap<_, _>>(),
             configuration: ConfigurationReport::of(&Applied::now(Vec::new()).but(vec!["a secret".into()])),
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     dataplane::call::Gateway,
-    registry::{Registry, Standing},
+    registry::{Registry, StoreStatus},
     snapshot::{
         readiness::{Readiness, Waits},
         reload_status::Applied,
@@ -31,7 +31,7 @@ impl StatusSource {
     }
 
     /// How it is now.
-    pub(crate) fn status(&self) -> Status<'_> {
+    pub(crate) fn status(&self) -> StatusView<'_> {
         let in_force = self.gateway.snapshots.in_force();
         let routes = in_force.invoker.routes();
         let (listed, disabled) = routes.table.listed();
@@ -40,24 +40,24 @@ impl StatusSource {
             *states.entry(client.status().state.as_str()).or_default() += 1;
         }
         let waiting_for = self.readiness.waiting_for();
-        Status {
+        StatusView {
             version: env!("CARGO_PKG_VERSION"),
             instance: self.gateway.telemetry.instance(),
             uptime_s: self.started.elapsed().as_secs(),
             ready: waiting_for.is_none(),
             waiting_for,
             revision: routes.table.revision(),
-            tenants: Tenants { listed, disabled, accepts_unlisted: routes.table.serves_others() },
+            tenants: TenantsView { listed, disabled, accepts_unlisted: routes.table.serves_others() },
             plugins: states,
             configuration: ConfigurationReport::of(&self.gateway.snapshots.applied()),
-            store: self.registry.as_ref().map(|registry| Store::of(&registry.standing())),
+            store: self.registry.as_ref().map(|registry| StoreView::of(&registry.standing())),
         }
     }
 }
 
 /// The answer of `/admin/v1/status`.
 #[derive(Serialize)]
-pub(crate) struct Status<'a> {
+pub(crate) struct StatusView<'a> {
     pub(crate) version: &'static str,
     /// Names this process, in telemetry and to plugins.
     pub(crate) instance: &'a str,
@@ -66,17 +66,17 @@ pub(crate) struct Status<'a> {
     /// Why it isn't.
     pub(crate) waiting_for: Option<Waits>,
     pub(crate) revision: u64,
-    pub(crate) tenants: Tenants,
+    pub(crate) tenants: TenantsView,
     /// By state.
     pub(crate) plugins: BTreeMap<&'static str, usize>,
     pub(crate) configuration: ConfigurationReport,
     /// Null: the file alone says what is in force.
-    pub(crate) store: Option<Store>,
+    pub(crate) store: Option<StoreView>,
 }
 
 /// How the registry's database stands.
 #[derive(Serialize)]
-pub(crate) struct Store {
+pub(crate) struct StoreView {
     /// Null: it never answered.
     revision: Option<u64>,
     reachable: bool,
@@ -90,9 +90,9 @@ pub(crate) struct Store {
     last_good_problem: Option<String>,
 }
 
-impl Store {
-    fn of(standing: &Standing) -> Self {
-        Store {
+impl StoreView {
+    fn of(standing: &StoreStatus) -> Self {
+        StoreView {
             revision: standing.revision,
             reachable: standing.unreachable.is_none(),
             problem: standing.unreachable.clone(),
@@ -109,7 +109,7 @@ pub(crate) struct ConfigurationReport {
     /// Since when what is in force is.
     pub(crate) age_s: u64,
     /// Null: it is what the file says.
-    pub(crate) rejected: Option<Refused>,
+    pub(crate) rejected: Option<RejectedFileView>,
     /// What the newest that was read waits for; null: for nothing, or not yet for a second.
     waiting_for: Option<String>,
     /// Keys that wait for the process to be started again.
@@ -118,7 +118,7 @@ pub(crate) struct ConfigurationReport {
 
 /// Why the file is not in force.
 #[derive(Serialize)]
-pub(crate) struct Refused {
+pub(crate) struct RejectedFileView {
     /// Since when it is known.
     pub(crate) age_s: u64,
     /// As `hookgate config check` says them. They name what is in the file, so that only an operator may see them.
@@ -127,7 +127,7 @@ pub(crate) struct Refused {
 
 impl ConfigurationReport {
     pub(crate) fn of(applied: &Applied) -> Self {
-        let rejected = applied.rejected.as_ref().map(|refused| Refused {
+        let rejected = applied.rejected.as_ref().map(|refused| RejectedFileView {
             age_s: refused.at.elapsed().as_secs(),
             problems: refused.problems.clone(),
         });
@@ -141,7 +141,7 @@ impl ConfigurationReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Tenants {
+pub(crate) struct TenantsView {
     pub(crate) listed: usize,
     /// Of those listed.
     pub(crate) disabled: usize,

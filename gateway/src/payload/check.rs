@@ -2,10 +2,10 @@
 
 use hookgate_proto::types::v1::Media;
 
-use super::{Checked, MAX_TOOL_NAME};
+use super::{MAX_TOOL_NAME, Validate};
 use crate::{
     core::error::Violation,
-    json::{self, Flaw, Kind, pointer::Place},
+    json::{self, JsonError, ValueKind, pointer::JsonLocation},
 };
 
 /// How many violations of one request are reported at most.
@@ -19,7 +19,7 @@ pub struct Findings {
 
 impl Findings {
     /// Adds a violation, unless one at the same place is known or the list is full.
-    pub fn add(&mut self, place: &Place<'_>, message: impl Into<String>) {
+    pub fn add(&mut self, place: &JsonLocation<'_>, message: impl Into<String>) {
         if self.list.len() >= MAX_VIOLATIONS {
             return;
         }
@@ -42,22 +42,22 @@ impl Findings {
 
 /// Checks one message at a place of the request.
 #[derive(Debug)]
-pub struct Check<'a> {
-    place: Place<'a>,
+pub struct Validator<'a> {
+    place: JsonLocation<'a>,
     /// Whether the JSON values were scanned already, as parts of an HTTP body.
     scanned: bool,
     findings: &'a mut Findings,
 }
 
-impl<'a> Check<'a> {
+impl<'a> Validator<'a> {
     /// Checks a message at the pointer `at`.
     pub fn new(at: &'a str, findings: &'a mut Findings) -> Self {
-        Check { place: Place::Root(at), scanned: false, findings }
+        Validator { place: JsonLocation::Root(at), scanned: false, findings }
     }
 
     /// The same for a message whose JSON values are known to be valid.
     pub fn of_scanned(at: &'a str, findings: &'a mut Findings) -> Self {
-        Check { scanned: true, ..Check::new(at, findings) }
+        Validator { scanned: true, ..Validator::new(at, findings) }
     }
 
     /// Reports the message itself.
@@ -67,13 +67,13 @@ impl<'a> Check<'a> {
 
     /// Reports a member.
     pub fn report(&mut self, member: &str, message: impl Into<String>) {
-        self.findings.add(&Place::Key(&self.place, member), message);
+        self.findings.add(&JsonLocation::Key(&self.place, member), message);
     }
 
     /// Checks the message that a member holds.
-    pub fn inside(&mut self, member: &str, check: impl FnOnce(&mut Check<'_>)) {
-        let place = Place::Key(&self.place, member);
-        check(&mut Check { place, scanned: self.scanned, findings: self.findings });
+    pub fn inside(&mut self, member: &str, check: impl FnOnce(&mut Validator<'_>)) {
+        let place = JsonLocation::Key(&self.place, member);
+        check(&mut Validator { place, scanned: self.scanned, findings: self.findings });
     }
 
     pub(super) fn tool_name(&mut self, name: &str) {
@@ -86,10 +86,10 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn media_list(&mut self, member: &str, list: &[Media]) {
-        let member = Place::Key(&self.place, member);
+        let member = JsonLocation::Key(&self.place, member);
         for (index, media) in list.iter().enumerate() {
-            let place = Place::Index(&member, index);
-            media.check(&mut Check { place, scanned: self.scanned, findings: self.findings });
+            let place = JsonLocation::Index(&member, index);
+            media.check(&mut Validator { place, scanned: self.scanned, findings: self.findings });
         }
     }
 
@@ -109,15 +109,15 @@ impl<'a> Check<'a> {
 
     /// A JSON array, absent when empty.
     pub(super) fn array(&mut self, member: &str, value: &[u8]) {
-        self.of_kind(member, value, Kind::Array);
+        self.of_kind(member, value, ValueKind::Array);
     }
 
     /// A JSON object, absent when empty.
     pub(super) fn object(&mut self, member: &str, value: &[u8]) {
-        self.of_kind(member, value, Kind::Object);
+        self.of_kind(member, value, ValueKind::Object);
     }
 
-    fn of_kind(&mut self, member: &str, value: &[u8], wanted: Kind) {
+    fn of_kind(&mut self, member: &str, value: &[u8], wanted: ValueKind) {
         match self.kind(member, value) {
             Some(kind) if kind != wanted => {
                 self.report(member, format!("`{member}` must be {wanted}, is {kind}"));
@@ -127,18 +127,18 @@ impl<'a> Check<'a> {
     }
 
     /// The kind of a JSON value; nothing when it is absent or was reported.
-    fn kind(&mut self, member: &str, value: &[u8]) -> Option<Kind> {
+    fn kind(&mut self, member: &str, value: &[u8]) -> Option<ValueKind> {
         if value.is_empty() {
             return None;
         }
         if self.scanned {
-            return Kind::of(value);
+            return ValueKind::of(value);
         }
         match json::scan(value, json::MAX_DEPTH) {
             Ok(kind) => Some(kind),
             Err(flaw) => {
-                let root = Place::Key(&self.place, member).pointer() + &flaw.pointer;
-                self.findings.add(&Place::Root(&root), sentence(&flaw, value, &format!("`{member}`")));
+                let root = JsonLocation::Key(&self.place, member).pointer() + &flaw.pointer;
+                self.findings.add(&JsonLocation::Root(&root), sentence(&flaw, value, &format!("`{member}`")));
                 None
             }
         }
@@ -146,7 +146,7 @@ impl<'a> Check<'a> {
 }
 
 /// What a flaw means for the caller; `what` names the text, such as "the body".
-pub(crate) fn sentence(flaw: &Flaw, text: &[u8], what: &str) -> String {
+pub(crate) fn sentence(flaw: &JsonError, text: &[u8], what: &str) -> String {
     let (line, column) = flaw.position(text);
     match flaw.kind {
         json::JsonErrorKind::DuplicateKey => flaw.message.clone(),

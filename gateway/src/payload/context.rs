@@ -2,7 +2,7 @@
 
 use hookgate_proto::gateway::v1::RequestContext;
 
-use super::{Check, Findings};
+use super::{Findings, Validator};
 use crate::core::error::Violation;
 
 const MAX_VALUE_BYTES: usize = 256;
@@ -15,11 +15,11 @@ const CLAIM_PREFIX: &str = "claim.";
 /// What is wrong with the context of a request, at pointers under `/context`.
 pub fn context_violations(context: &RequestContext) -> Vec<Violation> {
     let mut findings = Findings::default();
-    check(context, &mut Check::new("/context", &mut findings));
+    check(context, &mut Validator::new("/context", &mut findings));
     findings.into_violations()
 }
 
-pub(super) fn check(context: &RequestContext, check: &mut Check<'_>) {
+pub(super) fn check(context: &RequestContext, check: &mut Validator<'_>) {
     let values = [
         ("session_id", &context.session_id),
         ("run_id", &context.run_id),

@@ -11,7 +11,7 @@ mod context;
 mod tests;
 
 pub(crate) use check::sentence;
-pub use check::{Check, Findings, MAX_VIOLATIONS};
+pub use check::{Findings, MAX_VIOLATIONS, Validator};
 pub use context::context_violations;
 
 /// Longest `tool_name`, in bytes.
@@ -21,21 +21,21 @@ pub const MAX_TOOL_NAME: usize = 256;
 ///
 /// For a patch only the fields that are present are checked (empty bytes mean that a JSON value is absent). No rule is about several fields, so a valid patch
 /// of a valid payload leads to a valid one.
-pub trait Checked {
+pub trait Validate {
     /// Reports what is wrong.
-    fn check(&self, check: &mut Check<'_>);
+    fn check(&self, check: &mut Validator<'_>);
 
     /// What is wrong with the message, which lies at the pointer `at` of the request (`"/payload"`): at most
     /// [`MAX_VIOLATIONS`], one for each member.
     fn violations(&self, at: &str) -> Vec<Violation> {
         let mut findings = Findings::default();
-        self.check(&mut Check::new(at, &mut findings));
+        self.check(&mut Validator::new(at, &mut findings));
         findings.into_violations()
     }
 }
 
-impl Checked for types::BeforeLlmRequestPayload {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeLlmRequestPayload {
+    fn check(&self, check: &mut Validator<'_>) {
         check.media_list("images", &self.images);
         check.media_list("files", &self.files);
         check.array("messages", &self.messages);
@@ -44,8 +44,8 @@ impl Checked for types::BeforeLlmRequestPayload {
     }
 }
 
-impl Checked for types::BeforeLlmRequestPatch {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeLlmRequestPatch {
+    fn check(&self, check: &mut Validator<'_>) {
         check.media_list("images", self.images.as_ref().map_or(&[], |list| &list.items));
         check.media_list("files", self.files.as_ref().map_or(&[], |list| &list.items));
         check.array("messages", self.messages.as_deref().unwrap_or_default());
@@ -54,16 +54,16 @@ impl Checked for types::BeforeLlmRequestPatch {
     }
 }
 
-impl Checked for types::BeforeToolCallPayload {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeToolCallPayload {
+    fn check(&self, check: &mut Validator<'_>) {
         check.tool_name(&self.tool_name);
         check.required_json("args", &self.args);
         check.object("extra", &self.extra);
     }
 }
 
-impl Checked for types::BeforeToolCallPatch {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeToolCallPatch {
+    fn check(&self, check: &mut Validator<'_>) {
         if let Some(name) = &self.tool_name {
             check.tool_name(name);
         }
@@ -74,8 +74,8 @@ impl Checked for types::BeforeToolCallPatch {
     }
 }
 
-impl Checked for types::AfterToolResultPayload {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::AfterToolResultPayload {
+    fn check(&self, check: &mut Validator<'_>) {
         check.tool_name(&self.tool_name);
         check.required_json("result", &self.result);
         if self.success.is_none() {
@@ -86,8 +86,8 @@ impl Checked for types::AfterToolResultPayload {
     }
 }
 
-impl Checked for types::AfterToolResultPatch {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::AfterToolResultPatch {
+    fn check(&self, check: &mut Validator<'_>) {
         if let Some(result) = self.result.as_ref().filter(|json| !json.is_empty()) {
             check.required_json("result", result);
         }
@@ -95,20 +95,20 @@ impl Checked for types::AfterToolResultPatch {
     }
 }
 
-impl Checked for types::BeforeResponsePayload {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeResponsePayload {
+    fn check(&self, check: &mut Validator<'_>) {
         check.object("extra", &self.extra);
     }
 }
 
-impl Checked for types::BeforeResponsePatch {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::BeforeResponsePatch {
+    fn check(&self, check: &mut Validator<'_>) {
         check.object("extra", self.extra.as_deref().unwrap_or_default());
     }
 }
 
-impl Checked for types::Media {
-    fn check(&self, check: &mut Check<'_>) {
+impl Validate for types::Media {
+    fn check(&self, check: &mut Validator<'_>) {
         match &self.source {
             None => check.report_here("One of `data` and `url` is required"),
             Some(Source::Url(url)) if url.is_empty() => check.report("url", "`url` must not be empty"),
@@ -122,8 +122,8 @@ impl Checked for types::Media {
 
 macro_rules! checked_requests {
     ($($request:ident),+) => {$(
-        impl Checked for hookgate_proto::gateway::v1::$request {
-            fn check(&self, check: &mut Check<'_>) {
+        impl Validate for hookgate_proto::gateway::v1::$request {
+            fn check(&self, check: &mut Validator<'_>) {
                 if let Some(context) = &self.context {
                     check.inside("context", |check| context::check(context, check));
                 }

@@ -9,7 +9,7 @@ use hookgate_proto::{
 
 use super::*;
 
-fn pointers(message: &impl Checked) -> Vec<String> {
+fn pointers(message: &impl Validate) -> Vec<String> {
     message.violations("/payload").into_iter().map(|violation| violation.pointer).collect()
 }
 

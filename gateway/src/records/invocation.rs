@@ -17,7 +17,7 @@ use crate::{
         point::Point,
         step::{Mode, Reason, StepOutcome},
     },
-    invoke::{Block, Decided, Ended, ExtensionPoint, Remark, StepReport},
+    invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, Remark, StepReport},
     records::log_line,
     routing::TenantPlans,
     telemetry::{
@@ -33,11 +33,11 @@ use crate::{
 /// What is known of a call so far. It outlives the work on the call, so that a caller who goes away leaves a record
 /// of it.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct CallFacts {
     /// The caller's own id, where its header could be read.
     pub correlation_id: Option<String>,
     /// Why the caller was turned away.
-    pub refused: Option<auth::Reason>,
+    pub refused: Option<auth::RefusalReason>,
     /// Who calls, once that is verified.
     pub identity: Option<Arc<Identity>>,
     /// And what it says of itself.
@@ -75,7 +75,7 @@ impl Decision {
 }
 
 /// The end of an invocation, whatever its point.
-pub(crate) struct End<'a> {
+pub(crate) struct InvocationEnd<'a> {
     pub(crate) decision: Decision,
     /// HTTP status of the answer, over gRPC too.
     pub(crate) status: u16,
@@ -86,13 +86,13 @@ pub(crate) struct End<'a> {
     pub(crate) took: Duration,
 }
 
-impl<'a> End<'a> {
+impl<'a> InvocationEnd<'a> {
     fn new(decision: Decision, status: u16, took: Duration) -> Self {
-        End { decision, status, block: None, error: None, steps: &[], notices: &[], took }
+        InvocationEnd { decision, status, block: None, error: None, steps: &[], notices: &[], took }
     }
 
     fn failed(error: &'a Error, took: Duration) -> Self {
-        End { error: Some(error), ..End::new(Decision::Error, error.code.http(), took) }
+        InvocationEnd { error: Some(error), ..InvocationEnd::new(Decision::Error, error.code.http(), took) }
     }
 
     /// The error code, or the block's.
@@ -114,7 +114,7 @@ pub struct Invocation {
     context: Context,
     is_ended: bool,
     /// What is known of it so far.
-    pub facts: Facts,
+    pub facts: CallFacts,
 }
 
 impl Telemetry {
@@ -127,7 +127,7 @@ impl Telemetry {
             received,
             context: Context::current(),
             is_ended: false,
-            facts: Facts::default(),
+            facts: CallFacts::default(),
         }
     }
 }
@@ -136,32 +136,36 @@ impl Invocation {
     /// It came to this end; `status` is the HTTP status of a block.
     pub fn ended<P: ExtensionPoint>(
         mut self,
-        result: &Result<Ended<P>, Error>,
+        result: &Result<ChainOutcome<P>, Error>,
         status: impl FnOnce(&Block) -> u16,
     ) {
         self.is_ended = true;
         let took = self.received.elapsed();
         let broken_off = std::mem::take(&mut self.facts.broken_off);
         let end = match result {
-            Err(error) => End { steps: &broken_off, ..End::failed(error, took) },
+            Err(error) => InvocationEnd { steps: &broken_off, ..InvocationEnd::failed(error, took) },
             Ok(ended) => {
                 let end = match &ended.result {
-                    Err(error) => End::failed(error, took),
-                    Ok(Decided::Continue) => End::new(Decision::Continue, 200, took),
-                    Ok(Decided::Block(block)) => {
-                        End { block: Some(block), ..End::new(Decision::Block, status(block), took) }
-                    }
+                    Err(error) => InvocationEnd::failed(error, took),
+                    Ok(ChainDecision::Continue) => InvocationEnd::new(Decision::Continue, 200, took),
+                    Ok(ChainDecision::Block(block)) => InvocationEnd {
+                        block: Some(block),
+                        ..InvocationEnd::new(Decision::Block, status(block), took)
+                    },
                 };
-                End { steps: &ended.steps, notices: &ended.notices, ..end }
+                InvocationEnd { steps: &ended.steps, notices: &ended.notices, ..end }
             }
         };
         self.record(&end, result.is_ok());
     }
 
-    fn record(&self, end: &End<'_>, chain_ran: bool) {
+    fn record(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
         let tenant = self.facts.identity.as_ref().map(|identity| &identity.tenant);
-        let measured =
-            Measured { inner: &self.inner, point: self.point, tenant: self.inner.tenant_label(tenant) };
+        let measured = InvocationMetrics {
+            inner: &self.inner,
+            point: self.point,
+            tenant: self.inner.tenant_label(tenant),
+        };
         measured.invocation(end, chain_ran);
         if let Some(plans) = &self.facts.bypassed {
             measured.bypassed(plans);
@@ -172,7 +176,7 @@ impl Invocation {
         }
         self.describe(end);
         let _current = self.context.clone().attach();
-        log_line::write(&log_line::Call {
+        log_line::write(&log_line::CallRecord {
             point: self.point,
             request_id: self.request_id,
             trace_id: trace::id(&self.context),
@@ -183,7 +187,7 @@ impl Invocation {
     }
 
     /// Says on the request's span what became of the call.
-    fn describe(&self, end: &End<'_>) {
+    fn describe(&self, end: &InvocationEnd<'_>) {
         let span = self.context.span();
         if !span.is_recording() {
             return;
@@ -209,22 +213,23 @@ impl Drop for Invocation {
     fn drop(&mut self) {
         if !self.is_ended {
             let broken_off = std::mem::take(&mut self.facts.broken_off);
-            let end = End::new(Decision::Cancelled, Code::Cancelled.http(), self.received.elapsed());
-            self.record(&End { steps: &broken_off, ..end }, false);
+            let end =
+                InvocationEnd::new(Decision::Cancelled, Code::Cancelled.http(), self.received.elapsed());
+            self.record(&InvocationEnd { steps: &broken_off, ..end }, false);
         }
     }
 }
 
 /// Metrics of one invocation.
-pub(crate) struct Measured<'a> {
+pub(crate) struct InvocationMetrics<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) point: Point,
     /// The tenant, where it has series of its own.
     pub(crate) tenant: Option<KeyValue>,
 }
 
-impl Measured<'_> {
-    fn invocation(&self, end: &End<'_>, chain_ran: bool) {
+impl InvocationMetrics<'_> {
+    fn invocation(&self, end: &InvocationEnd<'_>, chain_ran: bool) {
         let instruments = &self.inner.instruments;
         let point = KeyValue::new(POINT, self.point.as_str());
         let decision = KeyValue::new(DECISION, end.decision.as_str());

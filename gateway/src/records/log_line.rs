@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::{
     core::{point::Point, step::StepOutcome},
     invoke::{Remark, StepReport},
-    records::invocation::{Decision, End, Facts},
+    records::invocation::{CallFacts, Decision, InvocationEnd},
     telemetry::value::cut,
 };
 
@@ -24,17 +24,17 @@ const MAX_ID_BYTES: usize = 256;
 const MAX_LIST_BYTES: usize = 16 << 10;
 
 /// A call that ended, with all that its line may say.
-pub(crate) struct Call<'a> {
+pub(crate) struct CallRecord<'a> {
     pub(crate) point: Point,
     pub(crate) request_id: Uuid,
     pub(crate) trace_id: Option<String>,
-    pub(crate) facts: &'a Facts,
-    pub(crate) end: &'a End<'a>,
+    pub(crate) facts: &'a CallFacts,
+    pub(crate) end: &'a InvocationEnd<'a>,
     pub(crate) is_slow: bool,
 }
 
 #[derive(Serialize)]
-struct Step<'a> {
+struct StepLine<'a> {
     plugin: &'a str,
     binding: &'a str,
     mode: &'static str,
@@ -65,8 +65,8 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-fn step(step: &StepReport) -> Step<'_> {
-    Step {
+fn step(step: &StepReport) -> StepLine<'_> {
+    StepLine {
         plugin: &step.plugin,
         binding: &step.binding,
         mode: step.mode.as_str(),
@@ -108,7 +108,7 @@ fn json(values: impl Iterator<Item = impl Serialize>) -> Option<String> {
     (!list.is_empty()).then(|| format!("[{list}{more}]"))
 }
 
-impl Call<'_> {
+impl CallRecord<'_> {
     /// Whether nothing happened that a person may want to know of.
     fn is_plain(&self) -> bool {
         let is_plain = |step: &StepReport| match step.outcome {
@@ -181,7 +181,7 @@ macro_rules! line {
 }
 
 /// A line for each cancel that was not honoured, as observers have it: who tries a rule out looks for one event.
-fn would_block(call: &Call<'_>) {
+fn would_block(call: &CallRecord<'_>) {
     let tenant = call.facts.identity.as_ref().map(|identity| &*identity.tenant);
     for step in call.end.steps {
         let Some(code) = &step.would_block else { continue };
@@ -200,7 +200,7 @@ fn would_block(call: &Call<'_>) {
 }
 
 /// Writes the line of `call`, unless it simply continued.
-pub(crate) fn write(call: &Call<'_>) {
+pub(crate) fn write(call: &CallRecord<'_>) {
     would_block(call);
     if call.is_plain() {
         return;
@@ -228,7 +228,7 @@ pub(crate) fn write(call: &Call<'_>) {
         decision = end.decision.as_str(),
         status = end.status,
         code = end.code(),
-        reason = facts.refused.map(crate::auth::Reason::as_str),
+        reason = facts.refused.map(crate::auth::RefusalReason::as_str),
         plugin = end.block.map(|block| &*block.plugin).or(failed.map(|step| &*step.plugin)),
         detail = sentence.map(|sentence| cut(sentence, MAX_SENTENCE_BYTES)),
         revision = facts.plan.as_ref().map(|(_, revision)| *revision),

@@ -2,18 +2,18 @@
 
 use crate::{
     core::step::{Mode, Reason, StepOutcome},
-    invoke::{Observed, ObserverSink},
+    invoke::{Observation, ObserverSink},
 };
 use crate::{
-    records::{invocation::Measured, log_line::MAX_SENTENCE_BYTES},
+    records::{invocation::InvocationMetrics, log_line::MAX_SENTENCE_BYTES},
     telemetry::{Telemetry, value::cut},
 };
 
 impl ObserverSink for Telemetry {
-    fn observed(&self, observed: Observed<'_>) {
-        let Observed { point, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
+    fn observed(&self, observed: Observation<'_>) {
+        let Observation { point, plugin, binding, tenant, request_id, outcome, reason, took, .. } = observed;
         let tenant_label = self.0.tenant_label(Some(tenant));
-        let measured = Measured { inner: &self.0, point, tenant: tenant_label };
+        let measured = InvocationMetrics { inner: &self.0, point, tenant: tenant_label };
         measured.outcome(plugin, Mode::Observe, outcome, reason, took);
         let (point, detail) = (point.as_str(), cut(observed.detail, MAX_SENTENCE_BYTES));
         match (outcome, reason) {

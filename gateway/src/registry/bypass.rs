@@ -11,14 +11,14 @@ use time::OffsetDateTime;
 
 use super::{
     Contents, Entry, TypedObject, Writer,
-    edit::Refusal,
-    operations::{Invalid, OperationError, Operations, Outcome},
+    edit::EditError,
+    operations::{Invalid, OperationError, Operations, WriteOutcome},
 };
 use crate::{
     config::{Bypass, Plugin, Tenant, Until},
-    core::object::{Kind, Owner},
-    routing::{self, Absent},
-    store::{Change, Content, Object},
+    core::object::{ObjectKind, Owner},
+    routing::{self, AbsenceReason},
+    store::{Change, Object, ObjectContent},
 };
 
 /// Shortest time.
@@ -57,7 +57,7 @@ impl Operations {
         glass: &BypassRequest,
         here: LocalView,
         dry_run: bool,
-    ) -> Result<Outcome, OperationError> {
+    ) -> Result<WriteOutcome, OperationError> {
         let changes =
             |contents: &Contents| changes(contents, glass, &writer.reason, here, OffsetDateTime::now_utc());
         self.change(writer, dry_run, None, changes).await
@@ -73,17 +73,18 @@ fn changes(
 ) -> Result<Vec<Change>, OperationError> {
     let BypassRequest { binding, tenant, lasts } = glass;
     let name: Arc<str> = Bypass::named(binding, tenant).into();
-    let content = |name: &str| contents.get(Kind::Bypass, name).map(|entry| entry.object.content.clone());
+    let content =
+        |name: &str| contents.get(ObjectKind::Bypass, name).map(|entry| entry.object.content.clone());
     let ended = contents.bypasses().filter(|(bypass, _)| bypass.until.0 <= now);
     let ended = ended.map(|(bypass, _)| Arc::<str>::from(bypass.name()));
     let gone = |name: Arc<str>| {
         let before = content(&name);
-        (Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after: None })
+        (Arc::clone(&name), Change { kind: ObjectKind::Bypass, name, before, after: None })
     };
     let mut changes: BTreeMap<_, _> = ended.map(gone).collect();
     let Some(lasts) = lasts else {
         if changes.contains_key(&name) || content(&name).is_none() {
-            return Err(Refusal::Missing { kind: Kind::Bypass, name: name.to_string() }.into());
+            return Err(EditError::Missing { kind: ObjectKind::Bypass, name: name.to_string() }.into());
         }
         changes.extend([gone(name)]);
         return Ok(changes.into_values().collect());
@@ -95,9 +96,9 @@ fn changes(
     let bypass =
         Bypass { binding: binding.clone(), tenant: tenant.clone(), until, reason: reason.to_owned() };
     let spec = serde_json::to_value(&bypass).unwrap_or_default();
-    let after = Some(Content { owner: Owner::Api, spec: spec.into() });
+    let after = Some(ObjectContent { owner: Owner::Api, spec: spec.into() });
     let before = content(&name);
-    changes.insert(Arc::clone(&name), Change { kind: Kind::Bypass, name, before, after });
+    changes.insert(Arc::clone(&name), Change { kind: ObjectKind::Bypass, name, before, after });
     Ok(changes.into_values().collect())
 }
 
@@ -105,10 +106,10 @@ fn changes(
 /// a binding that comes is left over from one that is gone, by a gateway that left it there.
 pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     let ends = |change: &Change| match change.kind {
-        Kind::Binding => change.before.is_none() || change.after.is_none(),
+        ObjectKind::Binding => change.before.is_none() || change.after.is_none(),
         // One that isn't listed may be served all the same, and have bypasses before it is.
-        Kind::Tenant => change.after.is_none(),
-        Kind::Plugin | Kind::Bypass => false,
+        ObjectKind::Tenant => change.after.is_none(),
+        ObjectKind::Plugin | ObjectKind::Bypass => false,
     };
     let named = |change: &Change| (change.kind, Arc::clone(&change.name));
     let ending: BTreeSet<_> = changes.iter().filter(|change| ends(change)).map(named).collect();
@@ -118,7 +119,7 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     let is_ending = |kind, name: &str| ending.contains(&(kind, name.into()));
     let outlived = contents.entries().iter().filter(|entry| match &entry.typed {
         TypedObject::Bypass(bypass) => {
-            is_ending(Kind::Binding, &bypass.binding) || is_ending(Kind::Tenant, &bypass.tenant)
+            is_ending(ObjectKind::Binding, &bypass.binding) || is_ending(ObjectKind::Tenant, &bypass.tenant)
         }
         TypedObject::Plugin(_) | TypedObject::Tenant(_) | TypedObject::Binding(_) => false,
     });
@@ -140,9 +141,9 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
             let met = |contents: &Contents, kind, name: &str| contents.get(kind, name).map(|entry| entry.met);
             let of = |kind, name: &str| (met(contents, kind, name), met(newest, kind, name));
             let is_binding =
-                matches!(of(Kind::Binding, &bypass.binding), (Some(old), Some(new)) if old == new);
+                matches!(of(ObjectKind::Binding, &bypass.binding), (Some(old), Some(new)) if old == new);
             // One that isn't listed, and served all the same, is the one that is listed later.
-            let is_tenant = match of(Kind::Tenant, &bypass.tenant) {
+            let is_tenant = match of(ObjectKind::Tenant, &bypass.tenant) {
                 (Some(old), new) => new == Some(old),
                 (None, _) => true,
             };
@@ -166,20 +167,20 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
 
 /// Whether the binding stands for the tenant.
 fn check(contents: &Contents, binding: &str, tenant: &str, here: LocalView) -> Result<(), OperationError> {
-    let missing = |kind, name: &str| Refusal::Missing { kind, name: name.to_owned() };
+    let missing = |kind, name: &str| EditError::Missing { kind, name: name.to_owned() };
     let typed = |kind, name: &str| contents.get(kind, name).map(|entry| &entry.typed);
-    let Some(TypedObject::Binding(of)) = typed(Kind::Binding, binding) else {
-        return Err(missing(Kind::Binding, binding).into());
+    let Some(TypedObject::Binding(of)) = typed(ObjectKind::Binding, binding) else {
+        return Err(missing(ObjectKind::Binding, binding).into());
     };
-    let listed: Option<&Tenant> = match typed(Kind::Tenant, tenant) {
+    let listed: Option<&Tenant> = match typed(ObjectKind::Tenant, tenant) {
         Some(TypedObject::Tenant(tenant)) => Some(tenant),
         _ if here.serves_others => None,
-        _ => return Err(missing(Kind::Tenant, tenant).into()),
+        _ => return Err(missing(ObjectKind::Tenant, tenant).into()),
     };
     if here.stands {
         return Ok(());
     }
-    let plugin: Option<&Plugin> = match typed(Kind::Plugin, &of.plugin) {
+    let plugin: Option<&Plugin> = match typed(ObjectKind::Plugin, &of.plugin) {
         Some(TypedObject::Plugin(plugin)) => Some(plugin),
         _ => None,
     };
@@ -190,14 +191,14 @@ fn check(contents: &Contents, binding: &str, tenant: &str, here: LocalView) -> R
     } else {
         match plugin.map(|plugin| routing::stands(of, plugin, listed)) {
             Some(Ok(())) => return Ok(()),
-            None | Some(Err(Absent::PluginDisabled)) => "its plugin is switched off",
-            Some(Err(Absent::BindingDisabled)) => "it is switched off",
-            Some(Err(Absent::NotSelected)) => "the tenant lacks a label of its `selector`",
+            None | Some(Err(AbsenceReason::PluginDisabled)) => "its plugin is switched off",
+            Some(Err(AbsenceReason::BindingDisabled)) => "it is switched off",
+            Some(Err(AbsenceReason::NotSelected)) => "the tenant lacks a label of its `selector`",
             Some(Err(_)) => "the tenant's `disable` switches it off",
         }
     };
     let message = format!("binding `{binding}` doesn't stand for tenant `{tenant}` anyway: {why}");
-    let object = Some((Kind::Binding, binding.to_owned()));
+    let object = Some((ObjectKind::Binding, binding.to_owned()));
     Err(OperationError::Invalid(vec![Invalid { object, pointer: String::new(), message }]))
 }
 

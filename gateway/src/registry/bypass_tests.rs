@@ -7,28 +7,40 @@ use crate::store::{Object, Snapshot};
 
 const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
-fn contents(more: Vec<(Kind, &str, Value)>) -> Contents {
+fn contents(more: Vec<(ObjectKind, &str, Value)>) -> Contents {
     let mut objects = vec![
-        (Kind::Plugin, "p", json!({ "name": "p", "builtin": "content-policy" })),
-        (Kind::Plugin, "q", json!({ "name": "q", "builtin": "content-policy", "enabled": false })),
-        (Kind::Tenant, "acme", json!({ "id": "acme", "disable": ["soft"] })),
-        (Kind::Tenant, "gone", json!({ "id": "gone", "enabled": false })),
-        (Kind::Binding, "floor", json!({ "name": "floor", "plugin": "p", "tenant": "*", "priority": 1 })),
-        (Kind::Binding, "off", json!({ "plugin": "p", "tenant": "*", "priority": 2, "enabled": false })),
-        (Kind::Binding, "of-q", json!({ "plugin": "q", "tenant": "*", "priority": 3 })),
-        (Kind::Binding, "gold", json!({ "plugin": "p", "selector": { "plan": "gold" }, "priority": 4 })),
+        (ObjectKind::Plugin, "p", json!({ "name": "p", "builtin": "content-policy" })),
+        (ObjectKind::Plugin, "q", json!({ "name": "q", "builtin": "content-policy", "enabled": false })),
+        (ObjectKind::Tenant, "acme", json!({ "id": "acme", "disable": ["soft"] })),
+        (ObjectKind::Tenant, "gone", json!({ "id": "gone", "enabled": false })),
         (
-            Kind::Binding,
+            ObjectKind::Binding,
+            "floor",
+            json!({ "name": "floor", "plugin": "p", "tenant": "*", "priority": 1 }),
+        ),
+        (
+            ObjectKind::Binding,
+            "off",
+            json!({ "plugin": "p", "tenant": "*", "priority": 2, "enabled": false }),
+        ),
+        (ObjectKind::Binding, "of-q", json!({ "plugin": "q", "tenant": "*", "priority": 3 })),
+        (
+            ObjectKind::Binding,
+            "gold",
+            json!({ "plugin": "p", "selector": { "plan": "gold" }, "priority": 4 }),
+        ),
+        (
+            ObjectKind::Binding,
             "soft",
             json!({ "name": "soft", "plugin": "p", "tenant": "*", "priority": 5, "overridable": true }),
         ),
-        (Kind::Binding, "p@gone", json!({ "plugin": "p", "tenant": "gone", "priority": 6 })),
+        (ObjectKind::Binding, "p@gone", json!({ "plugin": "p", "tenant": "gone", "priority": 6 })),
     ];
     objects.extend(more);
     objects.sort_by_key(|(kind, name, _)| (*kind, name.to_string()));
-    let object = |(kind, name, spec): (Kind, &str, Value)| {
-        let owner = if kind == Kind::Bypass { Owner::Api } else { Owner::File };
-        Object { kind, name: name.into(), version: 1, content: Content { owner, spec: spec.into() } }
+    let object = |(kind, name, spec): (ObjectKind, &str, Value)| {
+        let owner = if kind == ObjectKind::Bypass { Owner::Api } else { Owner::File };
+        Object { kind, name: name.into(), version: 1, content: ObjectContent { owner, spec: spec.into() } }
     };
     let objects = objects.into_iter().map(object).collect();
     Contents::read(Snapshot { revision: 1, objects }).expect("right")
@@ -53,9 +65,9 @@ fn asked(
 #[test]
 fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended() {
     let contents = contents(vec![
-        (Kind::Bypass, "floor@acme", bypass("floor", "1969-12-31T23:59:00Z")),
-        (Kind::Bypass, "soft@acme", bypass("soft", "1970-01-01T00:00:00Z")),
-        (Kind::Bypass, "z@acme", bypass("z", "1970-01-01T00:00:01Z")),
+        (ObjectKind::Bypass, "floor@acme", bypass("floor", "1969-12-31T23:59:00Z")),
+        (ObjectKind::Bypass, "soft@acme", bypass("soft", "1970-01-01T00:00:00Z")),
+        (ObjectKind::Bypass, "z@acme", bypass("z", "1970-01-01T00:00:01Z")),
     ]);
     let changes = asked(&contents, &glass("floor", "acme", Some(900)), false).expect("granted");
     let [again, ended] = changes.as_slice() else { panic!("two changes: {changes:?}") };
@@ -77,7 +89,7 @@ fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended
         let undone =
             asked(&contents, &glass(none, "acme", None), false).expect_err("it has ended, or never was");
         assert!(
-            matches!(undone, OperationError::Refused(Refusal::Missing { kind: Kind::Bypass, .. })),
+            matches!(undone, OperationError::Refused(EditError::Missing { kind: ObjectKind::Bypass, .. })),
             "{undone:?}"
         );
     }
@@ -97,14 +109,14 @@ fn what_does_not_stand_anyway_is_not_bypassed() {
         let undone = asked(&contents, &glass(binding, tenant, Some(60)), true).expect_err(binding);
         let OperationError::Invalid(wrong) = undone else { panic!("{binding}: {undone:?}") };
         assert!(wrong[0].message.contains(why), "{binding}: {}", wrong[0].message);
-        assert_eq!(wrong[0].object, Some((Kind::Binding, binding.to_owned())));
+        assert_eq!(wrong[0].object, Some((ObjectKind::Binding, binding.to_owned())));
     }
     let missing = |binding, tenant| match asked(&contents, &glass(binding, tenant, Some(60)), false) {
-        Err(OperationError::Refused(Refusal::Missing { kind, .. })) => kind,
+        Err(OperationError::Refused(EditError::Missing { kind, .. })) => kind,
         other => panic!("{other:?}"),
     };
-    assert_eq!(missing("nobody", "acme"), Kind::Binding);
-    assert_eq!(missing("floor", "stranger"), Kind::Tenant);
+    assert_eq!(missing("nobody", "acme"), ObjectKind::Binding);
+    assert_eq!(missing("floor", "stranger"), ObjectKind::Tenant);
     // Served, a tenant needn't be listed.
     let changes = asked(&contents, &glass("floor", "stranger", Some(60)), true).expect("granted");
     assert_eq!(&*changes[0].name, "floor@stranger");
@@ -115,38 +127,43 @@ fn a_bypass_ends_with_its_binding_or_its_tenant_and_never_begins_with_another_of
     let later = "1970-01-01T00:10:00Z";
     let of = |binding: &str, tenant: &str| json!({ "binding": binding, "tenant": tenant, "until": later, "reason": "x" });
     let contents = contents(vec![
-        (Kind::Bypass, "floor@acme", of("floor", "acme")),
-        (Kind::Bypass, "floor@gone", of("floor", "gone")),
-        (Kind::Bypass, "left@acme", of("left", "acme")),
-        (Kind::Bypass, "soft@acme", of("soft", "acme")),
-        (Kind::Bypass, "soft@stranger", of("soft", "stranger")),
+        (ObjectKind::Bypass, "floor@acme", of("floor", "acme")),
+        (ObjectKind::Bypass, "floor@gone", of("floor", "gone")),
+        (ObjectKind::Bypass, "left@acme", of("left", "acme")),
+        (ObjectKind::Bypass, "soft@acme", of("soft", "acme")),
+        (ObjectKind::Bypass, "soft@stranger", of("soft", "stranger")),
     ]);
     let change = |kind, name: &str, was_there: bool, is_there: bool| {
-        let some = |is: bool| is.then(|| Content { owner: Owner::Api, spec: json!({ "name": name }).into() });
+        let some =
+            |is: bool| is.then(|| ObjectContent { owner: Owner::Api, spec: json!({ "name": name }).into() });
         Change { kind, name: name.into(), before: some(was_there), after: some(is_there) }
     };
     let ended = |changes: &[Change]| -> Vec<String> {
         let ended = outlived(&contents, changes);
-        assert!(ended.iter().all(|change| change.kind == Kind::Bypass && change.after.is_none()));
+        assert!(ended.iter().all(|change| change.kind == ObjectKind::Bypass && change.after.is_none()));
         assert!(ended.iter().all(|change| change.before.is_some()));
         ended.iter().map(|change| change.name.to_string()).collect()
     };
-    assert_eq!(ended(&[change(Kind::Binding, "floor", true, false)]), ["floor@acme", "floor@gone"]);
-    assert_eq!(ended(&[change(Kind::Tenant, "acme", true, false)]), ["floor@acme", "left@acme", "soft@acme"]);
-    let both = [change(Kind::Binding, "floor", true, false), change(Kind::Tenant, "gone", true, false)];
+    assert_eq!(ended(&[change(ObjectKind::Binding, "floor", true, false)]), ["floor@acme", "floor@gone"]);
+    assert_eq!(
+        ended(&[change(ObjectKind::Tenant, "acme", true, false)]),
+        ["floor@acme", "left@acme", "soft@acme"]
+    );
+    let both =
+        [change(ObjectKind::Binding, "floor", true, false), change(ObjectKind::Tenant, "gone", true, false)];
     assert_eq!(ended(&both), ["floor@acme", "floor@gone"], "each once");
-    assert_eq!(ended(&[change(Kind::Binding, "left", false, true)]), ["left@acme"]);
+    assert_eq!(ended(&[change(ObjectKind::Binding, "left", false, true)]), ["left@acme"]);
     for other in [
-        change(Kind::Binding, "floor", true, true),
-        change(Kind::Tenant, "stranger", false, true),
-        change(Kind::Plugin, "floor", true, false),
+        change(ObjectKind::Binding, "floor", true, true),
+        change(ObjectKind::Tenant, "stranger", false, true),
+        change(ObjectKind::Plugin, "floor", true, false),
     ] {
         assert!(ended(std::slice::from_ref(&other)).is_empty(), "{other:?}");
     }
 }
 
-fn change(kind: Kind, name: &str, after: Option<Value>) -> Change {
-    let after = after.map(|spec| Content { owner: Owner::Api, spec: spec.into() });
+fn change(kind: ObjectKind, name: &str, after: Option<Value>) -> Change {
+    let after = after.map(|spec| ObjectContent { owner: Owner::Api, spec: spec.into() });
     Change { kind, name: name.into(), before: None, after }
 }
 
@@ -155,7 +172,7 @@ fn rule(priority: u64) -> Option<Value> {
 }
 
 fn broken(until: &str) -> Change {
-    change(Kind::Bypass, "floor@acme", Some(bypass("floor", until)))
+    change(ObjectKind::Bypass, "floor@acme", Some(bypass("floor", until)))
 }
 
 const LATE: &str = "2970-01-01T00:00:00Z";
@@ -168,28 +185,28 @@ fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_t
         assert_eq!(contents.revision(), 1);
         contents.bypasses().map(|(bypass, version)| format!("{} {version}", bypass.name())).collect()
     };
-    let changed = next(&in_force, &[change(Kind::Binding, "floor", rule(7))]);
+    let changed = next(&in_force, &[change(ObjectKind::Binding, "floor", rule(7))]);
     let begun = next(&changed, &[broken(LATE)]);
     let during = as_in(&begun, &in_force);
     assert_eq!(said(&during), ["floor@acme 3"], "changed, it is the same binding");
     assert!(Arc::ptr_eq(&as_in(&begun, &during), &during));
     assert_eq!(said(&as_in(&next(&begun, &[broken(LATE)]), &during)), ["floor@acme 4"]);
-    let ended = next(&begun, &[change(Kind::Bypass, "floor@acme", None)]);
+    let ended = next(&begun, &[change(ObjectKind::Bypass, "floor@acme", None)]);
     let after = as_in(&ended, &during);
     assert_eq!(said(&after), [""; 0]);
 
     // What it is of goes: in force it is still there, and so is the bypass, until somebody ended it before.
-    let gone = [change(Kind::Binding, "floor", None), change(Kind::Bypass, "floor@acme", None)];
+    let gone = [change(ObjectKind::Binding, "floor", None), change(ObjectKind::Bypass, "floor@acme", None)];
     assert_eq!(said(&as_in(&next(&begun, &gone), &during)), ["floor@acme 3"]);
     assert_eq!(said(&as_in(&next(&ended, &gone[..1]), &after)), [""; 0]);
     // Another of its name has its own, which says nothing of the one in force.
-    let another = next(&next(&begun, &gone), &[change(Kind::Binding, "floor", rule(1))]);
+    let another = next(&next(&begun, &gone), &[change(ObjectKind::Binding, "floor", rule(1))]);
     let another = next(&another, &[broken(LATE)]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
     assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
     // The same of a tenant.
-    let gone = [change(Kind::Tenant, "acme", None), change(Kind::Bypass, "floor@acme", None)];
-    let tenant = change(Kind::Tenant, "acme", Some(json!({ "id": "acme" })));
+    let gone = [change(ObjectKind::Tenant, "acme", None), change(ObjectKind::Bypass, "floor@acme", None)];
+    let tenant = change(ObjectKind::Tenant, "acme", Some(json!({ "id": "acme" })));
     let another = next(&next(&begun, &gone), &[tenant, broken(LATE)]);
     assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);

@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::{
     Contents, Entry,
-    edit::{self, Edit, Wish},
+    edit::{self, Edit, EditAction},
     operations::Invalid,
 };
 use crate::{
     core::{
         error::Violation,
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
     },
     store::{Change, Object},
 };
@@ -45,7 +45,7 @@ pub struct ApplyDocument {
 #[serde(deny_unknown_fields)]
 pub struct NamedObject {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
 }
@@ -66,7 +66,7 @@ pub struct Prune {
 }
 
 impl Prune {
-    /// The wishes that it comes to in `contents`, beside `edits`.
+    /// The edits that it comes to in `contents`, beside `edits`.
     pub(super) fn edits(&self, contents: &Contents, edits: &[Edit]) -> Vec<Edit> {
         let named: BTreeSet<_> = edits.iter().map(|edit| (edit.kind, edit.name.as_str())).collect();
         let is_left_over = |entry: &&Arc<Entry>| {
@@ -77,7 +77,7 @@ impl Prune {
             kind: entry.object.kind,
             name: entry.object.name.to_string(),
             expected: None,
-            wish: Wish::Gone { with_bindings: self.with_bindings },
+            wish: EditAction::Gone { with_bindings: self.with_bindings },
         };
         contents.entries().iter().filter(is_left_over).map(gone).collect()
     }
@@ -107,17 +107,18 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
     let change =
         |kind, name: &str| changes.iter().find(|change| change.kind == kind && *change.name == *name);
     for Invalid { object, pointer, message } in wrong {
-        let Some((Kind::Binding, binding)) = object else { continue };
-        let now = || contents.get(Kind::Binding, binding).map(|entry| &entry.object.content);
-        let content = change(Kind::Binding, binding).map_or_else(now, |change| change.after.as_ref());
+        let Some((ObjectKind::Binding, binding)) = object else { continue };
+        let now = || contents.get(ObjectKind::Binding, binding).map(|entry| &entry.object.content);
+        let content = change(ObjectKind::Binding, binding).map_or_else(now, |change| change.after.as_ref());
         let tenant =
             content.and_then(|content| Some(content.spec.value().get("tenant")?.as_str()?.to_owned()));
         let Some(tenant) = tenant.as_deref().filter(|_| pointer == "/tenant") else { continue };
-        if change(Kind::Tenant, tenant).is_none_or(|change| change.after.is_some()) {
+        if change(ObjectKind::Tenant, tenant).is_none_or(|change| change.after.is_some()) {
             continue;
         }
-        let pruned = prune
-            .filter(|prune| contents.get(Kind::Tenant, tenant).is_some_and(|entry| prune.is_about(entry)));
+        let pruned = prune.filter(|prune| {
+            contents.get(ObjectKind::Tenant, tenant).is_some_and(|entry| prune.is_about(entry))
+        });
         let goes = match pruned {
             Some(prune) => {
                 format!("pruned, because it has the {} and isn't listed here", prune.words())
@@ -144,15 +145,15 @@ pub struct ExpectedVersions {
 }
 
 /// Where each object stands in the document, as a JSON pointer.
-pub type DocumentPointers = BTreeMap<(Kind, String), String>;
+pub type DocumentPointers = BTreeMap<(ObjectKind, String), String>;
 
 /// What the members for objects of a kind are called.
-pub const fn plural(kind: Kind) -> &'static str {
+pub const fn plural(kind: ObjectKind) -> &'static str {
     match kind {
-        Kind::Plugin => "plugins",
-        Kind::Tenant => "tenants",
-        Kind::Binding => "bindings",
-        Kind::Bypass => "bypasses",
+        ObjectKind::Plugin => "plugins",
+        ObjectKind::Tenant => "tenants",
+        ObjectKind::Binding => "bindings",
+        ObjectKind::Bypass => "bypasses",
     }
 }
 
@@ -168,7 +169,7 @@ pub struct DocumentEdits {
 }
 
 impl ApplyDocument {
-    /// The wishes that it comes to. `with_bindings`: see [`Wish::Gone`].
+    /// The edits that it comes to. `with_bindings`: see [`EditAction::Gone`].
     ///
     /// # Errors
     /// An object without a name, one that is there twice, one that isn't of the set that is to be pruned, and a version of
@@ -178,9 +179,9 @@ impl ApplyDocument {
         let prune = prune.map(|LabelSet { labels }| Prune { labels, with_bindings });
         let ExpectedVersions { plugins: of_plugins, tenants: of_tenants, bindings: of_bindings } = versions;
         let lists = [
-            (Kind::Plugin, plugins, of_plugins),
-            (Kind::Tenant, tenants, of_tenants),
-            (Kind::Binding, bindings, of_bindings),
+            (ObjectKind::Plugin, plugins, of_plugins),
+            (ObjectKind::Tenant, tenants, of_tenants),
+            (ObjectKind::Binding, bindings, of_bindings),
         ];
         let (mut wishes, mut versions, mut wrong) = (Vec::new(), BTreeMap::new(), Vec::new());
         if prune.as_ref().is_some_and(|prune| prune.labels.is_empty()) {
@@ -199,17 +200,17 @@ impl ApplyDocument {
                     wrong.push(Violation::new(format!("{place}/labels"), why));
                 }
                 match edit::name(kind, &spec) {
-                    Some(name) => wishes.push((kind, name, place, Wish::Be(spec))),
+                    Some(name) => wishes.push((kind, name, place, EditAction::Be(spec))),
                     None => wrong.push(Violation::new(place, format!("The {kind} has no name"))),
                 }
             }
         }
         wishes.extend(remove.into_iter().enumerate().map(|(at, NamedObject { kind, name })| {
-            (kind, name, format!("/remove/{at}"), Wish::Gone { with_bindings })
+            (kind, name, format!("/remove/{at}"), EditAction::Gone { with_bindings })
         }));
         let (mut edits, mut places) = (Vec::new(), DocumentPointers::new());
         for (kind, name, place, wish) in wishes {
-            if kind == Kind::Bypass {
+            if kind == ObjectKind::Bypass {
                 let why = "A bypass is ended at the binding and the tenant that it is of, not by a document";
                 wrong.push(Violation::new(place, why.to_owned()));
                 continue;

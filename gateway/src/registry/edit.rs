@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::{
     config::{self, BINDINGS, Consent, PLUGINS, Problem, TENANTS},
-    core::object::{Kind, Owner},
+    core::object::{ObjectKind, Owner},
     registry::{Contents, Entry, TypedObject, consent, masking},
-    store::{Change, Content, Object},
+    store::{Change, Object, ObjectContent},
 };
 
 /// Longest reason of a write, in bytes.
@@ -23,8 +23,8 @@ pub fn can_be_name(text: &str) -> bool {
 }
 
 /// The same in words.
-pub fn right_name(kind: Kind) -> String {
-    let name = if kind == Kind::Tenant { "id" } else { "name" };
+pub fn right_name(kind: ObjectKind) -> String {
+    let name = if kind == ObjectKind::Tenant { "id" } else { "name" };
     format!("The {name} of a {kind} has 1 to {MAX_NAME} bytes, and no control characters")
 }
 
@@ -37,18 +37,18 @@ pub fn can_be_reason(text: &str) -> bool {
 #[derive(Debug, Clone)]
 pub struct Edit {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// The object's name.
     pub name: String,
     /// The version that it is to have now, 0: it must not be there. None: whatever it has.
     pub expected: Option<u64>,
     /// What it is to be.
-    pub wish: Wish,
+    pub wish: EditAction,
 }
 
 /// What an object is to be.
 #[derive(Debug, Clone)]
-pub enum Wish {
+pub enum EditAction {
     /// As this says, as an entry of the file would: created, or replaced as a whole. What of a plugin's manifest was
     /// consented to stays, unless it says otherwise.
     Be(Value),
@@ -65,18 +65,18 @@ pub enum Wish {
 
 /// Why a wish can't be granted.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Refusal {
+pub enum EditError {
     /// There is no such object.
     Missing {
         /// Of this kind.
-        kind: Kind,
+        kind: ObjectKind,
         /// By this name.
         name: String,
     },
     /// It has another version than the writer knows.
     Version {
         /// What it is.
-        kind: Kind,
+        kind: ObjectKind,
         /// Its name.
         name: String,
         /// Its version; 0: it isn't there.
@@ -94,7 +94,7 @@ pub enum Refusal {
     /// The file owns it.
     OfFile {
         /// What it is.
-        kind: Kind,
+        kind: ObjectKind,
         /// Its name.
         name: String,
     },
@@ -108,7 +108,7 @@ pub enum Refusal {
     /// It is not right by itself; pointers begin at the object.
     Wrong {
         /// What it is.
-        kind: Kind,
+        kind: ObjectKind,
         /// Its name.
         name: String,
         /// What is wrong; at least one.
@@ -118,12 +118,12 @@ pub enum Refusal {
 
 /// Where objects of a kind stand in a configuration, and the member that is their name; none: in none, and no wish is
 /// granted.
-const fn list(kind: Kind) -> Option<(&'static str, &'static str)> {
+const fn list(kind: ObjectKind) -> Option<(&'static str, &'static str)> {
     match kind {
-        Kind::Plugin => Some((PLUGINS, "name")),
-        Kind::Tenant => Some((TENANTS, "id")),
-        Kind::Binding => Some((BINDINGS, "name")),
-        Kind::Bypass => None,
+        ObjectKind::Plugin => Some((PLUGINS, "name")),
+        ObjectKind::Tenant => Some((TENANTS, "id")),
+        ObjectKind::Binding => Some((BINDINGS, "name")),
+        ObjectKind::Bypass => None,
     }
 }
 
@@ -131,7 +131,7 @@ const fn list(kind: Kind) -> Option<(&'static str, &'static str)> {
 ///
 /// # Errors
 /// The first that can't be granted.
-pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, Refusal> {
+pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, EditError> {
     let mut changes = BTreeMap::new();
     for edit in edits {
         let before = contents.get(edit.kind, &edit.name).map(|entry| &entry.object);
@@ -140,14 +140,14 @@ pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, Refus
         }
     }
     for edit in edits {
-        if let (Kind::Plugin, Wish::Gone { with_bindings }) = (edit.kind, &edit.wish) {
+        if let (ObjectKind::Plugin, EditAction::Gone { with_bindings }) = (edit.kind, &edit.wish) {
             release(contents, &edit.name, *with_bindings, &mut changes)?;
         }
     }
     Ok(changes.into_values().collect())
 }
 
-type Changes = BTreeMap<(Kind, Arc<str>), Change>;
+type Changes = BTreeMap<(ObjectKind, Arc<str>), Change>;
 
 /// Takes the bindings of the plugin `name` away with it, if they may go.
 fn release(
@@ -155,17 +155,17 @@ fn release(
     name: &str,
     with_bindings: bool,
     changes: &mut Changes,
-) -> Result<(), Refusal> {
-    let mut bindings: BTreeMap<Arc<str>, Option<&Content>> = BTreeMap::new();
+) -> Result<(), EditError> {
+    let mut bindings: BTreeMap<Arc<str>, Option<&ObjectContent>> = BTreeMap::new();
     for Entry { object, typed, .. } in contents.entries().iter().map(|entry| &**entry) {
         let names_it = matches!(typed, TypedObject::Binding(binding) if binding.plugin == name);
-        if names_it && !changes.contains_key(&(Kind::Binding, Arc::clone(&object.name))) {
+        if names_it && !changes.contains_key(&(ObjectKind::Binding, Arc::clone(&object.name))) {
             bindings.insert(Arc::clone(&object.name), Some(&object.content));
         }
     }
     // One that is written along with it names what won't be there.
-    let names_it = |content: &Content| content.spec.value()["plugin"] == *name;
-    let written = changes.values().filter(|change| change.kind == Kind::Binding);
+    let names_it = |content: &ObjectContent| content.spec.value()["plugin"] == *name;
+    let written = changes.values().filter(|change| change.kind == ObjectKind::Binding);
     for change in written.filter(|change| change.after.as_ref().is_some_and(names_it)) {
         bindings.insert(Arc::clone(&change.name), None);
     }
@@ -174,52 +174,52 @@ fn release(
     }
     if !with_bindings || bindings.values().any(Option::is_none) {
         let bindings = bindings.into_keys().map(|name| name.to_string()).collect();
-        return Err(Refusal::InUse { name: name.to_owned(), bindings });
+        return Err(EditError::InUse { name: name.to_owned(), bindings });
     }
     for (name, before) in bindings {
         if before.is_some_and(|before| before.owner == Owner::File) {
-            return Err(Refusal::OfFile { kind: Kind::Binding, name: name.to_string() });
+            return Err(EditError::OfFile { kind: ObjectKind::Binding, name: name.to_string() });
         }
-        let key = (Kind::Binding, Arc::clone(&name));
-        changes.insert(key, Change { kind: Kind::Binding, name, before: before.cloned(), after: None });
+        let key = (ObjectKind::Binding, Arc::clone(&name));
+        changes.insert(key, Change { kind: ObjectKind::Binding, name, before: before.cloned(), after: None });
     }
     Ok(())
 }
 
-fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusal> {
+fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, EditError> {
     let (kind, name) = (edit.kind, &edit.name);
-    let missing = || Refusal::Missing { kind, name: name.clone() };
+    let missing = || EditError::Missing { kind, name: name.clone() };
     let current = before.map_or(0, |object| object.version);
     if let Some(expected) = edit.expected.filter(|expected| *expected != current) {
         // What was never there has no version to name.
-        return Err(if current == 0 && !matches!(edit.wish, Wish::Be(_)) {
+        return Err(if current == 0 && !matches!(edit.wish, EditAction::Be(_)) {
             missing()
         } else {
-            Refusal::Version { kind, name: name.clone(), current, expected }
+            EditError::Version { kind, name: name.clone(), current, expected }
         });
     }
     if before.is_some_and(|object| object.content.owner == Owner::File) {
-        return Err(Refusal::OfFile { kind, name: name.clone() });
+        return Err(EditError::OfFile { kind, name: name.clone() });
     }
     let before = before.map(|object| object.content.clone());
     let after = match &edit.wish {
-        Wish::Gone { .. } => {
+        EditAction::Gone { .. } => {
             before.as_ref().ok_or_else(missing)?;
             None
         }
-        Wish::Be(spec) => {
+        EditAction::Be(spec) => {
             let mut spec = spec.clone();
-            if kind == Kind::Plugin {
+            if kind == ObjectKind::Plugin {
                 consent::keep(&mut spec, before.as_ref().map(|before| before.spec.value()).as_ref());
             }
             Some(spec)
         }
-        Wish::Accept(accepted) => {
+        EditAction::Accept(accepted) => {
             let mut spec = before.as_ref().ok_or_else(missing)?.spec.value();
             consent::give(&mut spec, accepted);
             Some(spec)
         }
-        Wish::Merge(patch) => {
+        EditAction::Merge(patch) => {
             let mut spec = before.as_ref().ok_or_else(missing)?.spec.value();
             merge(&mut spec, patch);
             Some(spec)
@@ -233,17 +233,17 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, Refusa
 }
 
 /// The spec as it is stored, once nothing is wrong with it by itself.
-fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Content, Refusal> {
+fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result<ObjectContent, EditError> {
     let (kind, name) = (edit.kind, edit.name.as_str());
     let Some((list, member)) = list(kind) else {
-        return Err(Refusal::Missing { kind, name: name.to_owned() });
+        return Err(EditError::Missing { kind, name: name.to_owned() });
     };
     let mut problems = Vec::new();
     if let Some(members) = spec.as_object_mut() {
         match members.get(member) {
             // A binding may go by the name that it has without one.
-            None if kind == Kind::Binding && default_name(members).is_some_and(|default| default == name) => {
-            }
+            None if kind == ObjectKind::Binding
+                && default_name(members).is_some_and(|default| default == name) => {}
             None => drop(members.insert(member.to_owned(), name.into())),
             Some(written) if *written == name => {}
             Some(_) => problems.push(
@@ -255,7 +255,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
             ),
         }
     }
-    if kind == Kind::Plugin {
+    if kind == ObjectKind::Plugin {
         let was = before.map(|content| content.spec.value());
         problems.extend(masking::restore(&mut spec, was.as_ref()));
     }
@@ -264,17 +264,17 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&Content>) -> Result<Conte
         problems = config::check_object(list, &spec);
     }
     if problems.is_empty() {
-        return Ok(Content { owner: Owner::Api, spec: spec.into() });
+        return Ok(ObjectContent { owner: Owner::Api, spec: spec.into() });
     }
-    Err(Refusal::Wrong { kind, name: name.to_owned(), problems })
+    Err(EditError::Wrong { kind, name: name.to_owned(), problems })
 }
 
 /// The name of an object that says it, or what a binding without one is called.
-pub fn name(kind: Kind, spec: &Value) -> Option<String> {
+pub fn name(kind: ObjectKind, spec: &Value) -> Option<String> {
     let (members, (_, member)) = (spec.as_object()?, list(kind)?);
     match members.get(member) {
         Some(name) => name.as_str().map(str::to_owned),
-        None if kind == Kind::Binding => default_name(members),
+        None if kind == ObjectKind::Binding => default_name(members),
         None => None,
     }
 }

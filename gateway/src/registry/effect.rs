@@ -14,7 +14,7 @@ use crate::{
 const MAX_SAMPLE: usize = 100;
 
 /// What holds, or would.
-pub struct Ground<'g> {
+pub struct EffectInputs<'g> {
     /// Who is listed.
     pub config: &'g Config,
     /// Their plans.
@@ -41,9 +41,9 @@ pub struct Effect {
     /// Its id; `*`: those that are not listed.
     pub tenant: String,
     /// How it stood.
-    pub before: Standing,
+    pub before: TenantAdmission,
     /// How it stands then.
-    pub after: Standing,
+    pub after: TenantAdmission,
     /// Whether its limits, or what answers tell it, change.
     pub settings: bool,
     /// Points where its plan changes.
@@ -53,7 +53,7 @@ pub struct Effect {
 /// What becomes of a tenant's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum TenantAdmission {
     /// They pass its plans.
     Served,
     /// They are refused as TENANT_DISABLED.
@@ -92,7 +92,7 @@ pub struct FailingBinding {
 }
 
 /// What changes from `before` to `after`, who fails that didn't among it.
-pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
+pub fn effects(before: &EffectInputs<'_>, after: &EffectInputs<'_>) -> Effects {
     let listed = [before.config, after.config].into_iter().flat_map(|config| {
         let listed = config.tenants.list.iter().map(|tenant| &*tenant.id);
         listed.chain(config.bypasses.iter().map(|bypass| &*bypass.tenant))
@@ -114,7 +114,12 @@ pub fn effects(before: &Ground<'_>, after: &Ground<'_>) -> Effects {
     effects
 }
 
-fn effect(before: &Ground<'_>, after: &Ground<'_>, same_troubles: bool, tenant: &str) -> Option<Effect> {
+fn effect(
+    before: &EffectInputs<'_>,
+    after: &EffectInputs<'_>,
+    same_troubles: bool,
+    tenant: &str,
+) -> Option<Effect> {
     let (was, is) = (before.table.tenant(tenant), after.table.tenant(tenant));
     let settings = match (was, is) {
         (TenantRoute::Known(was), TenantRoute::Known(is)) => settings(was) != settings(is),
@@ -145,11 +150,11 @@ fn effect(before: &Ground<'_>, after: &Ground<'_>, same_troubles: bool, tenant: 
     })
 }
 
-fn standing(route: TenantRoute<'_>) -> Standing {
+fn standing(route: TenantRoute<'_>) -> TenantAdmission {
     match route {
-        TenantRoute::Known(_) => Standing::Served,
-        TenantRoute::Disabled => Standing::Disabled,
-        TenantRoute::Unknown => Standing::Unknown,
+        TenantRoute::Known(_) => TenantAdmission::Served,
+        TenantRoute::Disabled => TenantAdmission::Disabled,
+        TenantRoute::Unknown => TenantAdmission::Unknown,
     }
 }
 

@@ -43,7 +43,7 @@ fn config(binding: Value, plugin: Value) -> Config {
 fn told(before: &(Config, RouteTable), after: &(Config, RouteTable)) -> Effects {
     let troubles = StepFailures::new();
     let [before, after] =
-        [before, after].map(|(config, table)| Ground { config, table, troubles: &troubles });
+        [before, after].map(|(config, table)| EffectInputs { config, table, troubles: &troubles });
     effects(&before, &after)
 }
 

@@ -5,17 +5,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     config::{BINDINGS, LoadedConfig, PLUGINS, Problem, TENANTS},
-    core::object::{Kind, Owner},
+    core::object::{ObjectKind, Owner},
     registry::{
         bypass,
         snapshot::{self, Contents, TypedObject},
     },
-    store::{Change, Content, Object, Spec},
+    store::{Change, Object, ObjectContent, Spec},
 };
 
 /// The objects of a file.
 #[derive(Debug)]
-pub(super) struct OfFile(BTreeMap<(Kind, Arc<str>), FileEntry>);
+pub(super) struct OfFile(BTreeMap<(ObjectKind, Arc<str>), FileEntry>);
 
 #[derive(Debug)]
 struct FileEntry {
@@ -37,14 +37,14 @@ impl Contents {
             (binding.effective_name().into_owned(), TypedObject::Binding(Arc::clone(binding)))
         });
         let lists: [(_, _, Vec<(String, TypedObject)>); 3] = [
-            (Kind::Plugin, PLUGINS, plugins.collect()),
-            (Kind::Tenant, TENANTS, tenants.collect()),
-            (Kind::Binding, BINDINGS, bindings.collect()),
+            (ObjectKind::Plugin, PLUGINS, plugins.collect()),
+            (ObjectKind::Tenant, TENANTS, tenants.collect()),
+            (ObjectKind::Binding, BINDINGS, bindings.collect()),
         ];
         let entries = lists.into_iter().flat_map(|(kind, list, named)| {
             let specs = loaded.written(list).into_iter();
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
-                let content = Content { owner: Owner::File, spec: spec.into() };
+                let content = ObjectContent { owner: Owner::File, spec: spec.into() };
                 let object = Object { kind, name: name.into(), version: 0, content };
                 snapshot::Entry { object, typed, met: 0 }
             })
@@ -60,10 +60,10 @@ impl OfFile {
         let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
         let tenants = config.tenants.list.iter().map(|tenant| tenant.id.as_str().into()).collect();
         let bindings = config.bindings.iter().map(|binding| (*binding.effective_name()).into()).collect();
-        let lists: [(Kind, &str, Vec<Arc<str>>); 3] = [
-            (Kind::Plugin, PLUGINS, plugins),
-            (Kind::Tenant, TENANTS, tenants),
-            (Kind::Binding, BINDINGS, bindings),
+        let lists: [(ObjectKind, &str, Vec<Arc<str>>); 3] = [
+            (ObjectKind::Plugin, PLUGINS, plugins),
+            (ObjectKind::Tenant, TENANTS, tenants),
+            (ObjectKind::Binding, BINDINGS, bindings),
         ];
         let entries = lists.into_iter().flat_map(|(kind, list, names)| {
             let specs = loaded.written(list).into_iter();
@@ -91,7 +91,7 @@ impl OfFile {
                     kind: *kind,
                     name: Arc::clone(name),
                     before: before.map(|object| object.content.clone()),
-                    after: Some(Content { owner: Owner::File, spec: entry.spec.clone() }),
+                    after: Some(ObjectContent { owner: Owner::File, spec: entry.spec.clone() }),
                 }),
             }
         }
@@ -114,7 +114,7 @@ impl OfFile {
     }
 }
 
-fn conflict(kind: Kind, name: &str, version: u64, pointer: &str) -> Problem {
+fn conflict(kind: ObjectKind, name: &str, version: u64, pointer: &str) -> Problem {
     let message = format!(
         "{kind} `{name}` of the file is in the registry already, written through the API (revision {version}); an object \
          has one owner"

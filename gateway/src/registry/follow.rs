@@ -23,7 +23,7 @@ const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How the store stands.
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct StoreStatus {
     /// Its revision when it was asked last; none: it never answered.
     pub revision: Option<u64>,
     /// Why it can't be reached; none: it could when it was asked last.
@@ -36,15 +36,21 @@ pub struct Standing {
     pub unkept: Option<String>,
 }
 
-impl Standing {
+impl StoreStatus {
     pub(super) fn new() -> Self {
-        Standing { revision: None, unreachable: None, since: Instant::now(), is_stale: false, unkept: None }
+        StoreStatus {
+            revision: None,
+            unreachable: None,
+            since: Instant::now(),
+            is_stale: false,
+            unkept: None,
+        }
     }
 }
 
 impl Registry {
     /// How the store stands.
-    pub fn standing(&self) -> Arc<Standing> {
+    pub fn standing(&self) -> Arc<StoreStatus> {
         self.standing.load_full()
     }
 
@@ -126,7 +132,7 @@ impl Registry {
                 Some(why) => tracing::warn!("the last good table {why}"),
                 None => tracing::info!("the last good table is kept again"),
             }
-            self.stands(|before| Standing { unkept: unkept.clone(), ..before.clone() });
+            self.stands(|before| StoreStatus { unkept: unkept.clone(), ..before.clone() });
         }
     }
 
@@ -150,7 +156,7 @@ impl Registry {
                 None => tracing::info!("the store can be reached again"),
             }
             let since = Instant::now();
-            self.stands(|before| Standing { unreachable: unreachable.clone(), since, ..before.clone() });
+            self.stands(|before| StoreStatus { unreachable: unreachable.clone(), since, ..before.clone() });
         }
         answer
     }
@@ -158,7 +164,7 @@ impl Registry {
     pub(super) fn note_head(&self, head: u64) {
         let before = self.standing();
         if before.revision != Some(head) {
-            self.stands(|before| Standing { revision: Some(head), ..before.clone() });
+            self.stands(|before| StoreStatus { revision: Some(head), ..before.clone() });
         }
     }
 
@@ -175,12 +181,12 @@ impl Registry {
     fn set_stale(&self, is_stale: bool) {
         let before = self.standing();
         if before.is_stale != is_stale {
-            self.stands(|before| Standing { is_stale, ..before.clone() });
+            self.stands(|before| StoreStatus { is_stale, ..before.clone() });
         }
     }
 
     /// Several may have news at once.
-    fn stands(&self, changed: impl Fn(&Standing) -> Standing) {
+    fn stands(&self, changed: impl Fn(&StoreStatus) -> StoreStatus) {
         self.standing.rcu(|before| changed(before));
     }
 }

@@ -6,15 +6,15 @@ use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use crate::{
-    core::{object::Kind, point::Point},
+    core::{object::ObjectKind, point::Point},
     invoke::explain::tests::{Case, cases},
-    registry::edit::Wish,
+    registry::edit::EditAction,
 };
 
 /// What is written, once it is known what is there.
 #[derive(Debug, Clone)]
-pub(super) enum Write {
-    Edits(Vec<(Kind, String, Version, Wish)>),
+pub(super) enum WriteCase {
+    Edits(Vec<(ObjectKind, String, Version, EditAction)>),
     /// To the revision that is this far down from the last; it may be none.
     Back(u64),
 }
@@ -30,7 +30,7 @@ pub(super) enum Version {
 }
 
 /// The objects of `case`; its plugins are one that is built in and others that nobody can reach.
-pub(super) fn objects(case: &Case) -> Vec<(Kind, String, Value)> {
+pub(super) fn objects(case: &Case) -> Vec<(ObjectKind, String, Value)> {
     let members = &case.members;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let named = |kind, member: &'static str| {
@@ -52,16 +52,16 @@ pub(super) fn objects(case: &Case) -> Vec<(Kind, String, Value)> {
         plugin
     };
     let plugins = list(&members["plugins"]).into_iter().enumerate().map(plugin);
-    let plugins = plugins.map(named(Kind::Plugin, "name"));
-    let tenants = list(&members["tenants"]["list"]).into_iter().map(named(Kind::Tenant, "id"));
-    let bindings = list(&members["bindings"]).into_iter().map(named(Kind::Binding, "name"));
+    let plugins = plugins.map(named(ObjectKind::Plugin, "name"));
+    let tenants = list(&members["tenants"]["list"]).into_iter().map(named(ObjectKind::Tenant, "id"));
+    let bindings = list(&members["bindings"]).into_iter().map(named(ObjectKind::Binding, "name"));
     let mut objects: Vec<_> = plugins.chain(tenants).chain(bindings).collect();
     objects.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     objects
 }
 
 /// What operators write as it stands in a file.
-const WRITTEN: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
+const WRITTEN: [ObjectKind; 3] = [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding];
 
 /// To this point alone.
 fn consent(point: Point) -> Value {
@@ -69,9 +69,9 @@ fn consent(point: Point) -> Value {
 }
 
 /// Members to be merged into an object: most of them fit one somewhere, some none.
-fn patches(kind: Kind) -> Vec<Value> {
+fn patches(kind: ObjectKind) -> Vec<Value> {
     match kind {
-        Kind::Plugin => vec![
+        ObjectKind::Plugin => vec![
             json!({ "enabled": false }),
             json!({ "enabled": true }),
             json!({ "limits": { "timeout": "2s" } }),
@@ -85,7 +85,7 @@ fn patches(kind: Kind) -> Vec<Value> {
             consent(Point::BeforeResponse),
             json!({ "accepted": null }),
         ],
-        Kind::Tenant => vec![
+        ObjectKind::Tenant => vec![
             json!({ "enabled": false }),
             json!({ "enabled": true }),
             json!({ "labels": { "plan": "x" } }),
@@ -98,7 +98,7 @@ fn patches(kind: Kind) -> Vec<Value> {
             json!({ "limits": { "in_flight": 3 } }),
             json!({ "limits": { "rate": "0/s" } }),
         ],
-        Kind::Binding => vec![
+        ObjectKind::Binding => vec![
             json!({ "priority": 101 }),
             json!({ "priority": 102 }),
             json!({ "priority": 200 }),
@@ -118,24 +118,26 @@ fn patches(kind: Kind) -> Vec<Value> {
             json!({ "mode": "observe", "on_error": null, "blocking": null }),
         ],
         // They are written in a way of their own, by the clock.
-        Kind::Bypass => Vec::new(),
+        ObjectKind::Bypass => Vec::new(),
     }
 }
 
-fn wishes(other: &Case) -> impl Strategy<Value = (Kind, String, Version, Wish)> + use<> {
+fn wishes(other: &Case) -> impl Strategy<Value = (ObjectKind, String, Version, EditAction)> + use<> {
     // As others there are some more of each kind than any registry has.
-    let name = |kind: Kind, at: usize| match kind {
-        Kind::Plugin => format!("p{}", at % 4),
-        Kind::Tenant => format!("t{}", at % 4),
-        Kind::Binding | Kind::Bypass => format!("b{at}"),
+    let name = |kind: ObjectKind, at: usize| match kind {
+        ObjectKind::Plugin => format!("p{}", at % 4),
+        ObjectKind::Tenant => format!("t{}", at % 4),
+        ObjectKind::Binding | ObjectKind::Bypass => format!("b{at}"),
     };
-    let be = select(objects(other)).prop_map(|(kind, name, spec)| (kind, name, Wish::Be(spec)));
+    let be = select(objects(other)).prop_map(|(kind, name, spec)| (kind, name, EditAction::Be(spec)));
     let merge = (select(&WRITTEN[..]), 0..8_usize, 0..64_usize).prop_map(move |(kind, at, patch)| {
         let patches = patches(kind);
-        (kind, name(kind, at), Wish::Merge(patches[patch % patches.len()].clone()))
+        (kind, name(kind, at), EditAction::Merge(patches[patch % patches.len()].clone()))
     });
-    let gone = (select(&WRITTEN[..]), 0..8_usize, any::<bool>())
-        .prop_map(move |(kind, at, with_bindings)| (kind, name(kind, at), Wish::Gone { with_bindings }));
+    let gone =
+        (select(&WRITTEN[..]), 0..8_usize, any::<bool>()).prop_map(move |(kind, at, with_bindings)| {
+            (kind, name(kind, at), EditAction::Gone { with_bindings })
+        });
     let version = prop_oneof![
         6 => Just(Version::Any), 6 => Just(Version::Right), 1 => Just(Version::None), 1 => Just(Version::Other)
     ];
@@ -143,20 +145,20 @@ fn wishes(other: &Case) -> impl Strategy<Value = (Kind, String, Version, Wish)> 
         .prop_map(|((kind, name, wish), version)| (kind, name, version, wish))
 }
 
-fn writes(other: &Case) -> impl Strategy<Value = Vec<Write>> + use<> {
-    let one = prop::collection::vec(wishes(other), 1..2).prop_map(Write::Edits);
+fn writes(other: &Case) -> impl Strategy<Value = Vec<WriteCase>> + use<> {
+    let one = prop::collection::vec(wishes(other), 1..2).prop_map(WriteCase::Edits);
     let several = prop::collection::vec(wishes(other), 2..5).prop_map(|mut edits| {
         // A document has each object once.
         let mut seen = BTreeSet::new();
         edits.retain(|(kind, name, ..)| seen.insert((*kind, name.clone())));
-        Write::Edits(edits)
+        WriteCase::Edits(edits)
     });
-    let write = prop_oneof![5 => one, 3 => several, 3 => (0..4_u64).prop_map(Write::Back)];
+    let write = prop_oneof![5 => one, 3 => several, 3 => (0..4_u64).prop_map(WriteCase::Back)];
     prop::collection::vec(write, 1..5)
 }
 
 /// What is there, whose it is, what is written then, and what is asked at the end.
-pub(super) fn registries() -> impl Strategy<Value = (Case, u64, Vec<Write>)> {
+pub(super) fn registries() -> impl Strategy<Value = (Case, u64, Vec<WriteCase>)> {
     let owners = prop_oneof![Just(0), any::<u64>().prop_map(|bits| bits & bits.rotate_left(9))];
     (cases(), cases(), owners)
         .prop_flat_map(|(case, other, owners)| (Just(case), Just(owners), writes(&other)))

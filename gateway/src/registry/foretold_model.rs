@@ -10,21 +10,21 @@ use crate::{
     config::UnknownTenant,
     core::{
         manifest::Manifest,
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
         point::Point,
     },
     registry::Change,
     routing::TenantRoute,
-    store::{Content, Snapshot},
+    store::{ObjectContent, Snapshot},
 };
 
 /// A binding that stands somewhere, and the config that its tenant has there.
-type Standing = (String, Map<String, Value>);
+type ModelBinding = (String, Map<String, Value>);
 
 /// By kind and name.
-type State = BTreeMap<(Kind, Arc<str>), Content>;
+type ModelObjects = BTreeMap<(ObjectKind, Arc<str>), ObjectContent>;
 
-fn specs(objects: &Snapshot, kind: Kind) -> impl Iterator<Item = Value> {
+fn specs(objects: &Snapshot, kind: ObjectKind) -> impl Iterator<Item = Value> {
     objects.objects.iter().filter(move |object| object.kind == kind).map(|object| object.content.spec.value())
 }
 
@@ -38,13 +38,13 @@ fn expected(
     manifests: &BTreeMap<String, Arc<Manifest>>,
     accepts: bool,
     (id, point): (&str, Point),
-) -> Option<Vec<Standing>> {
-    let tenant = specs(there, Kind::Tenant).find(|tenant| tenant["id"] == id);
+) -> Option<Vec<ModelBinding>> {
+    let tenant = specs(there, ObjectKind::Tenant).find(|tenant| tenant["id"] == id);
     if tenant.as_ref().map_or(!accepts, |tenant| !is_on(tenant)) {
         return None;
     }
     let tenant = tenant.unwrap_or_default();
-    let plugins: Vec<_> = specs(there, Kind::Plugin).collect();
+    let plugins: Vec<_> = specs(there, ObjectKind::Plugin).collect();
     let stands = |binding: &Value| {
         let plugin = plugins.iter().find(|plugin| plugin["name"] == binding["plugin"]);
         let is_for = match (binding.get("tenant"), binding.get("selector")) {
@@ -69,7 +69,7 @@ fn expected(
         let may_be_disabled = binding.get("overridable") == Some(&Value::Bool(true));
         is_on(binding) && plugin.is_some_and(is_on) && is_for && is_at && !(disabled && may_be_disabled)
     };
-    let mut standing: Vec<_> = specs(there, Kind::Binding).filter(stands).collect();
+    let mut standing: Vec<_> = specs(there, ObjectKind::Binding).filter(stands).collect();
     standing.sort_by_key(|binding| binding["priority"].as_i64());
     let one = |binding: Value| {
         let mut config = binding.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -83,7 +83,8 @@ fn expected(
 /// Every tenant's plans are what its entries say.
 pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Result<(), TestCaseError> {
     let accepts = built.config.tenants.unknown == UnknownTenant::Accept;
-    let listed = specs(there, Kind::Tenant).map(|tenant| tenant["id"].as_str().expect("an id").to_owned());
+    let listed =
+        specs(there, ObjectKind::Tenant).map(|tenant| tenant["id"].as_str().expect("an id").to_owned());
     for id in listed.chain([STRANGER.to_owned()]) {
         let id = id.as_str();
         for point in Point::ALL {
@@ -91,7 +92,7 @@ pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Res
                 TenantRoute::Known(plans) => Some(&plans.plan(point).steps),
                 TenantRoute::Disabled | TenantRoute::Unknown => None,
             };
-            let one = |step: &crate::routing::Step| -> Standing {
+            let one = |step: &crate::routing::Step| -> ModelBinding {
                 let config = serde_json::from_slice(&step.tenant_config).expect("an object");
                 (step.binding.to_string(), config)
             };
@@ -103,7 +104,7 @@ pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Res
     Ok(())
 }
 
-fn state(snapshot: &Snapshot) -> State {
+fn state(snapshot: &Snapshot) -> ModelObjects {
     let one =
         |object: &crate::store::Object| ((object.kind, Arc::clone(&object.name)), object.content.clone());
     snapshot.objects.iter().map(one).collect()
@@ -111,7 +112,7 @@ fn state(snapshot: &Snapshot) -> State {
 
 /// After a way back to `then` from `before`, the API's objects are what they were, and the file's what they are.
 pub(super) fn check_back(then: &Snapshot, before: &Snapshot, after: &Snapshot) -> Result<(), TestCaseError> {
-    let of = |snapshot: &Snapshot, owner: Owner| -> State {
+    let of = |snapshot: &Snapshot, owner: Owner| -> ModelObjects {
         let mut state = state(snapshot);
         state.retain(|_, content| content.owner == owner);
         state

@@ -18,25 +18,25 @@ use uuid::Uuid;
 
 use super::{
     Contents, Registry, Writer,
-    edit::{Edit, Refusal, Wish},
-    effect::{Effect, Effects, FailingBinding, PlanEffect, Standing, StepFailures},
-    operations::{self, OperationError, Operations, Outcome, Preview, PreviewState},
+    edit::{Edit, EditAction, EditError},
+    effect::{Effect, Effects, FailingBinding, PlanEffect, StepFailures, TenantAdmission},
+    operations::{self, OperationError, Operations, Preview, PreviewState, WriteOutcome},
 };
 use crate::{
     config::{self, Config, LoadedConfig, Problems, UnknownTenant, from_text},
     core::{
         failure::Failure,
         manifest::Manifest,
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
         point::Point,
         step::Reason,
     },
     invoke::explain::{
-        Question,
+        ExplainQuery,
         tests::{Case, compare},
     },
-    routing::{Fixed, RouteTable, Step, TenantRoute, Written},
-    store::{Change, Content, RevisionDraft, Snapshot},
+    routing::{BindingDetails, RouteTable, Step, StepTemplate, TenantRoute},
+    store::{Change, ObjectContent, RevisionDraft, Snapshot},
 };
 
 #[path = "foretold_model.rs"]
@@ -44,7 +44,7 @@ mod model;
 #[path = "foretold_cases.rs"]
 mod random;
 
-use random::{Version, Write, objects, registries};
+use random::{Version, WriteCase, objects, registries};
 
 /// A tenant that no registry has.
 const STRANGER: &str = "stranger";
@@ -141,7 +141,7 @@ impl World {
         registry.store.prepare().await.expect("there is room");
         let changes = objects(case).into_iter().enumerate().map(|(at, (kind, name, spec))| {
             let owner = if owners >> (at % 64) & 1 == 1 { Owner::File } else { Owner::Api };
-            let after = Some(Content { owner, spec: spec.into() });
+            let after = Some(ObjectContent { owner, spec: spec.into() });
             Change { kind, name: name.into(), before: None, after }
         });
         let draft = RevisionDraft {
@@ -166,9 +166,14 @@ impl World {
         self.registry.store.snapshot().await.expect("there is room")
     }
 
-    async fn perform(&self, write: &Write, now: &Snapshot, dry_run: bool) -> Result<Outcome, OperationError> {
+    async fn perform(
+        &self,
+        write: &WriteCase,
+        now: &Snapshot,
+        dry_run: bool,
+    ) -> Result<WriteOutcome, OperationError> {
         let writer = Writer { author: "olga".into(), reason: "because".into(), upon: None };
-        let edit = |(kind, name, version, wish): &(Kind, String, Version, Wish)| {
+        let edit = |(kind, name, version, wish): &(ObjectKind, String, Version, EditAction)| {
             let is_it = |object: &&crate::store::Object| object.kind == *kind && *object.name == **name;
             let current = now.objects.iter().find(is_it).map_or(0, |object| object.version);
             let expected = match version {
@@ -180,11 +185,11 @@ impl World {
             Edit { kind: *kind, name: name.clone(), expected, wish: wish.clone() }
         };
         match write {
-            Write::Edits(edits) => {
+            WriteCase::Edits(edits) => {
                 let edits: Vec<_> = edits.iter().map(edit).collect();
                 self.operations.write(&writer, &edits, None, dry_run).await
             }
-            Write::Back(far) => {
+            WriteCase::Back(far) => {
                 let number = now.revision.checked_sub(*far).unwrap_or(now.revision + far);
                 self.operations.roll_back(&writer, number, dry_run).await
             }
@@ -192,7 +197,7 @@ impl World {
     }
 
     /// Tries `write` out, then does it.
-    async fn check(&self, write: &Write, seen: &mut Seen) -> Result<(), TestCaseError> {
+    async fn check(&self, write: &WriteCase, seen: &mut Seen) -> Result<(), TestCaseError> {
         let before = self.stored().await;
         let tried = self.perform(write, &before, true).await;
         prop_assert_eq!(&self.stored().await, &before, "a dry run wrote");
@@ -229,7 +234,7 @@ impl World {
     /// What is told of revisions is what was there.
     async fn check_past(
         &self,
-        write: &Write,
+        write: &WriteCase,
         before: &Snapshot,
         after: &Snapshot,
     ) -> Result<(), TestCaseError> {
@@ -238,7 +243,7 @@ impl World {
             past.insert(after.revision, after.clone());
             past.clone()
         };
-        if let Write::Back(far) = write {
+        if let WriteCase::Back(far) = write {
             let then = before.revision.checked_sub(*far).and_then(|number| past.get(&number));
             model::check_back(then.expect("it was gone back to"), before, after)?;
         }
@@ -252,8 +257,13 @@ impl World {
     }
 
     /// What was said of `done`, which comes in force then.
-    fn check_effects(&self, done: &Outcome, stored: &Snapshot, seen: &mut Seen) -> Result<(), TestCaseError> {
-        let told = |change: &&Change| change.kind == Kind::Plugin && change.after.is_some();
+    fn check_effects(
+        &self,
+        done: &WriteOutcome,
+        stored: &Snapshot,
+        seen: &mut Seen,
+    ) -> Result<(), TestCaseError> {
+        let told = |change: &&Change| change.kind == ObjectKind::Plugin && change.after.is_some();
         let unknown = |change: &&Change| !self.process.manifests.contains_key(&*change.name);
         let unvalidated: Vec<_> = done.changes.iter().filter(told).filter(unknown).collect();
         let unvalidated: Vec<_> = unvalidated.iter().map(|change| change.name.to_string()).collect();
@@ -273,7 +283,7 @@ impl World {
     }
 
     /// What is explained is what real chains do, by what is there now.
-    fn check_explained(&self, question: &Question, seen: &mut Seen) -> Result<(), TestCaseError> {
+    fn check_explained(&self, question: &ExplainQuery, seen: &mut Seen) -> Result<(), TestCaseError> {
         let Some(built) = self.process.in_force() else { return Ok(()) };
         for fates in compare(&built.config, &built.table, question)? {
             seen.extend(fates.map(|fate| fate.as_str()));
@@ -285,11 +295,11 @@ impl World {
 /// Why nothing was written, in a word.
 fn why(undone: &OperationError) -> &'static str {
     match undone {
-        OperationError::Refused(Refusal::Missing { .. }) => "missing",
-        OperationError::Refused(Refusal::Version { .. } | Refusal::Revision { .. }) => "version",
-        OperationError::Refused(Refusal::OfFile { .. }) => "of the file",
-        OperationError::Refused(Refusal::InUse { .. }) => "in use",
-        OperationError::Refused(Refusal::Wrong { .. }) => "wrong by itself",
+        OperationError::Refused(EditError::Missing { .. }) => "missing",
+        OperationError::Refused(EditError::Version { .. } | EditError::Revision { .. }) => "version",
+        OperationError::Refused(EditError::OfFile { .. }) => "of the file",
+        OperationError::Refused(EditError::InUse { .. }) => "in use",
+        OperationError::Refused(EditError::Wrong { .. }) => "wrong by itself",
         OperationError::Invalid(_) => "wrong as a whole",
         OperationError::NoRevision(_) => "no revision",
         OperationError::NoRegistry | OperationError::Registry(_) => "a fault",
@@ -330,7 +340,7 @@ fn compared(before: &Built, after: &Built) -> Effects {
         });
         let points: BTreeMap<_, _> = points.collect();
         let (was, is) = (standing(&before.config, &id), standing(&after.config, &id));
-        let both = was == Standing::Served && is == Standing::Served;
+        let both = was == TenantAdmission::Served && is == TenantAdmission::Served;
         let settings = both && settings(&before.table, &id) != settings(&after.table, &id);
         let changes = was != is || settings || !points.is_empty();
         changes.then_some(Effect { tenant, before: was, after: is, settings, points })
@@ -339,13 +349,13 @@ fn compared(before: &Built, after: &Built) -> Effects {
     Effects { tenants: named.len(), sample: named }
 }
 
-fn standing(config: &Config, id: &str) -> Standing {
+fn standing(config: &Config, id: &str) -> TenantAdmission {
     let tenants = &config.tenants;
     match tenants.list.iter().find(|tenant| tenant.id == id) {
-        Some(tenant) if tenant.enabled => Standing::Served,
-        Some(_) => Standing::Disabled,
-        None if tenants.unknown == UnknownTenant::Accept => Standing::Served,
-        None => Standing::Unknown,
+        Some(tenant) if tenant.enabled => TenantAdmission::Served,
+        Some(_) => TenantAdmission::Disabled,
+        None if tenants.unknown == UnknownTenant::Accept => TenantAdmission::Served,
+        None => TenantAdmission::Unknown,
     }
 }
 
@@ -362,10 +372,10 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
     let plan = plans.plan(point);
     let fact = |step: &Step| {
-        let Written { priority, version, config_digest, is_floor: _ } = &*step.written;
+        let BindingDetails { priority, version, config_digest, is_floor: _ } = &*step.written;
         let conditions = step.conditions.written();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
-        let fixed = Fixed { plugin: 0, written: Arc::default(), ..Fixed::clone(&step.fixed) };
+        let fixed = StepTemplate { plugin: 0, written: Arc::default(), ..StepTemplate::clone(&step.fixed) };
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))
     };
     (plan.steps.iter().map(fact).collect(), Some(plan.digest.to_string()))

@@ -8,18 +8,18 @@ use std::{
 use super::{
     Contents, RegistryError, Writer,
     listing::revision_cursor,
-    operations::{OperationError, Operations, Outcome},
+    operations::{OperationError, Operations, WriteOutcome},
 };
 use crate::{
-    core::object::{Kind, Owner},
-    store::{Change, Content, Object, Revision},
+    core::object::{ObjectKind, Owner},
+    store::{Change, Object, ObjectContent, Revision},
 };
 
 /// Most revisions that are read at once to go back.
 const MAX_REVISIONS_PER_READ: usize = 100;
 
 /// Objects by kind and name.
-type State = BTreeMap<(Kind, Arc<str>), Content>;
+type ObjectMap = BTreeMap<(ObjectKind, Arc<str>), ObjectContent>;
 
 impl Operations {
     /// The last revisions before `before`, newest first, `most` at most, and the cursor of what comes behind them.
@@ -78,13 +78,13 @@ impl Operations {
         writer: &Writer,
         number: u64,
         dry_run: bool,
-    ) -> Result<Outcome, OperationError> {
+    ) -> Result<WriteOutcome, OperationError> {
         let then = self.at(number).await?;
         self.change(writer, dry_run, None, |contents| Ok(back(contents, &then))).await
     }
 
     /// The objects as they were at the revision `number`: what is there now, with every later change undone.
-    async fn at(&self, number: u64) -> Result<State, OperationError> {
+    async fn at(&self, number: u64) -> Result<ObjectMap, OperationError> {
         let now = self.prepared().await?.contents();
         if number > now.revision() {
             return Err(OperationError::NoRevision(number));
@@ -111,16 +111,17 @@ impl Operations {
     }
 }
 
-fn state(contents: &Contents) -> State {
+fn state(contents: &Contents) -> ObjectMap {
     let content = |object: &Object| ((object.kind, Arc::clone(&object.name)), object.content.clone());
     contents.entries().iter().map(|entry| content(&entry.object)).collect()
 }
 
 /// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its. A
 /// bypass ends by itself, or by somebody who means it; and no way back leads round a rule again.
-fn back(contents: &Contents, then: &State) -> Vec<Change> {
-    let is_meant =
-        |(kind, _): &(Kind, _), content: &Content| *kind != Kind::Bypass && content.owner == Owner::Api;
+fn back(contents: &Contents, then: &ObjectMap) -> Vec<Change> {
+    let is_meant = |(kind, _): &(ObjectKind, _), content: &ObjectContent| {
+        *kind != ObjectKind::Bypass && content.owner == Owner::Api
+    };
     let now = state(contents);
     let mut wanted = now.clone();
     wanted.retain(|key, content| !is_meant(key, content));
@@ -131,9 +132,9 @@ fn back(contents: &Contents, then: &State) -> Vec<Change> {
 }
 
 /// What has to change for `before` to become `after`.
-fn between(before: &State, after: &State) -> Vec<Change> {
+fn between(before: &ObjectMap, after: &ObjectMap) -> Vec<Change> {
     let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    let change = |key: &(Kind, Arc<str>)| {
+    let change = |key: &(ObjectKind, Arc<str>)| {
         let (before, after) = (before.get(key).cloned(), after.get(key).cloned());
         let (kind, name) = key.clone();
         (before != after).then_some(Change { kind, name, before, after })

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{Contents, Entry, TypedObject};
-use crate::core::object::{Kind, Owner};
+use crate::core::object::{ObjectKind, Owner};
 
 /// Most entries of a page.
 pub const MAX_PAGE_SIZE: usize = 500;
@@ -60,7 +60,7 @@ pub struct ListPage<'c> {
 /// goes meanwhile makes none of the others come twice or go missing.
 pub fn page<'c>(
     contents: &'c Contents,
-    kind: Kind,
+    kind: ObjectKind,
     after: Option<&str>,
     most: usize,
     wanted: impl Fn(&Entry) -> bool,
@@ -76,12 +76,12 @@ pub fn page<'c>(
 }
 
 /// What stands for the place behind the object `name` of a list.
-pub fn cursor(kind: Kind, name: &str) -> String {
+pub fn cursor(kind: ObjectKind, name: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{kind}\0{name}"))
 }
 
 /// The name behind which a list of `kind` goes on; none: that is no cursor of such a list.
-pub fn read_cursor(kind: Kind, text: &str) -> Option<String> {
+pub fn read_cursor(kind: ObjectKind, text: &str) -> Option<String> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
     let (of, name) = text.split_once('\0')?;
     (of == kind.as_str() && !name.is_empty()).then(|| name.to_owned())

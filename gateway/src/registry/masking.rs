@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     config::{Problem, is_reference, shown_reference},
-    core::object::Kind,
+    core::object::ObjectKind,
     store::Spec,
 };
 
@@ -13,9 +13,9 @@ use crate::{
 const MASK: &str = "***";
 
 /// `spec` as operators see it.
-pub fn shown(kind: Kind, spec: &Spec) -> Value {
+pub fn shown(kind: ObjectKind, spec: &Spec) -> Value {
     let mut spec = spec.value();
-    if kind == Kind::Plugin
+    if kind == ObjectKind::Plugin
         && let Some(config) = spec.get_mut("config")
     {
         walk(config, "", &mut |_, value| hide(value));
@@ -47,11 +47,11 @@ pub(super) fn restore(spec: &mut Value, before: Option<&Value>) -> Vec<Problem> 
 }
 
 /// References where nobody would resolve them.
-pub(super) fn misplaced_references(kind: Kind, spec: &Value) -> Vec<Problem> {
+pub(super) fn misplaced_references(kind: ObjectKind, spec: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut spec = spec.clone();
     walk(&mut spec, "", &mut |pointer, value| {
-        let may_hold = kind == Kind::Plugin && pointer.starts_with("/config/");
+        let may_hold = kind == ObjectKind::Plugin && pointer.starts_with("/config/");
         if !may_hold && value.as_str().is_some_and(|text| text.contains("${")) {
             problems.push(
                 Problem::new(pointer, "a reference is resolved in a plugin's `config` alone")

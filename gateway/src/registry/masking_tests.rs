@@ -25,14 +25,14 @@ proptest! {
     #[test]
     fn what_is_shown_and_sent_back_is_what_it_was(config in value()) {
         let spec = json!({ "name": "p", "config": config });
-        let mut back = shown(Kind::Plugin, &spec.clone().into());
+        let mut back = shown(ObjectKind::Plugin, &spec.clone().into());
         prop_assert!(restore(&mut back, Some(&spec)).is_empty());
         prop_assert_eq!(back, spec);
     }
 
     #[test]
     fn no_text_and_no_number_of_a_config_is_shown(config in value()) {
-        let mut seen = shown(Kind::Plugin, &json!({ "config": config }).into());
+        let mut seen = shown(ObjectKind::Plugin, &json!({ "config": config }).into());
         walk(&mut seen, "", &mut |_, value| {
             let is_hidden = match value {
                 Value::String(text) => text == MASK || is_reference(text),
@@ -58,6 +58,6 @@ fn references_stand_in_plugins_config_alone() {
     let pointers = |kind| {
         misplaced_references(kind, &config).into_iter().map(|problem| problem.pointer).collect::<Vec<_>>()
     };
-    assert_eq!(pointers(Kind::Plugin), ["/name"]);
-    assert_eq!(pointers(Kind::Binding).len(), 2);
+    assert_eq!(pointers(ObjectKind::Plugin), ["/name"]);
+    assert_eq!(pointers(ObjectKind::Binding).len(), 2);
 }

@@ -40,12 +40,12 @@ pub use crate::registry::masking::shown;
 pub use crate::registry::snapshot::{Contents, Entry, TypedObject, Unreadable};
 use crate::{
     config::{self, LoadedConfig, Problems},
-    core::object::{Kind, Owner},
+    core::object::{ObjectKind, Owner},
     store::{self, Change, CommitError, RevisionDraft, Store, StoreError, StoreInspection, Tables},
     task::join::joined,
 };
 use file::OfFile;
-pub use follow::Standing;
+pub use follow::StoreStatus;
 use last_good::LastGood;
 
 /// Most revisions that are fetched one by one; who is further behind reads everything.
@@ -70,7 +70,7 @@ pub struct Registry {
     is_prepared: AtomicBool,
     /// `contents` came from the store.
     is_read: AtomicBool,
-    standing: ArcSwap<Standing>,
+    standing: ArcSwap<StoreStatus>,
     last_good: LastGood,
     /// What is to be kept as the last good table.
     good: watch::Sender<Option<Arc<Contents>>>,
@@ -143,7 +143,7 @@ pub struct WriteProposal<T> {
 }
 
 /// What came of a proposal.
-pub struct Written<T> {
+pub struct CommitOutcome<T> {
     /// The revision that it became; none: it was a dry run, or nothing had to be changed.
     pub revision: Option<u64>,
     /// What it changed, or would.
@@ -153,7 +153,7 @@ pub struct Written<T> {
 }
 
 /// Says what is wrong with the whole of what would be there after a write.
-pub type Check = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
+pub type ContentsCheck = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
 
 impl Registry {
     /// The registry that `settings` name; nothing is read yet.
@@ -169,7 +169,7 @@ impl Registry {
             reading: Mutex::new(()),
             is_prepared: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
-            standing: ArcSwap::from_pointee(Standing::new()),
+            standing: ArcSwap::from_pointee(StoreStatus::new()),
             last_good: LastGood::new(&settings.last_good, &settings.url.shown()),
             good: watch::Sender::new(None),
             kept: ArcSwapOption::empty(),
@@ -255,7 +255,7 @@ impl Registry {
         writer: &Writer,
         dry_run: bool,
         propose: impl Fn(Arc<Contents>) -> F,
-    ) -> Result<Written<T>, E>
+    ) -> Result<CommitOutcome<T>, E>
     where
         F: Future<Output = Result<WriteProposal<T>, E>>,
     {
@@ -263,7 +263,7 @@ impl Registry {
             let now = self.catch_up().await?;
             let WriteProposal { changes, finding } = propose(Arc::clone(&now)).await?;
             if dry_run || changes.is_empty() {
-                return Ok(Written { revision: None, changes, finding });
+                return Ok(CommitOutcome { revision: None, changes, finding });
             }
             let draft = RevisionDraft {
                 id: Uuid::now_v7(),
@@ -274,7 +274,7 @@ impl Registry {
                 changes,
             };
             if let Some(number) = self.commit(&draft).await? {
-                return Ok(Written { revision: Some(number), changes: draft.changes, finding });
+                return Ok(CommitOutcome { revision: Some(number), changes: draft.changes, finding });
             }
             sleep(Duration::from_millis(fastrand::u64(1..=MAX_RETRY_PAUSE_MS))).await;
         }
@@ -321,7 +321,7 @@ impl Registry {
         &self,
         loaded: &LoadedConfig,
         file: &str,
-        check: Arc<Check>,
+        check: Arc<ContentsCheck>,
     ) -> Result<(), RegistryError> {
         let objects = OfFile::new(loaded);
         let writer = Writer { author: "file".into(), reason: format!("applied {file}"), upon: None };
@@ -355,7 +355,7 @@ impl Registry {
         let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
         let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
         let is_of_api = |entry: &&Arc<Entry>| {
-            entry.object.content.owner == Owner::Api && Kind::LISTED.contains(&entry.object.kind)
+            entry.object.content.owner == Owner::Api && ObjectKind::LISTED.contains(&entry.object.kind)
         };
         let of_api = now.entries().iter().filter(is_of_api).count();
         let contents = now.after(revision + u64::from(!changes.is_empty()), &changes)?;
@@ -389,7 +389,7 @@ impl Registry {
 }
 
 /// On a thread that may take its time.
-async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
+async fn checked(check: &Arc<ContentsCheck>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
     joined(spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)
 }

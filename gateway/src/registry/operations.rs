@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     config::{self, Config, LocatedProblem, Problems},
-    core::{manifest::Manifest, object::Kind},
+    core::{manifest::Manifest, object::ObjectKind},
     registry::{
-        Contents, Registry, RegistryError, WriteProposal, Writer, Written, bypass,
+        CommitOutcome, Contents, Registry, RegistryError, WriteProposal, Writer, bypass,
         document::{self, Prune},
-        edit::{self, Edit, Refusal},
-        effect::{self, Effects, Ground, StepFailures},
+        edit::{self, Edit, EditError},
+        effect::{self, EffectInputs, Effects, StepFailures},
     },
     routing::RouteTable,
     store::Change,
@@ -44,8 +44,8 @@ pub struct PreviewState {
 }
 
 impl PreviewState {
-    fn ground(&self) -> Ground<'_> {
-        Ground { config: &self.config, table: &self.table, troubles: &self.troubles }
+    fn ground(&self) -> EffectInputs<'_> {
+        EffectInputs { config: &self.config, table: &self.table, troubles: &self.troubles }
     }
 }
 
@@ -64,7 +64,7 @@ enum ObjectsBackend {
 #[derive(Debug)]
 pub enum OperationError {
     /// The wish can't be granted.
-    Refused(Refusal),
+    Refused(EditError),
     /// What would come of it is not right as a whole.
     Invalid(Vec<Invalid>),
     /// There is no such revision.
@@ -79,7 +79,7 @@ pub enum OperationError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// The object, where it is one.
-    pub object: Option<(Kind, String)>,
+    pub object: Option<(ObjectKind, String)>,
     /// Into the object, or else into the configuration.
     pub pointer: String,
     /// What is wrong.
@@ -88,7 +88,7 @@ pub struct Invalid {
 
 /// What came of a write.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct WriteOutcome {
     /// The revision that it made; none: nothing had to be changed, or it was only tried out.
     pub revision: Option<u64>,
     /// What it changed, or would.
@@ -99,8 +99,8 @@ pub struct Outcome {
     pub unvalidated: Vec<String>,
 }
 
-impl From<Refusal> for OperationError {
-    fn from(refusal: Refusal) -> Self {
+impl From<EditError> for OperationError {
+    fn from(refusal: EditError) -> Self {
         OperationError::Refused(refusal)
     }
 }
@@ -166,7 +166,7 @@ impl Operations {
         edits: &[Edit],
         prune: Option<&Prune>,
         dry_run: bool,
-    ) -> Result<Outcome, OperationError> {
+    ) -> Result<WriteOutcome, OperationError> {
         let changes = |contents: &Contents| {
             let pruned = prune.map(|prune| prune.edits(contents, edits)).unwrap_or_default();
             Ok(edit::changes(contents, &[edits, &pruned].concat())?)
@@ -181,13 +181,13 @@ impl Operations {
         dry_run: bool,
         prune: Option<&Prune>,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, OperationError> + Sync,
-    ) -> Result<Outcome, OperationError> {
+    ) -> Result<WriteOutcome, OperationError> {
         let (registry, foresee) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
             let current = now.revision();
             if let Some(expected) = writer.upon.filter(|expected| *expected != current) {
-                return Err(Refusal::Revision { current, expected }.into());
+                return Err(EditError::Revision { current, expected }.into());
             }
             let mut changes = edit(&now)?;
             changes.extend(bypass::outlived(&now, &changes));
@@ -199,13 +199,13 @@ impl Operations {
             })?;
             Ok::<_, OperationError>(WriteProposal { changes, finding })
         };
-        let Written { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
+        let CommitOutcome { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
         if let Some(revision) = revision {
             written(writer, revision, &changes);
             // The writer reads what was written. Where that fails now, the registry is followed anyway.
             let _ = registry.catch_up().await;
         }
-        Ok(Outcome { revision, changes, effects: finding.effects, unvalidated: finding.unvalidated })
+        Ok(WriteOutcome { revision, changes, effects: finding.effects, unvalidated: finding.unvalidated })
     }
 }
 
@@ -268,7 +268,8 @@ fn find(
     let is_new = |wrong: &&Invalid| before.is_none_or(|before| !before.refused.contains(wrong));
     let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
     let mut unvalidated = Vec::new();
-    for change in changes.iter().filter(|change| change.kind == Kind::Plugin && change.after.is_some()) {
+    for change in changes.iter().filter(|change| change.kind == ObjectKind::Plugin && change.after.is_some())
+    {
         let known = before.map_or_else(Vec::new, |before| beyond(&change.name, before));
         wrong.extend(beyond(&change.name, after).into_iter().filter(|wrong| !known.contains(wrong)));
         match validate(&change.name, after) {
@@ -293,7 +294,7 @@ fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
         if flaws.is_empty() { reach.strays(plugin) } else { flaws }
     });
     let one = |flaw: config::Problem| Invalid {
-        object: Some((Kind::Plugin, name.to_owned())),
+        object: Some((ObjectKind::Plugin, name.to_owned())),
         message: flaw.sentence(),
         pointer: flaw.pointer,
     };
@@ -316,7 +317,7 @@ fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
         // What a reference resolves to is known where it is resolved, and checked there.
         .filter(|error| !holds_reference(error.instance()))
         .map(|error| Invalid {
-            object: Some((Kind::Plugin, name.to_owned())),
+            object: Some((ObjectKind::Plugin, name.to_owned())),
             pointer: format!("/config{}", error.instance_path()),
             // Masked: somebody may have written a secret there.
             message: format!("the plugin's schema refuses it: {}", error.masked()),

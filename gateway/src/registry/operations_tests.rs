@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{config::from_text, core::object::Owner, registry::edit::Wish, store::Content};
+use crate::{config::from_text, core::object::Owner, registry::edit::EditAction, store::ObjectContent};
 
 /// A process whose file lists a network and a directory.
 struct Listing;
@@ -36,9 +36,10 @@ fn operations() -> (TempDir, Operations) {
     (folder, Operations::new(Registry::open(&settings).expect("a store"), Arc::new(Listing)))
 }
 
-async fn write(operations: &Operations, spec: Value) -> Result<Outcome, OperationError> {
+async fn write(operations: &Operations, spec: Value) -> Result<WriteOutcome, OperationError> {
     let writer = Writer { author: "olga".into(), reason: String::new(), upon: None };
-    let edit = Edit { kind: Kind::Plugin, name: "guard".into(), expected: None, wish: Wish::Be(spec) };
+    let edit =
+        Edit { kind: ObjectKind::Plugin, name: "guard".into(), expected: None, wish: EditAction::Be(spec) };
     operations.write(&writer, &[edit], None, false).await
 }
 
@@ -69,7 +70,7 @@ async fn a_plugin_that_names_what_it_may_not_reach_is_not_written() {
     ] {
         let wrong = refused(spec).await;
         let [Invalid { object, pointer: at, message }] = &*wrong else { panic!("one problem: {wrong:?}") };
-        assert_eq!((object, &**at), (&Some((Kind::Plugin, "guard".to_owned())), pointer));
+        assert_eq!((object, &**at), (&Some((ObjectKind::Plugin, "guard".to_owned())), pointer));
         assert!(message.contains(key) && !message.contains("canary"), "{message}");
     }
     assert_eq!(operations.contents().await.expect("a store").revision(), 0);
@@ -82,7 +83,7 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
     let spec = json!({ "endpoint": "http://10.1.0.1:1", "config": { "a": "${HOOKGATE_SECRET_A}" } });
     let (_folder, operations) = operations();
     match write(&operations, spec).await {
-        Err(OperationError::Refused(Refusal::Wrong { problems, .. })) => {
+        Err(OperationError::Refused(EditError::Wrong { problems, .. })) => {
             assert_eq!(problems[0].pointer, "/config");
             assert!(problems[0].sentence().contains("allow_plaintext"), "{problems:?}");
         }
@@ -95,8 +96,9 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
 async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
     let (_folder, operations) = operations();
     let spec = |enabled| json!({ "name": "guard", "endpoint": "http://10.2.0.1:1", "enabled": enabled });
-    let content = Content { owner: Owner::Api, spec: spec(true).into() };
-    let change = Change { kind: Kind::Plugin, name: "guard".into(), before: None, after: Some(content) };
+    let content = ObjectContent { owner: Owner::Api, spec: spec(true).into() };
+    let change =
+        Change { kind: ObjectKind::Plugin, name: "guard".into(), before: None, after: Some(content) };
     let draft = crate::store::RevisionDraft {
         id: uuid::Uuid::now_v7(),
         base: 0,

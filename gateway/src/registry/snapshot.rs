@@ -5,7 +5,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     config::{self, Binding, Bypass, ObjectSet, Plugin, Tenant},
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{Change, Object, Snapshot},
 };
 
@@ -46,7 +46,7 @@ pub struct Contents {
 #[error("{kind} `{name}` in the registry {why}")]
 pub struct Unreadable {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: Arc<str>,
     /// Why, as a sentence goes on behind its name.
@@ -57,14 +57,14 @@ impl Entry {
     fn read(object: Object) -> Result<Self, Unreadable> {
         let (spec, owner) = (object.content.spec.as_str(), object.content.owner);
         let typed = match object.kind {
-            Kind::Plugin => {
+            ObjectKind::Plugin => {
                 config::read(spec).map(|plugin| TypedObject::Plugin(Arc::new(Plugin { owner, ..plugin })))
             }
-            Kind::Tenant => config::read(spec).map(|tenant| TypedObject::Tenant(Arc::new(tenant))),
-            Kind::Binding => {
+            ObjectKind::Tenant => config::read(spec).map(|tenant| TypedObject::Tenant(Arc::new(tenant))),
+            ObjectKind::Binding => {
                 config::read(spec).map(|binding| TypedObject::Binding(Arc::new(Binding { owner, ..binding })))
             }
-            Kind::Bypass => config::read(spec).map(|bypass| TypedObject::Bypass(Arc::new(bypass))),
+            ObjectKind::Bypass => config::read(spec).map(|bypass| TypedObject::Bypass(Arc::new(bypass))),
         };
         match typed {
             Ok(typed) => Ok(Entry { met: object.version, object, typed }),
@@ -83,7 +83,7 @@ impl Entry {
         labels.get(key).is_some_and(|own| own == value)
     }
 
-    fn key(&self) -> (Kind, &str) {
+    fn key(&self) -> (ObjectKind, &str) {
         (self.object.kind, &self.object.name)
     }
 }
@@ -116,7 +116,7 @@ impl Contents {
     }
 
     /// One object.
-    pub fn get(&self, kind: Kind, name: &str) -> Option<&Entry> {
+    pub fn get(&self, kind: ObjectKind, name: &str) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| entry.key().cmp(&(kind, name)));
         found.ok().map(|at| &*self.entries[at])
     }
@@ -174,7 +174,7 @@ impl Contents {
 
     /// They stand behind everything else.
     fn first_bypass(&self) -> usize {
-        self.entries.partition_point(|entry| entry.object.kind < Kind::Bypass)
+        self.entries.partition_point(|entry| entry.object.kind < ObjectKind::Bypass)
     }
 
     /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.

@@ -10,7 +10,7 @@ use crate::{
 
 /// Why a binding doesn't stand where it might.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absent {
+pub enum AbsenceReason {
     /// The binding has `enabled: false`.
     BindingDisabled,
     /// Its plugin has.
@@ -67,42 +67,42 @@ impl<'p> PluginOffers<'p> {
 }
 
 /// Whether `binding` of `plugin` stands in any plan.
-pub(super) fn enabled(binding: &Binding, plugin: &Plugin) -> Result<(), Absent> {
+pub(super) fn enabled(binding: &Binding, plugin: &Plugin) -> Result<(), AbsenceReason> {
     match (binding.enabled, plugin.enabled) {
-        (false, _) => Err(Absent::BindingDisabled),
-        (true, false) => Err(Absent::PluginDisabled),
+        (false, _) => Err(AbsenceReason::BindingDisabled),
+        (true, false) => Err(AbsenceReason::PluginDisabled),
         (true, true) => Ok(()),
     }
 }
 
 /// Whether `binding`, called `name`, stands for `tenant` (none: one that is not listed, which has no labels). Those of
 /// another tenant are not asked about.
-pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Result<(), Absent> {
+pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Result<(), AbsenceReason> {
     let labelled = |(key, value)| tenant.is_some_and(|tenant| tenant.labels.get(key) == Some(value));
     if !binding.selector.iter().flatten().all(labelled) {
-        return Err(Absent::NotSelected);
+        return Err(AbsenceReason::NotSelected);
     }
     let named = || tenant.is_some_and(|tenant| tenant.disable.iter().any(|disabled| disabled == name));
     if binding.overridable && named() {
-        return Err(Absent::Disabled);
+        return Err(AbsenceReason::Disabled);
     }
     Ok(())
 }
 
 /// Whether `binding` stands at `point`, by what is written or else by what the plugin offers; at all four as long as
 /// that is not known (unresolved is never skipped).
-pub(super) fn at(binding: &Binding, point: Point, offers: PluginOffers<'_>) -> Result<(), Absent> {
+pub(super) fn at(binding: &Binding, point: Point, offers: PluginOffers<'_>) -> Result<(), AbsenceReason> {
     match &binding.points {
-        Some(points) if !points.contains(&point) => Err(Absent::PointNotListed),
-        None if offers.lack(point) => Err(Absent::PointNotOffered),
+        Some(points) if !points.contains(&point) => Err(AbsenceReason::PointNotListed),
+        None if offers.lack(point) => Err(AbsenceReason::PointNotOffered),
         _ => Ok(()),
     }
 }
 
 /// Whether the binding called `name` isn't bypassed for the tenant `id`.
-fn in_place(config: &Config, name: &str, id: &str) -> Result<(), Absent> {
+fn in_place(config: &Config, name: &str, id: &str) -> Result<(), AbsenceReason> {
     let is_it = |bypass: &Arc<Bypass>| bypass.binding == name && bypass.tenant == id;
-    if config.bypasses.iter().any(is_it) { Err(Absent::Bypassed) } else { Ok(()) }
+    if config.bypasses.iter().any(is_it) { Err(AbsenceReason::Bypassed) } else { Ok(()) }
 }
 
 /// Whether `binding` of `plugin` stands in a chain of `tenant` (none: one that is not listed) at any point, bypasses left
@@ -110,7 +110,7 @@ fn in_place(config: &Config, name: &str, id: &str) -> Result<(), Absent> {
 ///
 /// # Errors
 /// Why not.
-pub fn stands(binding: &Binding, plugin: &Plugin, tenant: Option<&Tenant>) -> Result<(), Absent> {
+pub fn stands(binding: &Binding, plugin: &Plugin, tenant: Option<&Tenant>) -> Result<(), AbsenceReason> {
     enabled(binding, plugin).and_then(|()| of(binding, &binding.effective_name(), tenant))
 }
 
@@ -121,7 +121,7 @@ pub fn absent<'c, 'm>(
     manifest: impl Fn(usize) -> Option<&'m Manifest>,
     id: &str,
     point: Point,
-) -> Vec<(&'c Binding, Absent)> {
+) -> Vec<(&'c Binding, AbsenceReason)> {
     let tenant = config.tenants.list.iter().find(|tenant| tenant.id == id).map(|tenant| &**tenant);
     let why = |binding: &Binding| {
         let plugin = config.plugins.iter().position(|plugin| plugin.name == binding.plugin)?;

@@ -8,13 +8,13 @@ use crate::{
     core::point::Point,
     routing::{
         applicability::{self, PluginOffers},
-        conditions::{Conditions, Pool},
+        conditions::{ConditionPool, Conditions},
     },
 };
 
 /// One binding, looked up and compiled.
 #[derive(Debug)]
-pub(super) struct Binding {
+pub(super) struct CompiledBinding {
     /// Place in `Config.bindings` when it was compiled.
     pub(super) index: usize,
     pub(super) written: Arc<config::Binding>,
@@ -26,7 +26,7 @@ pub(super) struct Binding {
     pub(super) enabled: bool,
 }
 
-impl Binding {
+impl CompiledBinding {
     /// Whether it stands at `point`.
     pub(super) fn stands_at(&self, point: Point, offers: PluginOffers<'_>) -> bool {
         applicability::at(&self.written, point, offers).is_ok()
@@ -34,7 +34,11 @@ impl Binding {
 }
 
 /// Looks up and compiles every binding, disabled ones too: switching one on must bring no surprise.
-pub(super) fn compile(config: &Config, pool: &Pool, problems: &mut Vec<Problem>) -> Vec<Binding> {
+pub(super) fn compile(
+    config: &Config,
+    pool: &ConditionPool,
+    problems: &mut Vec<Problem>,
+) -> Vec<CompiledBinding> {
     let plugins =
         unique(config.plugins.iter().map(|plugin| plugin.name.as_str()), "plugin", problems, |at| {
             format!("/plugins/{at}/name")
@@ -46,29 +50,29 @@ pub(super) fn compile(config: &Config, pool: &Pool, problems: &mut Vec<Problem>)
     let names: Vec<_> = config.bindings.iter().map(|binding| binding.effective_name()).collect();
     unique(names.iter().map(|name| &**name), "binding", problems, |at| format!("/bindings/{at}/name"));
     let is_listed = |id: &str| tenants.contains_key(id);
-    let known = Known { plugins, of: &config.plugins, is_listed, pool };
+    let known = NameIndex { plugins, of: &config.plugins, is_listed, pool };
     let one = |(index, written)| known.compile(index, written, problems);
     config.bindings.iter().enumerate().filter_map(one).collect()
 }
 
 /// What bindings may name.
-pub(super) struct Known<'c, F> {
+pub(super) struct NameIndex<'c, F> {
     /// Places in `of`, by name.
     pub(super) plugins: HashMap<&'c str, usize>,
     pub(super) of: &'c [Arc<config::Plugin>],
     /// Whether there is a tenant with this id.
     pub(super) is_listed: F,
-    pub(super) pool: &'c Pool,
+    pub(super) pool: &'c ConditionPool,
 }
 
-impl<F: Fn(&str) -> bool> Known<'_, F> {
+impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
     /// Looks up and compiles the binding at this place of `Config.bindings`; none: it has one of `problems`.
     pub(super) fn compile(
         &self,
         index: usize,
         written: &Arc<config::Binding>,
         problems: &mut Vec<Problem>,
-    ) -> Option<Binding> {
+    ) -> Option<CompiledBinding> {
         let before = problems.len();
         let mut problem = |key: &str, message: String| {
             problems.push(Problem::new(format!("/bindings/{index}{key}"), message));
@@ -98,7 +102,7 @@ impl<F: Fn(&str) -> bool> Known<'_, F> {
         let (plugin, conditions) = (plugin?, conditions?);
         let enabled = applicability::enabled(written, &self.of[plugin]).is_ok();
         let name = (&*written.effective_name()).into();
-        Some(Binding { index, written: Arc::clone(written), name, plugin, conditions, enabled })
+        Some(CompiledBinding { index, written: Arc::clone(written), name, plugin, conditions, enabled })
     }
 }
 

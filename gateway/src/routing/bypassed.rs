@@ -6,23 +6,23 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     config::Config,
     core::point::Point,
-    routing::{applicability::PluginOffers, binding::Binding},
+    routing::{applicability::PluginOffers, binding::CompiledBinding},
 };
 
 /// Names of a tenant's bindings that are bypassed, by [`Point::index`] of the points where they would stand.
-pub(super) type Missing = [Vec<Arc<str>>; 4];
+pub(super) type BypassedByPoint = [Vec<Arc<str>>; 4];
 
 /// Names of bindings by the tenant that they are bypassed for.
-pub(super) struct Bypassed<'c>(HashMap<&'c str, Vec<&'c str>>);
+pub(super) struct BypassIndex<'c>(HashMap<&'c str, Vec<&'c str>>);
 
-impl<'c> Bypassed<'c> {
+impl<'c> BypassIndex<'c> {
     /// Those of `config`.
     pub(super) fn of(config: &'c Config) -> Self {
         let mut bypassed: HashMap<&str, Vec<&str>> = HashMap::new();
         for bypass in &config.bypasses {
             bypassed.entry(&bypass.tenant).or_default().push(&bypass.binding);
         }
-        Bypassed(bypassed)
+        BypassIndex(bypassed)
     }
 
     /// Those of the tenant `id`.
@@ -38,9 +38,9 @@ impl<'c> Bypassed<'c> {
 
 /// What is missing from the plans where these bindings of plugins that offer this are bypassed. None: nothing.
 pub(super) fn missing<'b>(
-    bypassed: impl Iterator<Item = (&'b Binding, PluginOffers<'b>)>,
-) -> Option<Arc<Missing>> {
-    let mut missing = Missing::default();
+    bypassed: impl Iterator<Item = (&'b CompiledBinding, PluginOffers<'b>)>,
+) -> Option<Arc<BypassedByPoint>> {
+    let mut missing = BypassedByPoint::default();
     for (binding, offers) in bypassed {
         for point in Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)) {
             missing[point.index()].push(Arc::clone(&binding.name));

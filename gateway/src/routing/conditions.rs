@@ -22,7 +22,7 @@ use crate::{
 
 /// The values of a call that conditions look at.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct MatchSubject<'a> {
     /// Where the call is.
     pub point: Point,
     /// The tool's name as the agent sent it and as it is now, at points that name a tool.
@@ -44,7 +44,7 @@ pub struct Conditions(Option<Arc<CompiledConditions>>);
 /// What is compiled already: tens of thousands of bindings say the same few conditions, and a compiled pattern takes some
 /// KiB. One for a table and all that are made after it; no call looks here.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<HashMap<Match, Weak<CompiledConditions>>>);
+pub(super) struct ConditionPool(Mutex<HashMap<Match, Weak<CompiledConditions>>>);
 
 #[derive(Debug)]
 struct CompiledConditions {
@@ -72,10 +72,10 @@ pub enum Condition<'a> {
     Text,
 }
 
-/// What a condition comes to for a call. Only [`Checked::NotMatched`] leaves a step out.
+/// What a condition comes to for a call. Only [`ConditionOutcome::NotMatched`] leaves a step out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Checked {
+pub enum ConditionOutcome {
     /// A pattern matches.
     Matched,
     /// The call has the value and no pattern matches it.
@@ -130,12 +130,15 @@ impl Conditions {
     }
 
     /// Whether the step runs for `subject`: false only when a condition is known to be false.
-    pub fn met(&self, subject: &Subject<'_>) -> bool {
-        self.each(*subject).all(|(_, checked)| checked != Checked::NotMatched)
+    pub fn met(&self, subject: &MatchSubject<'_>) -> bool {
+        self.each(*subject).all(|(_, checked)| checked != ConditionOutcome::NotMatched)
     }
 
     /// What each condition comes to for `subject`, looked at one after the other as they are asked for.
-    pub fn each<'s>(&'s self, subject: Subject<'s>) -> impl Iterator<Item = (Condition<'s>, Checked)> {
+    pub fn each<'s>(
+        &'s self,
+        subject: MatchSubject<'s>,
+    ) -> impl Iterator<Item = (Condition<'s>, ConditionOutcome)> {
         let at_tool = subject.point.names_a_tool();
         self.0.iter().flat_map(move |compiled| {
             let agents = compiled.agents.iter().map(move |set| (Condition::Agents, one(set, subject.agent)));
@@ -144,10 +147,16 @@ impl Conditions {
                 (Condition::Label(key), one(set, subject.labels.get(key).map(String::as_str)))
             });
             let tools = compiled.tools.iter().map(move |set| {
-                (Condition::Tools, if at_tool { either(set, subject.tool) } else { Checked::NotApplied })
+                (
+                    Condition::Tools,
+                    if at_tool { either(set, subject.tool) } else { ConditionOutcome::NotApplied },
+                )
             });
             let text = compiled.text.iter().map(move |set| {
-                (Condition::Text, if at_tool { Checked::NotApplied } else { either(set, subject.text) })
+                (
+                    Condition::Text,
+                    if at_tool { ConditionOutcome::NotApplied } else { either(set, subject.text) },
+                )
             });
             // Text last: the only one whose cost grows with the payload.
             agents.chain(models).chain(labels).chain(tools).chain(text)
@@ -155,7 +164,7 @@ impl Conditions {
     }
 }
 
-impl Pool {
+impl ConditionPool {
     /// See [`Conditions::compile`].
     ///
     /// # Errors
@@ -197,25 +206,25 @@ fn as_written(conditions: &Match) -> Value {
     Value::Object(members)
 }
 
-fn one(set: &RegexSet, value: Option<&str>) -> Checked {
+fn one(set: &RegexSet, value: Option<&str>) -> ConditionOutcome {
     match value {
-        None | Some("") => Checked::NotSent,
+        None | Some("") => ConditionOutcome::NotSent,
         Some(value) => known(set.is_match(value)),
     }
 }
 
 /// Original or current value: what an earlier plugin writes can bring a step in, never take it out.
-fn either(set: &RegexSet, value: Option<[&str; 2]>) -> Checked {
-    let Some([original, current]) = value else { return Checked::NotSent };
+fn either(set: &RegexSet, value: Option<[&str; 2]>) -> ConditionOutcome {
+    let Some([original, current]) = value else { return ConditionOutcome::NotSent };
     match one(set, Some(original)) {
         // Unchanged values are shared, so the usual case looks once.
-        Checked::NotMatched if !std::ptr::eq(original, current) => known(set.is_match(current)),
+        ConditionOutcome::NotMatched if !std::ptr::eq(original, current) => known(set.is_match(current)),
         checked => checked,
     }
 }
 
-fn known(met: bool) -> Checked {
-    if met { Checked::Matched } else { Checked::NotMatched }
+fn known(met: bool) -> ConditionOutcome {
+    if met { ConditionOutcome::Matched } else { ConditionOutcome::NotMatched }
 }
 
 /// The expressions of `list`, each by its own pointer.
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn equal_conditions_are_one_and_are_kept_no_longer_than_somebody_has_them() {
-        let pool = Pool::default();
+        let pool = ConditionPool::default();
         let compiled = |tool: usize| {
             let written = Match { tools: Some(vec![format!("tool-{tool}")]), ..Match::default() };
             pool.compile(&written, "").expect("valid conditions")

@@ -19,9 +19,9 @@ mod tenant_entry;
 mod tests;
 
 pub use crate::core::manifest::{Access, Manifest, Offer, SideEffects};
-pub use crate::routing::applicability::{Absent, absent, stands};
-pub use conditions::{Checked, Condition, Conditions, Subject};
-pub use plan::{Fixed, Plan, Step, Written};
+pub use crate::routing::applicability::{AbsenceReason, absent, stands};
+pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
+pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
 /// `key` as one part of a JSON pointer.

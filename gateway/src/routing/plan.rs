@@ -13,7 +13,7 @@ use crate::{
         point::Point,
         step::{Mode, OnError, Reason},
     },
-    routing::{Conditions, applicability::PluginOffers, binding::Binding},
+    routing::{Conditions, applicability::PluginOffers, binding::CompiledBinding},
 };
 
 /// The steps of one tenant at one point, in the order in which they run.
@@ -40,7 +40,7 @@ pub struct Plan {
 #[derive(Debug, Clone)]
 pub struct Step {
     /// What it is at every point.
-    pub fixed: Arc<Fixed>,
+    pub fixed: Arc<StepTemplate>,
     /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
     /// as `not_ready`, or see `not_offered`.
     pub offer: Option<Offer>,
@@ -64,9 +64,9 @@ impl Step {
 }
 
 impl Deref for Step {
-    type Target = Fixed;
+    type Target = StepTemplate;
 
-    fn deref(&self) -> &Fixed {
+    fn deref(&self) -> &StepTemplate {
         &self.fixed
     }
 }
@@ -74,7 +74,7 @@ impl Deref for Step {
 /// What a step is at every point where its binding stands; one for all of them and for every tenant with the same
 /// config, since there may be hundreds of thousands of steps.
 #[derive(Debug, Clone)]
-pub struct Fixed {
+pub struct StepTemplate {
     /// Index in `Config.plugins`.
     pub plugin: usize,
     /// The plugin's registered name.
@@ -101,12 +101,12 @@ pub struct Fixed {
     /// When the step runs.
     pub conditions: Conditions,
     /// What else its binding says, for people.
-    pub written: Arc<Written>,
+    pub written: Arc<BindingDetails>,
 }
 
 /// What a binding says beside what its steps need to run; one for all of them.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct BindingDetails {
     /// Its place in a chain.
     pub priority: i64,
     /// Whether it stands for more than one tenant, so that a tenant only adds to it.
@@ -120,14 +120,14 @@ pub struct Written {
 /// What stands in a chain: a binding with one tenant-level config.
 #[derive(Debug)]
 pub(super) struct ChainElement {
-    pub(super) fixed: Arc<Fixed>,
+    pub(super) fixed: Arc<StepTemplate>,
     /// What a plan's digest covers of it, as canonical JSON; see [`Plan::digest`].
     facts: Vec<u8>,
 }
 
 impl ChainElement {
     /// `binding` of a plugin that offers this, and with the config that `fixed` has.
-    pub(super) fn new(fixed: Fixed, binding: &Binding, offers: PluginOffers<'_>) -> Self {
+    pub(super) fn new(fixed: StepTemplate, binding: &CompiledBinding, offers: PluginOffers<'_>) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
             Point::ALL.into_iter().filter(|point| binding.stands_at(*point, offers)).collect();
@@ -150,7 +150,7 @@ impl ChainElement {
 
 /// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and what
 /// its plugin offers.
-pub(super) fn plans(chain: &[(&Binding, PluginOffers<'_>, Arc<ChainElement>)]) -> [Plan; 4] {
+pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainElement>)]) -> [Plan; 4] {
     let mut digests: Vec<(Vec<&Arc<ChainElement>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
     Point::ALL.map(|point| {
         let stands = chain.iter().filter(|(binding, offers, _)| binding.stands_at(point, *offers));

@@ -11,25 +11,25 @@ use crate::{
     config::{self, Bypass, Config, Tenant},
     core::manifest::Manifest,
     routing::{
-        bypassed::Bypassed,
-        table::{Made, strangers},
-        table_inputs::Ground,
-        tenant_entry::{Listed, PlanBuilder, problems},
+        bypassed::BypassIndex,
+        table::{TableParts, strangers},
+        table_inputs::TableInputs,
+        tenant_entry::{ListedTenant, PlanBuilder, problems},
     },
 };
 
 /// What tells names apart, where telling two apart for sure isn't needed: equal names have equal hashes.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(super) struct NameHashes {
     hasher: RandomState,
     hashes: HashSet<u64>,
 }
 
-impl Names {
+impl NameHashes {
     /// Those of all `bindings`. None: two of them can't be told apart.
     pub(super) fn of(bindings: &[Arc<config::Binding>]) -> Option<Self> {
         let hashes = HashSet::with_capacity(bindings.len());
-        let mut names = Names { hasher: RandomState::new(), hashes };
+        let mut names = NameHashes { hasher: RandomState::new(), hashes };
         bindings.iter().all(|binding| names.add(binding)).then_some(names)
     }
 
@@ -75,7 +75,7 @@ fn same<T>(then: &[Arc<T>], now: &[Arc<T>]) -> bool {
     then.len() == now.len() && then.iter().zip(now).all(|(then, now)| Arc::ptr_eq(then, now))
 }
 
-impl Made {
+impl TableParts {
     /// Whether it was made of the same objects.
     pub(super) fn is_of(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> bool {
         same(&self.bindings, &config.bindings)
@@ -86,7 +86,7 @@ impl Made {
 
     /// What a whole build makes of `config` with `manifests`, from what this was made of before. None: more differs than
     /// tenants and their own bindings, or something may be wrong with it.
-    pub(super) fn after(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> Option<Made> {
+    pub(super) fn after(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> Option<TableParts> {
         let ground = &self.ground;
         let bindings = ListDiff::between(&self.bindings, &config.bindings);
         let tenants = ListDiff::between(&self.listed, &config.tenants.list);
@@ -117,7 +117,7 @@ impl Made {
                 None => return None,
             }
         }
-        let (mut maker, bypassed) = (PlanBuilder::new(ground), Bypassed::of(config));
+        let (mut maker, bypassed) = (PlanBuilder::new(ground), BypassIndex::of(config));
         maker.share(kept.values().chain(&self.others));
         for (id, tenant) in concerned {
             let own = own.remove(id).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Made {
         let is_as_before = |id: &str| bypasses.gone.iter().chain(&bypasses.new).all(|of| of.tenant != id);
         let before = |id: &str| self.strangers.get(id).filter(|_| is_as_before(id)).cloned();
         let strangers = strangers(&mut maker, &bypassed, &kept, before);
-        Some(Made {
+        Some(TableParts {
             ground: Arc::clone(ground),
             bindings: config.bindings.clone(),
             listed: config.tenants.list.clone(),
@@ -145,7 +145,7 @@ impl Made {
     }
 
     /// Fewer than bindings where a name may be there twice, be it of the same object.
-    fn names_after(&self, bindings: &ListDiff<'_, config::Binding>) -> Option<Names> {
+    fn names_after(&self, bindings: &ListDiff<'_, config::Binding>) -> Option<NameHashes> {
         let mut names = self.names.clone()?;
         bindings.gone.iter().for_each(|gone| names.remove(gone));
         bindings.new.iter().for_each(|new| _ = names.add(new));
@@ -177,12 +177,12 @@ impl Made {
 
 /// `tenant` with these bindings of its own. None: something may be wrong with it or them.
 fn listed(
-    ground: &Ground,
+    ground: &TableInputs,
     maker: &mut PlanBuilder<'_>,
     tenant: &Arc<Tenant>,
     own: Vec<Arc<config::Binding>>,
     bypassed: &[&str],
-) -> Option<Listed> {
+) -> Option<ListedTenant> {
     let (known, mut problems) = (ground.known(), Vec::new());
     let compiled = own.iter().map(|written| known.compile(0, written, &mut problems));
     let own: Vec<_> = compiled.collect::<Option<_>>()?;

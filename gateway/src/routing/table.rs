@@ -7,13 +7,13 @@ use crate::{
     core::{manifest::Manifest, point::Point},
     routing::{
         Plan,
-        binding::{self, Binding},
-        bypassed::{Bypassed, Missing},
-        conditions::Pool,
-        rebuild::Names,
-        table_inputs::Ground,
+        binding::{self, CompiledBinding},
+        bypassed::{BypassIndex, BypassedByPoint},
+        conditions::ConditionPool,
+        rebuild::NameHashes,
+        table_inputs::TableInputs,
         tenant::{self, BindingChains},
-        tenant_entry::{Listed, PlanBuilder, problems},
+        tenant_entry::{ListedTenant, PlanBuilder, problems},
     },
 };
 
@@ -21,26 +21,26 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     revision: u64,
-    made: Arc<Made>,
+    made: Arc<TableParts>,
 }
 
 /// What a table holds, with what it was made from: as long as that is the same, the next one takes it over.
 #[derive(Debug)]
-pub(super) struct Made {
-    pub(super) ground: Arc<Ground>,
+pub(super) struct TableParts {
+    pub(super) ground: Arc<TableInputs>,
     /// As in the configuration.
     pub(super) bindings: Vec<Arc<config::Binding>>,
     /// As in the configuration.
     pub(super) listed: Vec<Arc<Tenant>>,
     /// Of the bindings. None: two hashes are alike.
-    pub(super) names: Option<Names>,
-    pub(super) tenants: HashMap<Arc<str>, Arc<Listed>>,
+    pub(super) names: Option<NameHashes>,
+    pub(super) tenants: HashMap<Arc<str>, Arc<ListedTenant>>,
     /// For tenants that are not listed; none: they are refused.
-    pub(super) others: Option<Arc<Listed>>,
+    pub(super) others: Option<Arc<ListedTenant>>,
     /// As in the configuration.
     pub(super) bypasses: Vec<Arc<Bypass>>,
     /// Those of the others that something is bypassed for.
-    pub(super) strangers: HashMap<Arc<str>, Arc<Listed>>,
+    pub(super) strangers: HashMap<Arc<str>, Arc<ListedTenant>>,
     pub(super) config_problems: Vec<Problem>,
 }
 
@@ -60,7 +60,7 @@ pub enum TenantRoute<'t> {
 pub struct TenantPlans {
     pub(super) plans: Arc<[Plan; 4]>,
     /// None: nothing is.
-    pub(super) missing: Option<Arc<Missing>>,
+    pub(super) missing: Option<Arc<BypassedByPoint>>,
     /// What an answer tells this tenant.
     pub detail: Detail,
     /// Most calls under way in this process.
@@ -89,7 +89,7 @@ impl RouteTable {
     /// # Errors
     /// Everything that is wrong with the configuration, at once. A tenant-level config that a plugin's schema
     /// refuses is not among it: it concerns one tenant and is known only once the plugin has been reached, so
-    /// it marks its steps ([`super::Fixed::config_refused`]) and stands in [`RouteTable::config_problems`].
+    /// it marks its steps ([`super::StepTemplate::config_refused`]) and stands in [`RouteTable::config_problems`].
     pub fn build(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
@@ -102,7 +102,7 @@ impl RouteTable {
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
         revision: u64,
-        pool: Arc<Pool>,
+        pool: Arc<ConditionPool>,
     ) -> Result<RouteTable, Vec<Problem>> {
         let mut problems = Vec::new();
         let bindings = binding::compile(config, &pool, &mut problems);
@@ -113,7 +113,7 @@ impl RouteTable {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let made = Made::new(config, manifests, bindings, pool);
+        let made = TableParts::new(config, manifests, bindings, pool);
         Ok(RouteTable { revision, made: Arc::new(made) })
     }
 
@@ -146,7 +146,7 @@ impl RouteTable {
 
     /// What the table says of the tenant `id`: one hash look-up, no allocation.
     pub fn tenant(&self, id: &str) -> TenantRoute<'_> {
-        let Made { tenants, strangers, others, .. } = &*self.made;
+        let TableParts { tenants, strangers, others, .. } = &*self.made;
         let Some(listed) = tenants.get(id).or_else(|| strangers.get(id)).or(others.as_ref()) else {
             return TenantRoute::Unknown;
         };
@@ -175,24 +175,24 @@ impl RouteTable {
     }
 }
 
-impl Made {
+impl TableParts {
     /// From `bindings`, which are all of `config`, where nothing is wrong.
     fn new(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
-        bindings: Vec<Binding>,
-        pool: Arc<Pool>,
+        bindings: Vec<CompiledBinding>,
+        pool: Arc<ConditionPool>,
     ) -> Self {
-        let names = Names::of(&config.bindings);
+        let names = NameHashes::of(&config.bindings);
         let (floor, owned): (Vec<_>, Vec<_>) =
             bindings.into_iter().partition(|binding| binding.written.is_floor());
-        let mut own: HashMap<&str, Vec<Binding>> = HashMap::new();
+        let mut own: HashMap<&str, Vec<CompiledBinding>> = HashMap::new();
         for binding in owned {
             let id = config.bindings[binding.index].tenant.as_deref().unwrap_or_default();
             own.entry(id).or_default().push(binding);
         }
-        let ground = Ground::new(config, manifests, floor, pool);
-        let (mut maker, bypassed) = (PlanBuilder::new(&ground), Bypassed::of(config));
+        let ground = TableInputs::new(config, manifests, floor, pool);
+        let (mut maker, bypassed) = (PlanBuilder::new(&ground), BypassIndex::of(config));
         let mut make = |tenant: Option<&Arc<Tenant>>, own| {
             let names = tenant.map_or(&[] as &[&str], |tenant| bypassed.by(&tenant.id));
             Arc::new(maker.make(tenant, own, names).expect("equal priorities were looked for"))
@@ -204,7 +204,7 @@ impl Made {
             tenants.insert(tenant.id.as_str().into(), make(Some(tenant), own));
         }
         let strangers = strangers(&mut maker, &bypassed, &tenants, |_| None);
-        Made {
+        TableParts {
             config_problems: problems(config, tenants.values().chain(&others)),
             ground: Arc::new(ground),
             bindings: config.bindings.clone(),
@@ -222,10 +222,10 @@ impl Made {
 /// nothing differs for them.
 pub(super) fn strangers(
     maker: &mut PlanBuilder<'_>,
-    bypassed: &Bypassed<'_>,
-    tenants: &HashMap<Arc<str>, Arc<Listed>>,
-    before: impl Fn(&str) -> Option<Arc<Listed>>,
-) -> HashMap<Arc<str>, Arc<Listed>> {
+    bypassed: &BypassIndex<'_>,
+    tenants: &HashMap<Arc<str>, Arc<ListedTenant>>,
+    before: impl Fn(&str) -> Option<Arc<ListedTenant>>,
+) -> HashMap<Arc<str>, Arc<ListedTenant>> {
     if !maker.ground().serves_others() {
         return HashMap::new();
     }

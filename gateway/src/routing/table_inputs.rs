@@ -15,24 +15,24 @@ use crate::{
     core::{digest::digest, manifest::Manifest},
     routing::{
         applicability::PluginOffers,
-        binding::{Binding, Known},
-        conditions::Pool,
-        plan::{ChainElement, Fixed, Written},
+        binding::{CompiledBinding, NameIndex},
+        conditions::ConditionPool,
+        plan::{BindingDetails, ChainElement, StepTemplate},
     },
 };
 
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct TableInputs {
     written: Vec<Arc<config::Plugin>>,
     /// As many as plugins.
     manifests: Vec<Option<Arc<Manifest>>>,
     /// In the order of `written`.
     plugins: Vec<PluginInputs>,
     /// In the order of the configuration, disabled ones among them.
-    pub(super) floor: Vec<Prepared>,
+    pub(super) floor: Vec<PreparedBinding>,
     pub(super) defaults: TenantDefaults,
     unknown: UnknownTenant,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<ConditionPool>,
 }
 
 /// What holds where a tenant says nothing.
@@ -53,16 +53,16 @@ struct PluginInputs {
 
 /// A binding with what all its steps share.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) binding: Binding,
-    written: Arc<Written>,
+pub(super) struct PreparedBinding {
+    pub(super) binding: CompiledBinding,
+    written: Arc<BindingDetails>,
     writable: Option<Arc<[String]>>,
     /// Without a tenant's config, once it is needed.
     base: OnceLock<Arc<ChainElement>>,
 }
 
-impl Borrow<Binding> for Prepared {
-    fn borrow(&self) -> &Binding {
+impl Borrow<CompiledBinding> for PreparedBinding {
+    fn borrow(&self) -> &CompiledBinding {
         &self.binding
     }
 }
@@ -78,13 +78,13 @@ impl TenantDefaults {
     }
 }
 
-impl Ground {
+impl TableInputs {
     /// Of `config`, whose bindings for more than one tenant are `floor`.
     pub(super) fn new(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
-        floor: Vec<Binding>,
-        pool: Arc<Pool>,
+        floor: Vec<CompiledBinding>,
+        pool: Arc<ConditionPool>,
     ) -> Self {
         let manifests: Vec<_> = padded(config, manifests).map(|manifest| manifest.cloned()).collect();
         let plugin = |(plugin, manifest): (&Arc<config::Plugin>, &Option<Arc<Manifest>>)| PluginInputs {
@@ -93,7 +93,7 @@ impl Ground {
             config_digest: digest(&Value::Object(plugin.config.clone())).into(),
         };
         let plugins = config.plugins.iter().zip(&manifests).map(plugin).collect();
-        let mut ground = Ground {
+        let mut ground = TableInputs {
             written: config.plugins.clone(),
             manifests,
             plugins,
@@ -136,39 +136,43 @@ impl Ground {
     }
 
     /// What a binding of a listed tenant may name.
-    pub(super) fn known(&self) -> Known<'_, impl Fn(&str) -> bool> {
+    pub(super) fn known(&self) -> NameIndex<'_, impl Fn(&str) -> bool> {
         let plugins: HashMap<_, _> =
             self.plugins.iter().enumerate().map(|(at, plugin)| (&*plugin.name, at)).collect();
-        Known { plugins, of: &self.written, is_listed: |_: &str| true, pool: &self.pool }
+        NameIndex { plugins, of: &self.written, is_listed: |_: &str| true, pool: &self.pool }
     }
 
-    pub(super) fn prepare(&self, binding: Binding) -> Prepared {
+    pub(super) fn prepare(&self, binding: CompiledBinding) -> PreparedBinding {
         let PluginInputs { version, config_digest, .. } = &self.plugins[binding.plugin];
-        let written = Written {
+        let written = BindingDetails {
             priority: binding.written.priority,
             is_floor: binding.written.is_floor(),
             version: version.clone(),
             config_digest: config_digest.clone(),
         };
         let writable = binding.written.writable.as_deref().map(Into::into);
-        Prepared { binding, written: Arc::new(written), writable, base: OnceLock::new() }
+        PreparedBinding { binding, written: Arc::new(written), writable, base: OnceLock::new() }
     }
 
     /// What stands in a chain for `prepared`, with the top-level keys of its config replaced by the tenant's.
-    pub(super) fn element(&self, prepared: &Prepared, tenant: Option<&JsonObject>) -> Arc<ChainElement> {
+    pub(super) fn element(
+        &self,
+        prepared: &PreparedBinding,
+        tenant: Option<&JsonObject>,
+    ) -> Arc<ChainElement> {
         match tenant {
             None => prepared.base.get_or_init(|| Arc::new(self.with(prepared, None))).clone(),
             Some(tenant) => Arc::new(self.with(prepared, Some(tenant))),
         }
     }
 
-    fn with(&self, prepared: &Prepared, tenant: Option<&JsonObject>) -> ChainElement {
-        let Prepared { binding, written, writable, .. } = prepared;
+    fn with(&self, prepared: &PreparedBinding, tenant: Option<&JsonObject>) -> ChainElement {
+        let PreparedBinding { binding, written, writable, .. } = prepared;
         let offers = self.offers(binding.plugin);
         let merged = MergedConfig::new(&binding.written.config, tenant, offers.manifest());
         // A binding's time-out stands over its plugin's.
         let timeout = binding.written.timeout.unwrap_or(self.written[binding.plugin].limits.timeout).0;
-        let fixed = Fixed {
+        let fixed = StepTemplate {
             plugin: binding.plugin,
             plugin_name: self.plugins[binding.plugin].name.clone(),
             binding: binding.name.clone(),

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     config::{Config, Problem, Tenant, UnknownTenant},
-    routing::{applicability, binding::Binding, escape},
+    routing::{applicability, binding::CompiledBinding, escape},
 };
 
 /// How many tenants a problem names before it only counts them.
@@ -17,12 +17,12 @@ const MAX_NAMED: usize = 10;
 /// The bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings of all
 /// others.
 pub(super) struct BindingChains<'b> {
-    floor: Vec<&'b Binding>,
-    own: HashMap<&'b str, Vec<&'b Binding>>,
+    floor: Vec<&'b CompiledBinding>,
+    own: HashMap<&'b str, Vec<&'b CompiledBinding>>,
 }
 
 impl<'b> BindingChains<'b> {
-    pub(super) fn new(bindings: &'b [Binding]) -> Self {
+    pub(super) fn new(bindings: &'b [CompiledBinding]) -> Self {
         let mut chains = BindingChains { floor: Vec::new(), own: HashMap::new() };
         for binding in bindings {
             match binding.written.tenant.as_deref() {
@@ -34,7 +34,7 @@ impl<'b> BindingChains<'b> {
     }
 
     /// See [`chain`].
-    fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b Binding> {
+    fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b CompiledBinding> {
         let own = tenant.and_then(|tenant| self.own.get(tenant.id.as_str()));
         chain(self.floor.iter().copied(), own.into_iter().flatten().copied(), tenant)
     }
@@ -43,7 +43,7 @@ impl<'b> BindingChains<'b> {
 /// Those of the floor and of the tenant's own bindings that are in effect for `tenant`, in the order in which they run,
 /// equal priorities in the order of the configuration. None: a tenant that is not listed, which has no labels and no
 /// bindings of its own.
-pub(super) fn chain<'b, B: Borrow<Binding>>(
+pub(super) fn chain<'b, B: Borrow<CompiledBinding>>(
     floor: impl Iterator<Item = &'b B>,
     own: impl Iterator<Item = &'b B>,
     tenant: Option<&Tenant>,

@@ -11,18 +11,18 @@ use crate::{
     config::{self, Config, Problem, Tenant},
     routing::{
         TenantPlans,
-        binding::Binding,
-        bypassed::{self, Missing},
+        binding::CompiledBinding,
+        bypassed::{self, BypassedByPoint},
         escape,
-        plan::{Fixed, Plan, plans},
-        table_inputs::{Ground, Prepared},
+        plan::{Plan, StepTemplate, plans},
+        table_inputs::{PreparedBinding, TableInputs},
         tenant,
     },
 };
 
 /// A tenant in the table.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedTenant {
     /// None: it is not listed, or stands for those that are not.
     pub(super) tenant: Option<Arc<Tenant>>,
     /// Its own bindings, disabled ones among them.
@@ -54,29 +54,29 @@ impl ChainKey {
 /// A tenant-level config that its plugin's schema refuses.
 #[derive(Debug)]
 struct RefusedConfig {
-    fixed: Arc<Fixed>,
+    fixed: Arc<StepTemplate>,
     /// Where it is written; none: in the tenant's entry.
     binding: Option<Arc<config::Binding>>,
 }
 
 /// Makes the tenants of one table.
 pub(super) struct PlanBuilder<'g> {
-    ground: &'g Ground,
+    ground: &'g TableInputs,
     /// Those that several tenants may have.
     shared: HashMap<u64, (ChainKey, Arc<[Plan; 4]>)>,
 }
 
 impl<'g> PlanBuilder<'g> {
-    pub(super) fn new(ground: &'g Ground) -> Self {
+    pub(super) fn new(ground: &'g TableInputs) -> Self {
         PlanBuilder { ground, shared: HashMap::new() }
     }
 
-    pub(super) fn ground(&self) -> &'g Ground {
+    pub(super) fn ground(&self) -> &'g TableInputs {
         self.ground
     }
 
     /// Shares the plans of tenants that are there already.
-    pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<Listed>>) {
+    pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<ListedTenant>>) {
         self.shared.reserve(listed.size_hint().0);
         for listed in listed {
             if let (Some(key), Some(plans)) = (&listed.key, &listed.plans) {
@@ -90,19 +90,24 @@ impl<'g> PlanBuilder<'g> {
     pub(super) fn make(
         &mut self,
         tenant: Option<&Arc<Tenant>>,
-        own: Vec<Binding>,
+        own: Vec<CompiledBinding>,
         bypassed: &[&str],
-    ) -> Option<Listed> {
+    ) -> Option<ListedTenant> {
         let entry = tenant.map(|tenant| &**tenant);
         let written = own.iter().map(|binding| Arc::clone(&binding.written)).collect();
-        let mut listed =
-            Listed { tenant: tenant.cloned(), own: written, plans: None, key: None, refused: Vec::new() };
+        let mut listed = ListedTenant {
+            tenant: tenant.cloned(),
+            own: written,
+            plans: None,
+            key: None,
+            refused: Vec::new(),
+        };
         if entry.is_some_and(|tenant| !tenant.enabled) {
             return Some(listed);
         }
         let own: Vec<_> = own.into_iter().map(|binding| self.ground.prepare(binding)).collect();
         let chain = tenant::chain(self.ground.floor.iter(), own.iter(), entry);
-        let priority = |prepared: &Prepared| prepared.binding.written.priority;
+        let priority = |prepared: &PreparedBinding| prepared.binding.written.priority;
         if chain.windows(2).any(|pair| priority(pair[0]) == priority(pair[1])) {
             return None;
         }
@@ -122,10 +127,10 @@ impl<'g> PlanBuilder<'g> {
     /// The plans of `chain` and what is missing from them; a config that is refused is noted, bypassed or not.
     fn plans(
         &mut self,
-        chain: &[&Prepared],
+        chain: &[&PreparedBinding],
         bypassed: &[&str],
-        listed: &mut Listed,
-    ) -> (Arc<[Plan; 4]>, Option<Arc<Missing>>) {
+        listed: &mut ListedTenant,
+    ) -> (Arc<[Plan; 4]>, Option<Arc<BypassedByPoint>>) {
         let mut elements = Vec::with_capacity(chain.len());
         for prepared in chain {
             let binding = &prepared.binding;
@@ -141,7 +146,7 @@ impl<'g> PlanBuilder<'g> {
         let missing = if bypassed.is_empty() {
             None
         } else {
-            let is_out = |(binding, ..): &mut (&Binding, _, _)| bypassed.contains(&&*binding.name);
+            let is_out = |(binding, ..): &mut (&CompiledBinding, _, _)| bypassed.contains(&&*binding.name);
             let out: Vec<_> = elements.extract_if(.., is_out).collect();
             bypassed::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
         };
@@ -167,15 +172,18 @@ impl<'g> PlanBuilder<'g> {
 
 /// What stands in `config_problems` of a table of `config` with these tenants: once for each place, however many tenants
 /// are concerned.
-pub(super) fn problems<'l>(config: &Config, tenants: impl Iterator<Item = &'l Arc<Listed>>) -> Vec<Problem> {
+pub(super) fn problems<'l>(
+    config: &Config,
+    tenants: impl Iterator<Item = &'l Arc<ListedTenant>>,
+) -> Vec<Problem> {
     let concerned: Vec<_> = tenants.filter(|listed| !listed.refused.is_empty()).collect();
     if concerned.is_empty() {
         return Vec::new();
     }
     let bindings = places(&config.bindings);
     let tenants = places(&config.tenants.list);
-    let problem = |(listed, refused): (&Listed, &RefusedConfig)| {
-        let Fixed { plugin_name: plugin, binding: name, config_refused, .. } = &*refused.fixed;
+    let problem = |(listed, refused): (&ListedTenant, &RefusedConfig)| {
+        let StepTemplate { plugin_name: plugin, binding: name, config_refused, .. } = &*refused.fixed;
         let (pointer, whose) = match (&refused.binding, &listed.tenant) {
             (Some(binding), _) => {
                 let at = bindings.get(&Arc::as_ptr(binding))?;

@@ -63,23 +63,23 @@ impl<D: Database> ConnectionPool<D> {
     }
 
     /// A connection that has just answered, or is new.
-    pub(super) async fn take(&self) -> Result<Taken<'_, D>, StoreError> {
+    pub(super) async fn take(&self) -> Result<PooledConnection<'_, D>, StoreError> {
         timeout(ACQUIRE_TIMEOUT, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    async fn in_turn(&self) -> Result<Taken<'_, D>, StoreError> {
+    async fn in_turn(&self) -> Result<PooledConnection<'_, D>, StoreError> {
         let Ok(turn) = self.turns.acquire().await else {
             return Err(StoreError::Unavailable(format!("{} was let go of", self.place())));
         };
         if let Some(mut connection) = self.newest() {
             if self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {
-                return Ok(Taken { from: self, connection, _turn: turn });
+                return Ok(PooledConnection { from: self, connection, _turn: turn });
             }
             // What happened to one of them happened to all.
             self.idle().clear();
         }
         let connection = self.within(CONNECT_TIMEOUT, self.database.connect()).await?;
-        Ok(Taken { from: self, connection, _turn: turn })
+        Ok(PooledConnection { from: self, connection, _turn: turn })
     }
 
     /// The answer to one question, if it comes within `limit`.
@@ -117,14 +117,14 @@ impl<D: Database> ConnectionPool<D> {
     }
 }
 
-/// A connection. It ends with this value, whatever was under way on it, unless [`Taken::keep`] takes it back.
-pub(super) struct Taken<'a, D: Database> {
+/// A connection. It ends with this value, whatever was under way on it, unless [`PooledConnection::keep`] takes it back.
+pub(super) struct PooledConnection<'a, D: Database> {
     from: &'a ConnectionPool<D>,
     connection: D::Connection,
     _turn: SemaphorePermit<'a>,
 }
 
-impl<D: Database> Taken<'_, D> {
+impl<D: Database> PooledConnection<'_, D> {
     /// For the next one: no transaction is open, and all answers were read.
     pub(super) fn keep(self) {
         if !self.from.turns.is_closed() {
@@ -133,7 +133,7 @@ impl<D: Database> Taken<'_, D> {
     }
 }
 
-impl<D: Database> Deref for Taken<'_, D> {
+impl<D: Database> Deref for PooledConnection<'_, D> {
     type Target = D::Connection;
 
     fn deref(&self) -> &D::Connection {
@@ -141,7 +141,7 @@ impl<D: Database> Deref for Taken<'_, D> {
     }
 }
 
-impl<D: Database> DerefMut for Taken<'_, D> {
+impl<D: Database> DerefMut for PooledConnection<'_, D> {
     fn deref_mut(&mut self) -> &mut D::Connection {
         &mut self.connection
     }

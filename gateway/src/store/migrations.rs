@@ -20,18 +20,18 @@ const POSTGRES: [(i64, &str, &str); 2] = [
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
 ];
 
-/// Asks which steps were done, as [`Done`].
+/// Asks which steps were done, as [`AppliedMigration`].
 pub(super) const SELECT_APPLIED: &str =
     "SELECT version, success, checksum FROM hookgate_migrations ORDER BY version";
 
 /// A step that was done: its number, whether it came to its end, and the checksum of what it was.
-pub(super) type Done = (i64, bool, Vec<u8>);
+pub(super) type AppliedMigration = (i64, bool, Vec<u8>);
 
 /// How tables are where the steps `done` were, in order, of those of this version.
 ///
 /// # Errors
 /// What [`run`] would say without running anything: a step didn't come to its end, or isn't that of this version.
-pub(super) fn tables(migrator: &Migrator, done: &[Done]) -> Result<Tables, String> {
+pub(super) fn tables(migrator: &Migrator, done: &[AppliedMigration]) -> Result<Tables, String> {
     if let Some((version, ..)) = done.iter().find(|(_, success, _)| !success) {
         return Err(unfinished(*version));
     }

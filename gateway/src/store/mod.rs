@@ -15,7 +15,7 @@ mod spec;
 mod sqlite;
 mod unknown_kinds;
 
-use crate::core::object::{Kind, Owner};
+use crate::core::object::{ObjectKind, Owner};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -36,7 +36,7 @@ impl StoreInspection {
 
 /// What is stored of an object beside its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Content {
+pub struct ObjectContent {
     /// Who may write it.
     pub owner: Owner,
     /// As an entry of the file would have it where files have its kind; references of plugins' config
@@ -48,14 +48,14 @@ pub struct Content {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Object {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Unique among its kind.
     pub name: Arc<str>,
     /// The revision that wrote it last: never the same again, even where it was deleted in between.
     pub version: u64,
     /// What it says.
     #[serde(flatten)]
-    pub content: Content,
+    pub content: ObjectContent,
 }
 
 /// All objects as they were at one revision.
@@ -72,15 +72,15 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: Arc<str>,
     /// None: it was not there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub before: Option<Content>,
+    pub before: Option<ObjectContent>,
     /// None: it is there no more.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub after: Option<Content>,
+    pub after: Option<ObjectContent>,
 }
 
 /// One step in the life of the registry. Immutable.

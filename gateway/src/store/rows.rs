@@ -6,8 +6,10 @@ use time::OffsetDateTime;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    core::object::{Kind, Owner},
-    store::{Change, Content, Object, Revision, RevisionDraft, Spec, StoreError, Tables, unknown_kinds},
+    core::object::{ObjectKind, Owner},
+    store::{
+        Change, Object, ObjectContent, Revision, RevisionDraft, Spec, StoreError, Tables, unknown_kinds,
+    },
     task::join::joined,
 };
 
@@ -46,16 +48,16 @@ pub(super) const INSERT_REVISION: &str = "
 macro_rules! by_kind {
     ($kind:expr, $before:literal, $after:literal) => {
         match $kind {
-            Kind::Plugin => concat!($before, "hookgate_plugins", $after),
-            Kind::Tenant => concat!($before, "hookgate_tenants", $after),
-            Kind::Binding => concat!($before, "hookgate_bindings", $after),
-            Kind::Bypass => concat!($before, "hookgate_bypasses", $after),
+            ObjectKind::Plugin => concat!($before, "hookgate_plugins", $after),
+            ObjectKind::Tenant => concat!($before, "hookgate_tenants", $after),
+            ObjectKind::Binding => concat!($before, "hookgate_bindings", $after),
+            ObjectKind::Bypass => concat!($before, "hookgate_bypasses", $after),
         }
     };
 }
 pub(super) use by_kind;
 
-/// Kind as its place in [`Kind::ALL`], name, owner, version, spec.
+/// Kind as its place in [`ObjectKind::ALL`], name, owner, version, spec.
 pub(super) type ObjectRow = (i64, String, String, i64, String);
 /// Number, milliseconds since 1970, author, reason, changes, and those of kinds that came later.
 pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>);
@@ -90,14 +92,14 @@ pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreEr
 }
 
 pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {
-    let kind = usize::try_from(kind).ok().and_then(|place| Kind::ALL.get(place).copied());
+    let kind = usize::try_from(kind).ok().and_then(|place| ObjectKind::ALL.get(place).copied());
     let kind =
         kind.ok_or_else(|| StoreError::Unusable("there is a kind that nobody asked for".to_owned()))?;
     let content = content(kind, &name, &owner, &spec)?;
     Ok(Object { kind, name: name.into(), version: number(version)?, content })
 }
 
-fn content(kind: Kind, name: &str, owner: &str, spec: &str) -> Result<Content, StoreError> {
+fn content(kind: ObjectKind, name: &str, owner: &str, spec: &str) -> Result<ObjectContent, StoreError> {
     let owner = match owner {
         "file" => Owner::File,
         "api" => Owner::Api,
@@ -109,7 +111,7 @@ fn content(kind: Kind, name: &str, owner: &str, spec: &str) -> Result<Content, S
     };
     let spec = Spec::parse(spec)
         .map_err(|_| StoreError::Unusable(format!("what is stored of {kind} {name} is not JSON")))?;
-    Ok(Content { owner, spec })
+    Ok(ObjectContent { owner, spec })
 }
 
 pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
@@ -124,7 +126,7 @@ pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
 }
 
 /// A draft as it is written.
-pub(super) struct Write {
+pub(super) struct RevisionInsert {
     pub(super) base: i64,
     pub(super) number: i64,
     pub(super) at_ms: i64,
@@ -133,7 +135,7 @@ pub(super) struct Write {
     pub(super) further: Option<String>,
 }
 
-impl Write {
+impl RevisionInsert {
     /// How much text it carries, in bytes.
     pub(super) fn len(&self) -> usize {
         self.changes.len() + self.further.as_ref().map_or(0, String::len)
@@ -169,7 +171,7 @@ impl Write {
         // They are in order, and kinds that came later stand behind the others.
         let (changes, further) = draft
             .changes
-            .split_at(draft.changes.partition_point(|change| Kind::LISTED.contains(&change.kind)));
+            .split_at(draft.changes.partition_point(|change| ObjectKind::LISTED.contains(&change.kind)));
         let text =
             |changes: &[Change]| serde_json::to_string(changes).map_err(|error| bug(error.to_string()));
         let changes = text(changes)?;
@@ -181,17 +183,17 @@ impl Write {
 }
 
 /// The changes of one kind of object.
-pub(super) struct Batch<'a> {
-    pub(super) kind: Kind,
+pub(super) struct ChangeBatch<'a> {
+    pub(super) kind: ObjectKind,
     changes: Vec<&'a Change>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> ChangeBatch<'a> {
     /// By kind; none is empty.
-    pub(super) fn of(changes: &'a [Change]) -> impl Iterator<Item = Batch<'a>> + Send {
-        Kind::ALL.into_iter().filter_map(|kind| {
+    pub(super) fn of(changes: &'a [Change]) -> impl Iterator<Item = ChangeBatch<'a>> + Send {
+        ObjectKind::ALL.into_iter().filter_map(|kind| {
             let changes: Vec<_> = changes.iter().filter(|change| change.kind == kind).collect();
-            (!changes.is_empty()).then_some(Batch { kind, changes })
+            (!changes.is_empty()).then_some(ChangeBatch { kind, changes })
         })
     }
 

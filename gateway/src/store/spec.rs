@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::{
         core::{digest::tests::values, object::Owner},
-        store::Content,
+        store::ObjectContent,
     };
 
     proptest! {
@@ -75,10 +75,10 @@ mod tests {
             let spread = serde_json::to_string_pretty(&value).unwrap();
             prop_assert_eq!(&Spec::parse(&spread).unwrap(), &spec);
             // As revisions and the last good table hold it.
-            let content = Content { owner: Owner::Api, spec };
+            let content = ObjectContent { owner: Owner::Api, spec };
             let text = serde_json::to_string(&content).unwrap();
             prop_assert_eq!(&text, &json!({ "owner": "api", "spec": value }).to_string());
-            prop_assert_eq!(&serde_json::from_str::<Content>(&text).unwrap(), &content);
+            prop_assert_eq!(&serde_json::from_str::<ObjectContent>(&text).unwrap(), &content);
             prop_assert_eq!(serde_json::to_value(&content).unwrap()["spec"].clone(), value);
         }
     }

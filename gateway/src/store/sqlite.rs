@@ -23,13 +23,13 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{
         CommitError, Revision, RevisionDraft, Snapshot, Store, StoreError, StoreInspection,
         connections::{ConnectionPool, Database},
         error,
-        migrations::{self, Done, MigrationError},
-        rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+        migrations::{self, AppliedMigration, MigrationError},
+        rows::{self, ChangeBatch, ContentRow, ObjectRow, RevisionInsert, RevisionRow, by_kind},
     },
 };
 
@@ -44,19 +44,19 @@ const MAX_READERS: usize = 4;
 pub(super) struct Sqlite {
     path: PathBuf,
     /// One connection: SQLite has one writer at a time, and who waits here waits in order.
-    writer: ConnectionPool<File>,
-    readers: ConnectionPool<File>,
+    writer: ConnectionPool<SqliteFile>,
+    readers: ConnectionPool<SqliteFile>,
     hints: watch::Sender<u64>,
 }
 
 /// A database's file, as connections are made to it.
-struct File {
+struct SqliteFile {
     options: SqliteConnectOptions,
     /// In words.
     place: String,
 }
 
-impl File {
+impl SqliteFile {
     fn new(path: &Path) -> Self {
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -65,11 +65,14 @@ impl File {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_TIMEOUT)
             .disable_statement_logging();
-        File { options, place: format!("the file {}", path.strip_prefix(".").unwrap_or(path).display()) }
+        SqliteFile {
+            options,
+            place: format!("the file {}", path.strip_prefix(".").unwrap_or(path).display()),
+        }
     }
 }
 
-impl Database for File {
+impl Database for SqliteFile {
     type Connection = SqliteConnection;
 
     async fn connect(&self) -> Result<SqliteConnection, sqlx::Error> {
@@ -88,8 +91,8 @@ impl Database for File {
 impl Sqlite {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
-            writer: ConnectionPool::new(File::new(&path), 1),
-            readers: ConnectionPool::new(File::new(&path), MAX_READERS),
+            writer: ConnectionPool::new(SqliteFile::new(&path), 1),
+            readers: ConnectionPool::new(SqliteFile::new(&path), MAX_READERS),
             path,
             hints: watch::Sender::new(0),
         }
@@ -116,7 +119,7 @@ impl Sqlite {
         &self,
         connection: &mut SqliteConnection,
         draft: &RevisionDraft,
-        write: &Write,
+        write: &RevisionInsert,
     ) -> Result<Written, StoreError> {
         let fault = |error: sqlx::Error| self.fault(&error);
         let advanced =
@@ -130,7 +133,7 @@ impl Sqlite {
                 sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection).await.map_err(fault)?;
             return Ok(Written::Moved(rows::number(head)?));
         }
-        for batch in Batch::of(&draft.changes) {
+        for batch in ChangeBatch::of(&draft.changes) {
             let names = serde_json::json!(batch.names()).to_string();
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(names);
             batch.check(gone.fetch_all(&mut *connection).await.map_err(fault)?)?;
@@ -189,7 +192,8 @@ impl Store for Sqlite {
         if made == 0 {
             return Ok(StoreInspection::nothing());
         }
-        let done = sqlx::query_as::<_, Done>(migrations::SELECT_APPLIED).fetch_all(&mut *moment).await;
+        let done =
+            sqlx::query_as::<_, AppliedMigration>(migrations::SELECT_APPLIED).fetch_all(&mut *moment).await;
         let tables = migrations::tables(&migrations::sqlite(), &done.map_err(fault)?)
             .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.place())))?;
         let head =
@@ -247,7 +251,7 @@ impl Store for Sqlite {
     }
 
     async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError> {
-        let write = Write::new(draft)?;
+        let write = RevisionInsert::new(draft)?;
         let fault = |error: sqlx::Error| self.fault(&error);
         let mut taken = self.writer.take().await?;
         let mut transaction = taken.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
@@ -351,7 +355,7 @@ const COUNT_MIGRATIONS_TABLE: &str =
     "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'hookgate_migrations'";
 
 /// Takes away the objects named by the JSON array `$1`, and gives what they were.
-fn delete(kind: Kind) -> &'static str {
+fn delete(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,
         "DELETE FROM ",
@@ -360,7 +364,7 @@ fn delete(kind: Kind) -> &'static str {
 }
 
 /// Puts in the objects of the JSON array `$1` of arrays of name, owner and spec.
-fn insert(kind: Kind) -> &'static str {
+fn insert(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,
         "INSERT INTO ",
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
     use crate::{
         core::object::Owner,
-        store::{Change, Content},
+        store::{Change, ObjectContent},
     };
 
     async fn store() -> (TempDir, Sqlite) {
@@ -396,10 +400,12 @@ mod tests {
     }
 
     fn tenant(base: u64) -> RevisionDraft {
-        let content =
-            Content { owner: Owner::Api, spec: json!({ "labels": { "long": "x".repeat(2000) } }).into() };
+        let content = ObjectContent {
+            owner: Owner::Api,
+            spec: json!({ "labels": { "long": "x".repeat(2000) } }).into(),
+        };
         let name = format!("t{base}").into();
-        let changes = vec![Change { kind: Kind::Tenant, name, before: None, after: Some(content) }];
+        let changes = vec![Change { kind: ObjectKind::Tenant, name, before: None, after: Some(content) }];
         let (id, at) = (Uuid::now_v7(), OffsetDateTime::UNIX_EPOCH);
         RevisionDraft { id, base, at, author: String::new(), reason: String::new(), changes }
     }
@@ -408,8 +414,9 @@ mod tests {
     async fn what_the_version_before_can_not_read_stands_where_it_does_not_look() {
         let (_folder, store) = store().await;
         let mut draft = tenant(0);
-        let content = Content { owner: Owner::Api, spec: json!({ "reason": "x" }).into() };
-        let bypass = Change { kind: Kind::Bypass, name: "b@t0".into(), before: None, after: Some(content) };
+        let content = ObjectContent { owner: Owner::Api, spec: json!({ "reason": "x" }).into() };
+        let bypass =
+            Change { kind: ObjectKind::Bypass, name: "b@t0".into(), before: None, after: Some(content) };
         draft.changes.push(bypass.clone());
         assert_eq!(store.commit(&draft).await.unwrap(), 1);
         let ended = Change { before: bypass.after.clone(), after: None, ..bypass };

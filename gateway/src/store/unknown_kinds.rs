@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
 
 use crate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{Change, Object},
 };
 
@@ -30,7 +30,7 @@ pub(super) fn objects<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<Object>,
 
 /// Whether it says no kind that isn't known.
 fn is_known(entry: &Value) -> bool {
-    entry.get("kind").is_none_or(|kind| Kind::deserialize(kind).is_ok())
+    entry.get("kind").is_none_or(|kind| ObjectKind::deserialize(kind).is_ok())
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
         let later = json!({ "kind": "quota", "name": "q", "after": { "owner": "robot", "spec": 1 } });
         let read = changes(&json!([tenant, later]).to_string()).unwrap();
         let [change] = read.as_slice() else { panic!("one change is known: {read:?}") };
-        assert_eq!((change.kind, &*change.name), (Kind::Tenant, "t"));
+        assert_eq!((change.kind, &*change.name), (ObjectKind::Tenant, "t"));
         // What is known has to be right.
         assert!(changes(&json!([{ "kind": "tenant" }, later]).to_string()).is_err());
         assert!(changes(&json!([{ "name": "t" }]).to_string()).is_err());

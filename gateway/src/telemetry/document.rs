@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::names::{self, Kind, METRICS, Metric};
+use super::names::{self, InstrumentKind, METRICS, Metric};
 
 const INTRODUCTION: &str = "\
 # Metrics
@@ -38,9 +38,9 @@ pub fn document() -> String {
 
 fn row(text: &mut String, metric: &Metric) {
     let instrument = match metric.kind {
-        Kind::Counter => "counter".to_owned(),
-        Kind::Gauge => "gauge".to_owned(),
-        Kind::Histogram => format!("histogram ({})", bounds(metric)),
+        InstrumentKind::Counter => "counter".to_owned(),
+        InstrumentKind::Gauge => "gauge".to_owned(),
+        InstrumentKind::Histogram => format!("histogram ({})", bounds(metric)),
     };
     let mut attributes: Vec<_> = metric.attributes.iter().map(|name| format!("`{name}`")).collect();
     if metric.by_tenant {
@@ -87,7 +87,12 @@ mod tests {
         assert_eq!(names.len(), METRICS.len());
         for metric in METRICS {
             assert!(!metric.meaning.is_empty() && !metric.alert.is_empty(), "{}", metric.name);
-            assert_eq!(metric.kind == Kind::Histogram, !metric.bounds.is_empty(), "{}", metric.name);
+            assert_eq!(
+                metric.kind == InstrumentKind::Histogram,
+                !metric.bounds.is_empty(),
+                "{}",
+                metric.name
+            );
         }
     }
 }

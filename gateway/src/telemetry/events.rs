@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, filter::FilterFn, layer::Context, registry::Look
 
 use crate::{
     core::fair_share,
-    telemetry::json_fields::{Members, quoted},
+    telemetry::json_fields::{JsonFields, quoted},
 };
 
 /// Most events that are kept of single calls, and as many of everything else: a tenant whose calls are all blocked
@@ -68,7 +68,7 @@ impl Event {
     }
 
     fn of(line: &tracing::Event<'_>) -> Option<Self> {
-        let (text, ends) = Members::of(line).ok()?.into_parts();
+        let (text, ends) = JsonFields::of(line).ok()?.into_parts();
         let level = *line.metadata().level();
         let mut event = Event { id: 0, level, name: String::new(), tenant: None, text, ends };
         let (_, name) = event.members().find(|(name, _)| *name == "event")?;
@@ -149,11 +149,11 @@ struct EventBuffer {
 
 /// How far somebody has read, in each ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place([u64; 2]);
+pub struct EventCursor([u64; 2]);
 
 /// What is there from a place on.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct EventBatch {
     /// In order.
     pub events: Vec<Arc<Event>>,
     /// How many are gone that had not been read.
@@ -194,25 +194,25 @@ impl Events {
     }
 
     /// Where everything that is kept begins.
-    pub fn start(&self) -> Place {
-        Place(self.kept().rings.each_ref().map(|ring| ring.number(0)))
+    pub fn start(&self) -> EventCursor {
+        EventCursor(self.kept().rings.each_ref().map(|ring| ring.number(0)))
     }
 
     /// Behind what is kept now.
-    pub fn end(&self) -> Place {
-        Place(self.kept().rings.each_ref().map(|ring| ring.end))
+    pub fn end(&self) -> EventCursor {
+        EventCursor(self.kept().rings.each_ref().map(|ring| ring.end))
     }
 
     /// Behind the event with this id, and whether some after it are gone.
-    pub fn after(&self, id: u64) -> (Place, bool) {
+    pub fn after(&self, id: u64) -> (EventCursor, bool) {
         let kept = self.kept();
         let gone = kept.rings.iter().any(|ring| ring.last_gone > id);
-        (Place(kept.rings.each_ref().map(|ring| ring.after(id))), gone)
+        (EventCursor(kept.rings.each_ref().map(|ring| ring.after(id))), gone)
     }
 
     /// The next events, at most `most`; `place` is behind them then.
-    pub fn read(&self, place: &mut Place, most: usize) -> Batch {
-        let mut batch = Batch::default();
+    pub fn read(&self, place: &mut EventCursor, most: usize) -> EventBatch {
+        let mut batch = EventBatch::default();
         let kept = self.kept();
         while batch.events.len() < most {
             let heads = kept.rings.iter().zip(place.0).map(|(ring, next)| ring.from(next));

@@ -87,8 +87,8 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
     assert!(second.events.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!(place, events.end());
     // After an event that is gone something is missing; after one that is there nothing is.
-    assert_eq!(events.after(first.events[0].id), (Place([5, 1]), true));
-    assert_eq!(events.after(first.events[1].id), (Place([6, 1]), false));
+    assert_eq!(events.after(first.events[0].id), (EventCursor([5, 1]), true));
+    assert_eq!(events.after(first.events[1].id), (EventCursor([6, 1]), false));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_tenant_pushes_out_its_own_and_nobody_elses() {
         events.add(of_a_tenant("noisy", number));
     }
     events.add(of_a_tenant("quiet", 3));
-    let Batch { events: kept, missed } = events.read(&mut place, usize::MAX);
+    let EventBatch { events: kept, missed } = events.read(&mut place, usize::MAX);
     let quiet: Vec<_> = kept.iter().filter(|event| event.tenant.as_deref() == Some("quiet")).collect();
     assert_eq!(
         quiet.iter().map(|event| &*event.name).collect::<Vec<_>>(),

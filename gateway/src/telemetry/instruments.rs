@@ -5,7 +5,7 @@ use opentelemetry::{
     metrics::{Counter, Histogram, Meter},
 };
 
-use super::names::{self, Kind, Metric};
+use super::names::{self, InstrumentKind, Metric};
 
 /// What records during calls; values of a moment are asked for when they are collected, see [`observe`].
 pub(crate) struct Instruments {
@@ -54,17 +54,17 @@ impl Instruments {
 }
 
 /// A value of this moment and its attributes, as they are read when metrics are collected.
-pub type Observed = (f64, Vec<KeyValue>);
+pub type Measurement = (f64, Vec<KeyValue>);
 
 /// Makes an instrument whose values `read` gives whenever they are collected.
 pub(super) fn observe(
     meter: &Meter,
     metric: &Metric,
-    read: impl Fn() -> Vec<Observed> + Send + Sync + 'static,
+    read: impl Fn() -> Vec<Measurement> + Send + Sync + 'static,
 ) {
     // The SDK keeps the callback; the handles that it gives back can do nothing.
     match metric.kind {
-        Kind::Counter => {
+        InstrumentKind::Counter => {
             let builder = meter.f64_observable_counter(metric.name).with_unit(metric.unit);
             let builder = builder.with_description(metric.meaning);
             let _ = builder
@@ -73,7 +73,7 @@ pub(super) fn observe(
                 })
                 .build();
         }
-        Kind::Gauge | Kind::Histogram => {
+        InstrumentKind::Gauge | InstrumentKind::Histogram => {
             let builder = meter.f64_observable_gauge(metric.name).with_unit(metric.unit);
             let builder = builder.with_description(metric.meaning);
             let _ = builder

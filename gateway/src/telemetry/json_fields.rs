@@ -21,20 +21,20 @@ const MAX_LEFT_OUT_BYTES: usize = 2 << 10;
 
 /// The members of one line, as JSON, one behind the other, joined by commas.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(super) struct JsonFields {
     text: String,
     /// Their names, and where each ends in `text`.
     ends: Vec<(&'static str, usize)>,
     left_out: Vec<&'static str>,
 }
 
-impl Members {
+impl JsonFields {
     /// Of the time, the level, and the fields of `line`.
     ///
     /// # Errors
     /// When the time can't be told.
     pub(super) fn of(line: &tracing::Event<'_>) -> Result<Self, fmt::Error> {
-        let mut members = Members::default();
+        let mut members = JsonFields::default();
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         members.add("timestamp", &quoted(&time));
@@ -76,7 +76,7 @@ pub(super) fn quoted(text: &str) -> String {
     escaped_json(&json).into_owned()
 }
 
-impl Visit for Members {
+impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field.name(), &quoted(&displayed(&format_args!("{value:?}"))));
     }

@@ -8,7 +8,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::telemetry::json_fields::Members;
+use crate::telemetry::json_fields::JsonFields;
 
 /// The format.
 pub(super) struct JsonLine;
@@ -24,7 +24,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let (text, _) = Members::of(event)?.into_parts();
+        let (text, _) = JsonFields::of(event)?.into_parts();
         writeln!(writer, "{{{text}}}")
     }
 }

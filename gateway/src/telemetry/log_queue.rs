@@ -29,7 +29,7 @@ const MAX_WRITE_BYTES: usize = 4096;
 const WRITE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 pub(super) struct LogQueue {
-    state: Mutex<State>,
+    state: Mutex<LogQueueState>,
     /// There is something for the writer.
     filled: Condvar,
     /// There is nothing left for it.
@@ -40,7 +40,7 @@ pub(super) struct LogQueue {
 }
 
 #[derive(Default)]
-struct State {
+struct LogQueueState {
     lines: Vec<u8>,
     /// How many were dropped since that was reported last.
     dropped: u64,
@@ -51,7 +51,7 @@ struct State {
     is_flushing: bool,
 }
 
-impl State {
+impl LogQueueState {
     /// Time until what was dropped is to be reported; none: there is nothing to report.
     fn report_in(&self) -> Option<Duration> {
         let since = |at: Instant| REPORT_INTERVAL.saturating_sub(at.elapsed());
@@ -85,7 +85,7 @@ impl LogQueue {
         queue
     }
 
-    fn locked(&self) -> MutexGuard<'_, State> {
+    fn locked(&self) -> MutexGuard<'_, LogQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +109,7 @@ impl LogQueue {
         }
     }
 
-    fn drop_lines(&self, mut state: MutexGuard<'_, State>, lines: &[u8]) {
+    fn drop_lines(&self, mut state: MutexGuard<'_, LogQueueState>, lines: &[u8]) {
         let count = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
         let is_first = state.dropped == 0;
         state.dropped += count;

@@ -45,9 +45,9 @@ pub(crate) mod trace;
 pub(crate) mod value;
 
 pub use document::document;
-pub use instruments::Observed;
+pub use instruments::Measurement;
 pub use log::{flush_log, log_dropped, say, start_log, start_plugin_log};
-pub use plugin_call::{Parent, PluginCall, PluginCalls, Server};
+pub use plugin_call::{Parent, PluginCall, PluginCalls, ServerAttributes};
 pub use server_call::ServerCall;
 pub use tally::Totals;
 pub use trace::InContext;
@@ -71,12 +71,12 @@ pub(crate) struct Inner {
     pub(crate) instruments: Instruments,
     /// Of URLs on the data port.
     scheme: &'static str,
-    pub(crate) known: ArcSwap<Known>,
+    pub(crate) known: ArcSwap<TelemetrySettings>,
     events: Arc<Events>,
 }
 
 /// What the configuration says about what is recorded; replaced when it is applied again.
-pub(crate) struct Known {
+pub(crate) struct TelemetrySettings {
     /// Tenants with series of their own.
     tenants: BTreeSet<String>,
     /// Block codes that stand on metrics by name.
@@ -86,21 +86,26 @@ pub(crate) struct Known {
     pub(crate) slow: Duration,
 }
 
-impl Known {
+impl TelemetrySettings {
     /// Nothing but the protocol's.
     fn nothing() -> Self {
         let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
-        Known { tenants: BTreeSet::new(), codes, tallies: Tallies::default(), slow: Duration::MAX }
+        TelemetrySettings {
+            tenants: BTreeSet::new(),
+            codes,
+            tallies: Tallies::default(),
+            slow: Duration::MAX,
+        }
     }
 
     fn of(config: &Config, before: &Self) -> Self {
-        let mut known = Known::nothing();
+        let mut known = TelemetrySettings::nothing();
         let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
         let configured = config.block_status.keys().chain(of_plugins);
         known.codes.extend(configured.map(|code| Arc::from(code.as_str())));
         known.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
         let (tallies, slow) = (Tallies::of(config, &before.tallies), config.telemetry.slow_invocation.0);
-        Known { tallies, slow, ..known }
+        TelemetrySettings { tallies, slow, ..known }
     }
 }
 
@@ -145,7 +150,7 @@ impl Telemetry {
     /// Records by `config` from now on: its plugins, its block codes, its tenants. What was counted of a plugin that is
     /// still in it stays.
     pub fn configured(&self, config: &Config) {
-        let fresh = Known::of(config, &self.0.known.load());
+        let fresh = TelemetrySettings::of(config, &self.0.known.load());
         self.0.known.store(Arc::new(fresh));
     }
 
@@ -171,7 +176,7 @@ impl Telemetry {
     }
 
     /// Has `read` asked for the values of `metric` whenever metrics are collected.
-    pub fn observe(&self, metric: &Metric, read: impl Fn() -> Vec<Observed> + Send + Sync + 'static) {
+    pub fn observe(&self, metric: &Metric, read: impl Fn() -> Vec<Measurement> + Send + Sync + 'static) {
         instruments::observe(&self.0.meter, metric, read);
     }
 
@@ -191,7 +196,7 @@ impl Inner {
         let meter = providers.meter.meter(SCOPE);
         let tracer = providers.tracer.as_ref().map(|provider| provider.tracer(SCOPE));
         let instruments = Instruments::new(&meter);
-        let known = ArcSwap::from_pointee(Known::nothing());
+        let known = ArcSwap::from_pointee(TelemetrySettings::nothing());
         Inner { instance, providers, tracer, meter, instruments, scheme, known, events: Arc::default() }
     }
 

@@ -56,7 +56,7 @@ pub const PLUGIN_BOUNDS: &[f64] =
 
 /// Kind of an instrument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum InstrumentKind {
     /// Only ever rises.
     Counter,
     /// A value of this moment.
@@ -69,7 +69,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: InstrumentKind,
     /// As UCUM has it.
     pub unit: &'static str,
     /// Upper bounds of a histogram's buckets.
@@ -83,7 +83,7 @@ pub struct Metric {
 }
 
 const fn metric(
-    kind: Kind,
+    kind: InstrumentKind,
     name: &'static str,
     unit: &'static str,
     bounds: &'static [f64],
@@ -97,15 +97,15 @@ const fn histogram(
     bounds: &'static [f64],
     attributes: &'static [&'static str],
 ) -> Metric {
-    metric(Kind::Histogram, name, "s", bounds, attributes)
+    metric(InstrumentKind::Histogram, name, "s", bounds, attributes)
 }
 
 const fn counter(name: &'static str, unit: &'static str, attributes: &'static [&'static str]) -> Metric {
-    metric(Kind::Counter, name, unit, &[], attributes)
+    metric(InstrumentKind::Counter, name, unit, &[], attributes)
 }
 
 const fn gauge(name: &'static str, unit: &'static str, attributes: &'static [&'static str]) -> Metric {
-    metric(Kind::Gauge, name, unit, &[], attributes)
+    metric(InstrumentKind::Gauge, name, unit, &[], attributes)
 }
 
 impl Metric {

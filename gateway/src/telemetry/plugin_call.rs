@@ -37,12 +37,12 @@ pub struct PluginCalls {
 }
 
 /// What telemetry says of where a call went: as it is configured, so that metrics know as many as the file names.
-pub struct Server(Vec<KeyValue>);
+pub struct ServerAttributes(Vec<KeyValue>);
 
-impl Server {
+impl ServerAttributes {
     /// The endpoint at `address`: a URL, `unix:///path` or `builtin:name`.
     pub fn new(address: &str) -> Self {
-        Server(server(address))
+        ServerAttributes(server(address))
     }
 }
 
@@ -91,7 +91,7 @@ pub struct PluginCall<'a> {
     calls: &'a PluginCalls,
     attributes: &'a [KeyValue],
     /// The endpoint that it was sent to last.
-    server: Option<Arc<Server>>,
+    server: Option<Arc<ServerAttributes>>,
     context: Context,
     started: Instant,
     is_ended: bool,
@@ -109,7 +109,7 @@ impl PluginCall<'_> {
     }
 
     /// It is sent to `server` now.
-    pub fn sent_to(&mut self, server: &Arc<Server>) {
+    pub fn sent_to(&mut self, server: &Arc<ServerAttributes>) {
         self.server = Some(Arc::clone(server));
     }
 

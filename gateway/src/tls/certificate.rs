@@ -5,7 +5,7 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude
 
 /// What an operator sees of a certificate.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct CertificateFacts {
     /// Names it stands for, else its subject.
     pub(super) names: String,
     /// First and last second of its validity, since 1970.
@@ -15,9 +15,9 @@ pub(super) struct Facts {
     pub(super) until: String,
 }
 
-impl Facts {
+impl CertificateFacts {
     /// Of a certificate; none: it is no certificate.
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Facts> {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<CertificateFacts> {
         let parsed = parse(certificate)?;
         let mut names = alternative_names(&parsed)
             .filter_map(|name| match name {
@@ -31,7 +31,7 @@ impl Facts {
             names = parsed.subject().to_string();
         }
         let validity = parsed.validity();
-        Some(Facts {
+        Some(CertificateFacts {
             names,
             not_before: validity.not_before.timestamp(),
             not_after: validity.not_after.timestamp(),

@@ -17,17 +17,17 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
     CertificateWatch,
-    files::{File, TlsFiles},
+    files::{TlsFile, TlsFiles},
     identity::SpiffeVerifier,
     material::TlsMaterial,
     provider,
-    reload::Reloaded,
+    reload::ReloadingConfig,
 };
 use crate::config;
 
 /// Whom we take for the plugin, and as whom we come.
 pub(crate) struct Client {
-    reloaded: Arc<Reloaded<ClientConfig>>,
+    reloaded: Arc<ReloadingConfig<ClientConfig>>,
     /// Stands in for the host's name.
     server_name: Option<ServerName<'static>>,
 }
@@ -45,7 +45,7 @@ impl Client {
         watch: &CertificateWatch,
     ) -> Result<Self, String> {
         let file = |key, path: Option<&PathBuf>| {
-            Some(File { key, path: path?.clone(), within: within.map(Path::to_owned) })
+            Some(TlsFile { key, path: path?.clone(), within: within.map(Path::to_owned) })
         };
         let files = TlsFiles {
             pair: tls.and_then(|tls| {
@@ -61,7 +61,7 @@ impl Client {
         let platform = if files.ca.is_none() { Some(watch.platform_roots()?) } else { None };
         let id: Option<Arc<str>> = tls.and_then(|tls| tls.spiffe_id.as_deref()).map(Into::into);
         let make = move |material| client_config(material, platform.as_ref(), id.as_ref());
-        let reloaded = Arc::new(Reloaded::load(Some(plugin), files, make)?);
+        let reloaded = Arc::new(ReloadingConfig::load(Some(plugin), files, make)?);
         watch.add(&reloaded);
         Ok(Client { reloaded, server_name })
     }

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// A file that the configuration names.
 #[derive(Debug, Clone)]
-pub(super) struct File {
+pub(super) struct TlsFile {
     /// The key that names it.
     pub(super) key: &'static str,
     pub(super) path: PathBuf,
@@ -22,13 +22,13 @@ pub(super) struct File {
     pub(super) within: Option<PathBuf>,
 }
 
-impl fmt::Display for File {
+impl fmt::Display for TlsFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` ({})", self.key, self.path.display())
     }
 }
 
-impl File {
+impl TlsFile {
     /// Whole; else one sentence.
     fn read(&self) -> Result<Vec<u8>, String> {
         let real = match &self.within {
@@ -49,31 +49,31 @@ impl File {
 #[derive(Debug, Clone)]
 pub(super) struct TlsFiles {
     /// The certificate chain of this end, and its key.
-    pub(super) pair: Option<(File, File)>,
+    pub(super) pair: Option<(TlsFile, TlsFile)>,
     /// Who may vouch for the other end.
-    pub(super) ca: Option<File>,
+    pub(super) ca: Option<TlsFile>,
 }
 
 impl TlsFiles {
     /// Reads them all; blocks.
-    pub(super) fn read(&self) -> Contents {
-        Contents {
+    pub(super) fn read(&self) -> TlsFileContents {
+        TlsFileContents {
             pair: self.pair.as_ref().map(|(chain, key)| (chain.read(), key.read())),
-            ca: self.ca.as_ref().map(File::read),
+            ca: self.ca.as_ref().map(TlsFile::read),
         }
     }
 }
 
 /// What was in the files; secret.
-pub(super) struct Contents {
-    pub(super) pair: Option<(Content, Content)>,
-    pub(super) ca: Option<Content>,
+pub(super) struct TlsFileContents {
+    pub(super) pair: Option<(FileContent, FileContent)>,
+    pub(super) ca: Option<FileContent>,
 }
 
 /// A file's bytes, or the sentence that says why there are none.
-pub(super) type Content = Result<Vec<u8>, String>;
+pub(super) type FileContent = Result<Vec<u8>, String>;
 
-impl Contents {
+impl TlsFileContents {
     /// The same for the same contents, whatever the files' times and links are.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         let pair = self.pair.iter().flat_map(|(chain, key)| [chain, key]);

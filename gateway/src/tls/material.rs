@@ -13,8 +13,8 @@ use rustls::{
 };
 
 use super::{
-    certificate::Facts,
-    files::{Contents, File, TlsFiles},
+    certificate::CertificateFacts,
+    files::{TlsFile, TlsFileContents, TlsFiles},
     provider,
 };
 
@@ -28,20 +28,20 @@ pub(super) struct TlsMaterial {
 
 pub(super) struct CertifiedPair {
     pub(super) key: CertifiedKey,
-    pub(super) facts: Facts,
+    pub(super) facts: CertificateFacts,
 }
 
 pub(super) struct Ca {
     pub(super) roots: Arc<RootCertStore>,
     /// Of the certificate among them that ends first.
-    pub(super) facts: Facts,
+    pub(super) facts: CertificateFacts,
 }
 
 /// Checks what was read.
 ///
 /// # Errors
 /// The first fault, as one sentence.
-pub(super) fn check(files: &TlsFiles, contents: Contents) -> Result<TlsMaterial, String> {
+pub(super) fn check(files: &TlsFiles, contents: TlsFileContents) -> Result<TlsMaterial, String> {
     let pair = match (&files.pair, contents.pair) {
         (Some((chain_file, key_file)), Some((chain, key))) => {
             Some(pair(chain_file, key_file, &chain?, &key?)?)
@@ -55,7 +55,7 @@ pub(super) fn check(files: &TlsFiles, contents: Contents) -> Result<TlsMaterial,
     Ok(TlsMaterial { pair, ca })
 }
 
-fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<CertifiedPair, String> {
+fn pair(chain_file: &TlsFile, key_file: &TlsFile, chain: &[u8], key: &[u8]) -> Result<CertifiedPair, String> {
     let chain = certificates(chain_file, chain)?;
     let facts = facts(chain_file, &chain)?.into_iter().next();
     let facts = facts.ok_or_else(|| none_in(chain_file))?;
@@ -77,7 +77,7 @@ fn pair(chain_file: &File, key_file: &File, chain: &[u8], key: &[u8]) -> Result<
     Ok(CertifiedPair { key, facts })
 }
 
-fn ca(file: &File, content: &[u8]) -> Result<Ca, String> {
+fn ca(file: &TlsFile, content: &[u8]) -> Result<Ca, String> {
     let certificates = certificates(file, content)?;
     let first_to_end = facts(file, &certificates)?.into_iter().min_by_key(|facts| facts.not_after);
     let facts = first_to_end.ok_or_else(|| none_in(file))?;
@@ -90,21 +90,21 @@ fn ca(file: &File, content: &[u8]) -> Result<Ca, String> {
     Ok(Ca { roots: Arc::new(roots), facts })
 }
 
-fn none_in(file: &File) -> String {
+fn none_in(file: &TlsFile) -> String {
     format!("{file} holds no certificate in PEM: one begins with `-----BEGIN CERTIFICATE-----`")
 }
 
-fn certificates(file: &File, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(file: &TlsFile, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_slice_iter(content).collect::<Result<Vec<_>, _>>();
     all.map_err(|_| format!("{file} is no whole PEM file: write it anew"))
 }
 
-fn facts(file: &File, certificates: &[CertificateDer<'_>]) -> Result<Vec<Facts>, String> {
-    let all = certificates.iter().map(Facts::of).collect::<Option<_>>();
+fn facts(file: &TlsFile, certificates: &[CertificateDer<'_>]) -> Result<Vec<CertificateFacts>, String> {
+    let all = certificates.iter().map(CertificateFacts::of).collect::<Option<_>>();
     all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509): write it anew"))
 }
 
-impl Facts {
+impl CertificateFacts {
     /// Why it isn't valid now, as the end of a sentence; none: it is.
     pub(super) fn untimely(&self) -> Option<String> {
         let now = seconds_now();

@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    certificate::Facts,
+    certificate::CertificateFacts,
     files::TlsFiles,
     material::{self, TlsMaterial},
 };
@@ -21,7 +21,7 @@ use super::{
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A configuration of rustls that follows its files.
-pub(super) struct Reloaded<C> {
+pub(super) struct ReloadingConfig<C> {
     /// The plugin whose it is; none: the gateway's own listener.
     plugin: Option<Arc<str>>,
     files: TlsFiles,
@@ -51,11 +51,11 @@ type MakeConfig<C> = Box<dyn Fn(TlsMaterial) -> Result<C, String> + Send + Sync>
 
 struct ActiveConfig<C> {
     config: Arc<C>,
-    pair: Option<Facts>,
-    ca: Option<Facts>,
+    pair: Option<CertificateFacts>,
+    ca: Option<CertificateFacts>,
 }
 
-impl<C: Send + Sync + 'static> Reloaded<C> {
+impl<C: Send + Sync + 'static> ReloadingConfig<C> {
     /// Reads the files for the first time. A certificate that ended is taken, with a warning: what else the gateway
     /// serves doesn't depend on it, and whoever it is shown to refuses it.
     pub(super) fn load(
@@ -75,7 +75,7 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
             );
         }
         let plugin = plugin.map(Into::into);
-        Ok(Reloaded { plugin, files, make, current: ArcSwap::from_pointee(first), judged })
+        Ok(ReloadingConfig { plugin, files, make, current: ArcSwap::from_pointee(first), judged })
     }
 
     /// For a connection that begins now.
@@ -83,7 +83,10 @@ impl<C: Send + Sync + 'static> Reloaded<C> {
         Arc::clone(&self.current.load().config)
     }
 
-    fn replace(&self, contents: super::files::Contents) -> Result<Arc<ActiveConfig<C>>, MaterialError> {
+    fn replace(
+        &self,
+        contents: super::files::TlsFileContents,
+    ) -> Result<Arc<ActiveConfig<C>>, MaterialError> {
         let material = material::check(&self.files, contents).map_err(MaterialError::Wrong)?;
         let fresh = in_force(material, &self.make).map_err(MaterialError::Wrong)?;
         if let Some((file, wrong)) = untimely(&self.files, &fresh) {
@@ -106,7 +109,7 @@ fn untimely<C>(files: &TlsFiles, fresh: &ActiveConfig<C>) -> Option<(String, Str
     Some((files.pair.as_ref()?.0.to_string(), wrong))
 }
 
-/// Any [`Reloaded`].
+/// Any [`ReloadingConfig`].
 trait WatchFiles: Send + Sync {
     /// Reads the files and takes what they hold, if that is new and good; else says so, once. Blocks.
     fn look(&self);
@@ -115,7 +118,7 @@ trait WatchFiles: Send + Sync {
     fn expiries(&self) -> Vec<CertificateExpiry>;
 }
 
-impl<C: Send + Sync + 'static> WatchFiles for Reloaded<C> {
+impl<C: Send + Sync + 'static> WatchFiles for ReloadingConfig<C> {
     fn look(&self) {
         let mut judged = match self.judged.try_lock() {
             Ok(judged) => judged,
@@ -160,7 +163,7 @@ impl<C: Send + Sync + 'static> WatchFiles for Reloaded<C> {
 
     fn expiries(&self) -> Vec<CertificateExpiry> {
         let current = self.current.load();
-        let expiry = |of_ca, facts: &Option<Facts>| {
+        let expiry = |of_ca, facts: &Option<CertificateFacts>| {
             let seconds_left = facts.as_ref()?.seconds_left();
             Some(CertificateExpiry { plugin: self.plugin.clone(), of_ca, seconds_left })
         };
@@ -191,8 +194,8 @@ struct WatchedFiles {
 
 impl CertificateWatch {
     /// Looks at `reloaded`'s files from now on, as long as somebody holds it.
-    pub(super) fn add<C: Send + Sync + 'static>(&self, reloaded: &Arc<Reloaded<C>>) {
-        let weak: Weak<Reloaded<C>> = Arc::downgrade(reloaded);
+    pub(super) fn add<C: Send + Sync + 'static>(&self, reloaded: &Arc<ReloadingConfig<C>>) {
+        let weak: Weak<ReloadingConfig<C>> = Arc::downgrade(reloaded);
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
     }
 

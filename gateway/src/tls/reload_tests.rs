@@ -61,7 +61,7 @@ impl Folder {
 }
 
 fn files(folder: &Path, ca: bool) -> TlsFiles {
-    let file = |key, name| super::super::files::File { key, path: folder.join(name), within: None };
+    let file = |key, name| super::super::files::TlsFile { key, path: folder.join(name), within: None };
     TlsFiles {
         pair: Some((file("cert_file", "tls.crt"), file("key_file", "tls.key"))),
         ca: ca.then(|| file("client_ca_file", "ca.crt")),
@@ -73,8 +73,8 @@ fn names(material: TlsMaterial) -> Result<String, String> {
     Ok(material.pair.map(|pair| pair.facts.names).unwrap_or_default())
 }
 
-fn load(files: TlsFiles) -> Result<Reloaded<String>, String> {
-    Reloaded::load(None, files, names)
+fn load(files: TlsFiles) -> Result<ReloadingConfig<String>, String> {
+    ReloadingConfig::load(None, files, names)
 }
 
 #[test]

@@ -12,16 +12,16 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     CertificateWatch,
-    files::{File, TlsFiles},
+    files::{TlsFile, TlsFiles},
     material::TlsMaterial,
     provider,
-    reload::Reloaded,
+    reload::ReloadingConfig,
 };
 use crate::config;
 
 /// A listener's certificate, and whom it lets in.
 #[derive(Clone)]
-pub struct Server(Arc<Reloaded<ServerConfig>>);
+pub struct Server(Arc<ReloadingConfig<ServerConfig>>);
 
 impl Server {
     /// Reads the files of `tls`; they are followed as `watch` says.
@@ -29,12 +29,12 @@ impl Server {
     /// # Errors
     /// One sentence that names the key and the file.
     pub fn new(tls: &config::ServerTls, watch: &CertificateWatch) -> Result<Self, String> {
-        let file = |key, path: &std::path::PathBuf| File { key, path: path.clone(), within: None };
+        let file = |key, path: &std::path::PathBuf| TlsFile { key, path: path.clone(), within: None };
         let files = TlsFiles {
             pair: Some((file("cert_file", &tls.cert_file), file("key_file", &tls.key_file))),
             ca: tls.client_ca_file.as_ref().map(|path| file("client_ca_file", path)),
         };
-        let reloaded = Arc::new(Reloaded::load(None, files, server_config)?);
+        let reloaded = Arc::new(ReloadingConfig::load(None, files, server_config)?);
         watch.add(&reloaded);
         Ok(Server(reloaded))
     }

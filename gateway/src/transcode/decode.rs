@@ -3,23 +3,23 @@
 use bytes::Bytes;
 use hookgate_proto::gateway::v1 as gateway;
 
-use super::value::{Message, Value, read_object};
+use super::value::{JsonMessage, Value, read_object};
 use crate::{
     core::error::Violation,
-    json::{self, JsonErrorKind, pointer::Place},
-    payload::{Check, Checked, Findings, sentence},
+    json::{self, JsonErrorKind, pointer::JsonLocation},
+    payload::{Findings, Validate, Validator, sentence},
 };
 
 /// How deep the JSON values lie in a request: in the members of `payload`.
 const ENVELOPE_DEPTH: usize = 2;
 
 /// A request message that has an HTTP form.
-pub trait Request: Message + Checked {}
+pub trait HttpRequestMessage: JsonMessage + Validate {}
 
-impl Request for gateway::BeforeLlmRequestRequest {}
-impl Request for gateway::BeforeToolCallRequest {}
-impl Request for gateway::AfterToolResultRequest {}
-impl Request for gateway::BeforeResponseRequest {}
+impl HttpRequestMessage for gateway::BeforeLlmRequestRequest {}
+impl HttpRequestMessage for gateway::BeforeToolCallRequest {}
+impl HttpRequestMessage for gateway::AfterToolResultRequest {}
+impl HttpRequestMessage for gateway::BeforeResponseRequest {}
 
 /// Reads `{"context": {...}?, "payload": {...}, "expect_plan_digest": "..."?}` and checks it like a message from
 /// gRPC. The JSON values of the message share the body's memory.
@@ -29,21 +29,21 @@ impl Request for gateway::BeforeResponseRequest {}
 /// # Errors
 /// What is wrong, at least one violation and at most [`crate::payload::MAX_VIOLATIONS`]. A body that is not JSON or
 /// too deep is not looked at further; anything else is reported together.
-pub fn decode<R: Request>(body: &Bytes) -> Result<R, Vec<Violation>> {
+pub fn decode<R: HttpRequestMessage>(body: &Bytes) -> Result<R, Vec<Violation>> {
     let mut findings = Findings::default();
     if let Err(flaws) = json::scan_all(body, ENVELOPE_DEPTH + json::MAX_DEPTH) {
         for flaw in &flaws {
-            findings.add(&Place::Root(&flaw.pointer), sentence(flaw, body, "The body"));
+            findings.add(&JsonLocation::Root(&flaw.pointer), sentence(flaw, body, "The body"));
         }
         if flaws.iter().any(|flaw| flaw.kind != JsonErrorKind::DuplicateKey) {
             return Err(findings.into_violations());
         }
     }
     let text = str::from_utf8(body).expect("the scan checked it").trim_ascii();
-    let root = Value { text, body, place: &Place::Root("") };
+    let root = Value { text, body, place: &JsonLocation::Root("") };
     match read_object::<R>(root, &mut findings) {
         Some(request) => {
-            request.check(&mut Check::of_scanned("", &mut findings));
+            request.check(&mut Validator::of_scanned("", &mut findings));
             if findings.is_empty() { Ok(request) } else { Err(findings.into_violations()) }
         }
         None => Err(findings.into_violations()),

@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
 
-use super::writer::{Changes, ObjectWriter, Put};
+use super::writer::{Changes, ObjectWriter, WriteJson};
 use crate::core::error::{FailedStep, Violation};
 
 /// An answer that carries a decision.
-pub trait Answer {
+pub trait DecisionAnswer {
     /// Writes the answer's members, in the order of the contract, into an object that may hold others.
     fn members(&self, object: &mut ObjectWriter<'_>);
 }
 
 macro_rules! answers {
     ($($answer:ident),+) => {$(
-        impl Answer for gateway::$answer {
+        impl DecisionAnswer for gateway::$answer {
             fn members(&self, object: &mut ObjectWriter<'_>) {
                 object.optional("decision", name_of(self.decision().as_str_name(), "DECISION_").as_ref());
                 object.optional("payload", self.payload.as_ref());
@@ -33,14 +33,14 @@ macro_rules! answers {
 answers!(BeforeLlmRequestResponse, BeforeToolCallResponse, AfterToolResultResponse, BeforeResponseResponse);
 
 /// The body of an answer. The JSON values in it must have been scanned: they are spliced in as they are.
-pub fn encode<A: Answer>(answer: &A) -> Bytes {
+pub fn encode<A: DecisionAnswer>(answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| answer.members(object));
     out.into()
 }
 
 /// The body of a block: the members of a problem, and all of the answer's beside them. `request_id` stands once.
-pub fn encode_block<A: Answer>(problem: &Problem<'_>, answer: &A) -> Bytes {
+pub fn encode_block<A: DecisionAnswer>(problem: &ProblemDetails<'_>, answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| {
         problem.head(object);
@@ -58,7 +58,7 @@ pub fn changes<M: Changes>(before: &M, after: &M) -> Bytes {
 
 /// The members of `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, Copy)]
-pub struct Problem<'a> {
+pub struct ProblemDetails<'a> {
     /// A URI reference for the kind of problem.
     pub r#type: &'a str,
     /// What the status means.
@@ -79,7 +79,7 @@ pub struct Problem<'a> {
     pub errors: &'a [Violation],
 }
 
-impl Problem<'_> {
+impl ProblemDetails<'_> {
     /// The body of an error.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(512);
@@ -110,7 +110,7 @@ impl Problem<'_> {
     }
 }
 
-impl Put for Violation {
+impl WriteJson for Violation {
     fn put(&self, out: &mut Vec<u8>) {
         ObjectWriter::object(out, |object| {
             object.member("pointer", &self.pointer);
@@ -119,7 +119,7 @@ impl Put for Violation {
     }
 }
 
-impl Put for gateway::Block {
+impl WriteJson for gateway::Block {
     fn put(&self, out: &mut Vec<u8>) {
         ObjectWriter::object(out, |object| {
             object.optional("plugin", self.plugin.as_ref());
@@ -136,7 +136,7 @@ impl Put for gateway::Block {
     }
 }
 
-impl Put for gateway::PluginNotice {
+impl WriteJson for gateway::PluginNotice {
     fn put(&self, out: &mut Vec<u8>) {
         ObjectWriter::object(out, |object| {
             object.optional("plugin", self.plugin.as_ref());
@@ -148,7 +148,7 @@ impl Put for gateway::PluginNotice {
     }
 }
 
-impl Put for gateway::Step {
+impl WriteJson for gateway::Step {
     fn put(&self, out: &mut Vec<u8>) {
         ObjectWriter::object(out, |object| {
             object.member("plugin", &self.plugin);

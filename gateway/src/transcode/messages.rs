@@ -7,8 +7,8 @@ use hookgate_proto::{
 };
 
 use super::{
-    value::{Field, Message, Parse, Value},
-    writer::{Changes, ObjectWriter, Put, PutField},
+    value::{Field, JsonMessage, Parse, Value},
+    writer::{Changes, ObjectWriter, PutField, WriteJson},
 };
 use crate::payload::Findings;
 
@@ -18,7 +18,7 @@ macro_rules! members {
     (read write $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
         members!(read $type { $($member $(= $json)?),+ });
 
-        impl Put for $type {
+        impl WriteJson for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 ObjectWriter::object(out, |object| {
                     $(self.$member.put_field(stringify!($member), object);)+
@@ -35,7 +35,7 @@ macro_rules! members {
         }
     };
     (read $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
-        impl Message for $type {
+        impl JsonMessage for $type {
             const MEMBERS: &'static [&'static str] = &[$(stringify!($member)),+];
 
             fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
@@ -77,7 +77,7 @@ members!(read write types::BeforeResponsePayload {
 members!(read write types::TokenUsage { input, output });
 
 /// By hand because of the choice between `data` and `url`.
-impl Message for types::Media {
+impl JsonMessage for types::Media {
     const MEMBERS: &'static [&'static str] = &["data", "url", "mime_type", "filename"];
 
     fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool {
@@ -96,7 +96,7 @@ impl Message for types::Media {
     }
 }
 
-impl Put for types::Media {
+impl WriteJson for types::Media {
     fn put(&self, out: &mut Vec<u8>) {
         ObjectWriter::object(out, |object| {
             match &self.source {

@@ -13,6 +13,6 @@ mod tests;
 mod value;
 mod writer;
 
-pub use decode::{Request, decode};
-pub use encode::{Answer, Problem, changes, encode, encode_block};
-pub use writer::{Changes, ObjectWriter, Put};
+pub use decode::{HttpRequestMessage, decode};
+pub use encode::{DecisionAnswer, ProblemDetails, changes, encode, encode_block};
+pub use writer::{Changes, ObjectWriter, WriteJson};

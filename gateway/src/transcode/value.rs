@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::{
     json::{
-        self, Kind,
-        pointer::{Place, cut},
+        self, ValueKind,
+        pointer::{JsonLocation, cut},
     },
     payload::Findings,
 };
@@ -21,7 +21,7 @@ pub struct Value<'a> {
     /// The whole body.
     pub(super) body: &'a Bytes,
     /// Where the value lies in it.
-    pub(super) place: &'a Place<'a>,
+    pub(super) place: &'a JsonLocation<'a>,
 }
 
 impl<'a> Value<'a> {
@@ -31,7 +31,7 @@ impl<'a> Value<'a> {
 
     /// The text of a string.
     pub(super) fn string(&self, findings: &mut Findings) -> Option<Cow<'a, str>> {
-        self.of_kind(Kind::String, findings).then(|| json::unescape(self.text))
+        self.of_kind(ValueKind::String, findings).then(|| json::unescape(self.text))
     }
 
     /// The value as it was written.
@@ -39,7 +39,7 @@ impl<'a> Value<'a> {
         self.body.slice_ref(self.text.as_bytes())
     }
 
-    fn of_kind(&self, wanted: Kind, findings: &mut Findings) -> bool {
+    fn of_kind(&self, wanted: ValueKind, findings: &mut Findings) -> bool {
         let right = self.kind() == wanted;
         if !right {
             self.refuse(wanted, findings);
@@ -49,19 +49,19 @@ impl<'a> Value<'a> {
 
     fn refuse(&self, wanted: impl Display, findings: &mut Findings) {
         let found = match self.kind() {
-            Kind::Number => cut(self.text),
+            ValueKind::Number => cut(self.text),
             other => other.to_string().into(),
         };
         findings.add(self.place, format!("{} must be {wanted}, is {found}", self.place.name()));
     }
 
-    fn kind(&self) -> Kind {
-        Kind::of(self.text.as_bytes()).unwrap_or(Kind::Null)
+    fn kind(&self) -> ValueKind {
+        ValueKind::of(self.text.as_bytes()).unwrap_or(ValueKind::Null)
     }
 }
 
 /// A message read from a JSON object.
-pub trait Message: Default {
+pub trait JsonMessage: Default {
     /// Its members, in the order of the contract.
     const MEMBERS: &'static [&'static str];
 
@@ -70,13 +70,13 @@ pub trait Message: Default {
 }
 
 /// Reads a message, reporting whatever is wrong with it; nothing when it is no object.
-pub(super) fn read_object<M: Message>(value: Value<'_>, findings: &mut Findings) -> Option<M> {
-    if !value.of_kind(Kind::Object, findings) {
+pub(super) fn read_object<M: JsonMessage>(value: Value<'_>, findings: &mut Findings) -> Option<M> {
+    if !value.of_kind(ValueKind::Object, findings) {
         return None;
     }
     let mut message = M::default();
     for (key, text) in json::members(value.text) {
-        let place = Place::Key(value.place, &key);
+        let place = JsonLocation::Key(value.place, &key);
         if !message.read_member(&key, Value { text, place: &place, ..value }, findings) {
             findings.add(&place, unknown_member(&key, M::MEMBERS));
         }
@@ -115,7 +115,7 @@ impl Parse for String {
 
 impl Parse for bool {
     fn parse(value: Value<'_>, findings: &mut Findings) -> Option<Self> {
-        value.of_kind(Kind::Boolean, findings).then_some(value.text == "true")
+        value.of_kind(ValueKind::Boolean, findings).then_some(value.text == "true")
     }
 }
 
@@ -155,7 +155,7 @@ impl Parse for Bytes {
     }
 }
 
-impl<M: Message> Parse for M {
+impl<M: JsonMessage> Parse for M {
     fn parse(value: Value<'_>, findings: &mut Findings) -> Option<Self> {
         read_object(value, findings)
     }
@@ -199,11 +199,11 @@ impl<T: Parse> Field for Option<T> {
 
 impl<T: Parse> Field for Vec<T> {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
-        if !value.of_kind(Kind::Array, findings) {
+        if !value.of_kind(ValueKind::Array, findings) {
             return;
         }
         for (index, text) in json::elements(value.text).enumerate() {
-            let place = Place::Index(value.place, index);
+            let place = JsonLocation::Index(value.place, index);
             self.extend(T::parse(Value { text, place: &place, ..value }, findings));
         }
     }
@@ -211,11 +211,11 @@ impl<T: Parse> Field for Vec<T> {
 
 impl Field for BTreeMap<String, String> {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
-        if !value.of_kind(Kind::Object, findings) {
+        if !value.of_kind(ValueKind::Object, findings) {
             return;
         }
         for (key, text) in json::members(value.text) {
-            let place = Place::Key(value.place, &key);
+            let place = JsonLocation::Key(value.place, &key);
             let member = Value { text, place: &place, ..value };
             if member.is_null() {
                 continue;

@@ -21,13 +21,13 @@ impl ObjectWriter<'_> {
     }
 
     /// Writes a member.
-    pub fn member<V: Put + ?Sized>(&mut self, name: &str, value: &V) {
+    pub fn member<V: WriteJson + ?Sized>(&mut self, name: &str, value: &V) {
         self.name(name);
         value.put(self.out);
     }
 
     /// Writes a member that is left out when absent.
-    pub fn optional<V: Put>(&mut self, name: &str, value: Option<&V>) {
+    pub fn optional<V: WriteJson>(&mut self, name: &str, value: Option<&V>) {
         if let Some(value) = value {
             self.member(name, value);
         }
@@ -57,36 +57,36 @@ impl ObjectWriter<'_> {
 }
 
 /// A value that can be written as JSON.
-pub trait Put {
+pub trait WriteJson {
     /// Appends the value.
     fn put(&self, out: &mut Vec<u8>);
 }
 
-impl Put for str {
+impl WriteJson for str {
     fn put(&self, out: &mut Vec<u8>) {
         serde_json::to_writer(out, self).expect("a Vec takes everything, and a string is always JSON");
     }
 }
 
-impl Put for String {
+impl WriteJson for String {
     fn put(&self, out: &mut Vec<u8>) {
         self.as_str().put(out);
     }
 }
 
-impl Put for bool {
+impl WriteJson for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(if *self { b"true" } else { b"false" });
     }
 }
 
-impl Put for u64 {
+impl WriteJson for u64 {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.to_string().as_bytes());
     }
 }
 
-impl<T: Put> Put for [T] {
+impl<T: WriteJson> WriteJson for [T] {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(b'[');
         for (index, element) in self.iter().enumerate() {
@@ -133,13 +133,13 @@ impl PutField for Bytes {
     }
 }
 
-impl<T: Put> PutField for Option<T> {
+impl<T: WriteJson> PutField for Option<T> {
     fn put_field(&self, name: &str, object: &mut ObjectWriter<'_>) {
         object.optional(name, self.as_ref());
     }
 }
 
-impl<T: Put> PutField for Vec<T> {
+impl<T: WriteJson> PutField for Vec<T> {
     fn put_field(&self, name: &str, object: &mut ObjectWriter<'_>) {
         if !self.is_empty() {
             object.member(name, self.as_slice());

@@ -57,7 +57,7 @@ impl BreakerPermit {
 
 /// What a judgement changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum BreakerTransition {
     /// Calls fail at once for so long.
     Opened(Duration),
     /// Calls pass again.
@@ -112,14 +112,14 @@ impl BreakerPosition {
         now: Instant,
         jitter: f64,
         settings: &config::Breaker,
-    ) -> (Self, Option<Change>) {
+    ) -> (Self, Option<BreakerTransition>) {
         if pass.era != self.era {
             return (self, None);
         }
         let open = |times: u32| {
             let length = length(settings, times, jitter);
             let until = now + length;
-            (self.next(BreakerPhase::Open { until, times }), Some(Change::Opened(length)))
+            (self.next(BreakerPhase::Open { until, times }), Some(BreakerTransition::Opened(length)))
         };
         match (self.phase, judgement) {
             (BreakerPhase::Closed { failures }, BreakerVerdict::Bad) if failures + 1 >= settings.failures => {
@@ -132,7 +132,7 @@ impl BreakerPosition {
                 (BreakerPosition { phase: BreakerPhase::Closed { failures: 0 }, ..self }, None)
             }
             (BreakerPhase::Probing { .. }, BreakerVerdict::Good) => {
-                (self.next(BreakerPhase::Closed { failures: 0 }), Some(Change::Closed))
+                (self.next(BreakerPhase::Closed { failures: 0 }), Some(BreakerTransition::Closed))
             }
             (BreakerPhase::Probing { times }, BreakerVerdict::Bad) => open(times.saturating_add(1)),
             // The next call may try.
@@ -164,15 +164,15 @@ fn length(settings: &config::Breaker, times: u32, jitter: f64) -> Duration {
 }
 
 /// Lets calls through, or not.
-pub(super) struct Breaker {
+pub(super) struct CircuitBreaker {
     settings: config::Breaker,
     position: ArcSwap<BreakerPosition>,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     pub(super) fn new(settings: config::Breaker) -> Self {
         let position = BreakerPosition { phase: BreakerPhase::Closed { failures: 0 }, era: 0 };
-        Breaker { settings, position: ArcSwap::from_pointee(position) }
+        CircuitBreaker { settings, position: ArcSwap::from_pointee(position) }
     }
 
     /// Whether a call would pass now.
@@ -206,7 +206,7 @@ impl Breaker {
         pass: BreakerPermit,
         judgement: BreakerVerdict,
         now: Instant,
-    ) -> Option<Change> {
+    ) -> Option<BreakerTransition> {
         let position = **self.position.load();
         let jitter = fastrand::f64();
         if position.judged(pass, judgement, now, jitter, &self.settings).0 == position {

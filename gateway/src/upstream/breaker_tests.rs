@@ -8,12 +8,12 @@ const FAILURES: u32 = 5;
 const OPEN: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(30);
 
-fn breaker() -> Breaker {
-    Breaker::new(config::Breaker { failures: FAILURES, open: Span(OPEN), max_open: Span(MOST) })
+fn breaker() -> CircuitBreaker {
+    CircuitBreaker::new(config::Breaker { failures: FAILURES, open: Span(OPEN), max_open: Span(MOST) })
 }
 
 /// Opens `breaker` and says for how long.
-fn opened(breaker: &Breaker) -> Duration {
+fn opened(breaker: &CircuitBreaker) -> Duration {
     for _ in 1..FAILURES {
         let pass = breaker.enter(Instant::now()).expect("it is closed");
         assert_eq!(breaker.judge(pass, BreakerVerdict::Bad, Instant::now()), None);
@@ -22,10 +22,10 @@ fn opened(breaker: &Breaker) -> Duration {
 }
 
 /// A call that passes and opens it.
-fn fail(breaker: &Breaker) -> Duration {
+fn fail(breaker: &CircuitBreaker) -> Duration {
     let pass = breaker.enter(Instant::now()).expect("one call passes");
     match breaker.judge(pass, BreakerVerdict::Bad, Instant::now()) {
-        Some(Change::Opened(length)) => length,
+        Some(BreakerTransition::Opened(length)) => length,
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +45,7 @@ async fn five_failures_in_a_row_open_it_for_a_second_and_one_call_tries() {
     advance(Duration::from_millis(1)).await;
     let probe = breaker.enter(Instant::now()).expect("its time is over");
     assert_eq!(breaker.enter(Instant::now()), None, "one at a time");
-    assert_eq!(breaker.judge(probe, BreakerVerdict::Good, Instant::now()), Some(Change::Closed));
+    assert_eq!(breaker.judge(probe, BreakerVerdict::Good, Instant::now()), Some(BreakerTransition::Closed));
     assert_eq!(breaker.state(Instant::now()), BreakerState::Closed);
     about(opened(&breaker), OPEN);
 }
@@ -184,7 +184,7 @@ proptest! {
                         model.probing = false;
                     }
                     match change {
-                        Some(Change::Opened(length)) => {
+                        Some(BreakerTransition::Opened(length)) => {
                             prop_assert!(opens);
                             model.openings += 1;
                             let doublings = model.run - FAILURES;
@@ -192,7 +192,7 @@ proptest! {
                             prop_assert!(length >= expected.mul_f64(0.9) && length <= expected.mul_f64(1.1));
                             model.shut_until = Some(now + length);
                         }
-                        Some(Change::Closed) => {
+                        Some(BreakerTransition::Closed) => {
                             prop_assert!(in_time && probe && judgement == BreakerVerdict::Good);
                             model.closed_again_at += 1;
                             model.shut_until = None;

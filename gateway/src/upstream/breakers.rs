@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::breaker::{self, Breaker, BreakerState, BreakerVerdict, Change};
+use super::breaker::{self, BreakerState, BreakerTransition, BreakerVerdict, CircuitBreaker};
 use crate::config;
 
 /// So many tenants' breakers are kept before those that let calls through are forgotten.
@@ -31,27 +31,27 @@ pub(super) enum CallClass {
 pub(super) struct BreakerPermits {
     all: breaker::BreakerPermit,
     /// None: no call of the tenant failed lately.
-    tenant: Option<(Arc<Breaker>, breaker::BreakerPermit)>,
+    tenant: Option<(Arc<CircuitBreaker>, breaker::BreakerPermit)>,
 }
 
 /// What a judgement changed, and for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScopedTransition {
-    ForAll(Change),
-    ForTenant(Change),
+    ForAll(BreakerTransition),
+    ForTenant(BreakerTransition),
 }
 
 /// Lets calls through, or not.
 pub(super) struct Breakers {
     settings: config::Breaker,
-    all: Breaker,
+    all: CircuitBreaker,
     /// Mostly empty. A tenant leaves it with its next call that succeeds.
-    tenants: papaya::HashMap<Arc<str>, Arc<Breaker>>,
+    tenants: papaya::HashMap<Arc<str>, Arc<CircuitBreaker>>,
 }
 
 impl Breakers {
     pub(super) fn new(settings: config::Breaker) -> Self {
-        Breakers { all: Breaker::new(settings.clone()), tenants: papaya::HashMap::new(), settings }
+        Breakers { all: CircuitBreaker::new(settings.clone()), tenants: papaya::HashMap::new(), settings }
     }
 
     /// Whether a call of `tenant`, or of any tenant, would pass now.
@@ -124,15 +124,15 @@ impl Breakers {
         !self.tenants.is_empty()
     }
 
-    fn of(&self, tenant: &str) -> Option<Arc<Breaker>> {
+    fn of(&self, tenant: &str) -> Option<Arc<CircuitBreaker>> {
         if self.tenants.is_empty() {
             return None;
         }
         self.tenants.pin().get(tenant).map(Arc::clone)
     }
 
-    fn of_failing(&self, tenant: &Arc<str>) -> Arc<Breaker> {
-        let (tenants, fresh) = (self.tenants.pin(), || Arc::new(Breaker::new(self.settings.clone())));
+    fn of_failing(&self, tenant: &Arc<str>) -> Arc<CircuitBreaker> {
+        let (tenants, fresh) = (self.tenants.pin(), || Arc::new(CircuitBreaker::new(self.settings.clone())));
         if tenants.len() >= MAX_TENANTS {
             // Those that let calls through are of tenants that failed now and then, or are gone.
             let now = Instant::now();

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::fair_queue::{End, FairQueue, LaneMeasure};
+use super::fair_queue::{FairQueue, LaneMeasure, QueueEnd};
 use crate::core::fair_share;
 
 /// Who holds places.
@@ -28,11 +28,11 @@ pub(super) enum PermitHolder {
 /// A call that waits; told when it has a place.
 struct Waiter {
     number: u64,
-    admit: oneshot::Sender<Place>,
+    admit: oneshot::Sender<BulkheadPermit>,
 }
 
 #[derive(Default)]
-struct State {
+struct BulkheadState {
     /// Places by holder; those without any aren't in it.
     held: HashMap<PermitHolder, usize>,
     taken: usize,
@@ -43,7 +43,7 @@ struct State {
 
 struct BulkheadInner {
     /// Held for a few instructions, and never across an await.
-    state: Mutex<State>,
+    state: Mutex<BulkheadState>,
     places: usize,
     queue: usize,
 }
@@ -52,7 +52,7 @@ struct BulkheadInner {
 pub(super) struct Bulkhead(Arc<BulkheadInner>);
 
 /// A place; given back on drop.
-pub(super) struct Place {
+pub(super) struct BulkheadPermit {
     bulkhead: Arc<BulkheadInner>,
     holder: PermitHolder,
     /// How long the call waited for it.
@@ -74,7 +74,7 @@ fn may_enter(held: &HashMap<PermitHolder, usize>, holder: &PermitHolder, free: u
     (free > 0 && fair_share::may_take(held, free)).then_some(held)
 }
 
-impl State {
+impl BulkheadState {
     /// How many places `holder` has, if it may have one more of `places`.
     fn may_enter(&self, holder: &PermitHolder, places: usize) -> Option<usize> {
         may_enter(&self.held, holder, places - self.taken)
@@ -113,23 +113,23 @@ impl State {
         if len <= self.waiting.len_of(holder) + 1 {
             return None;
         }
-        self.waiting.take(&longest, End::Newest)
+        self.waiting.take(&longest, QueueEnd::Newest)
     }
 }
 
 impl BulkheadInner {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BulkheadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl BulkheadPermit {
     fn new(bulkhead: &Arc<BulkheadInner>, holder: PermitHolder) -> Self {
-        Place { bulkhead: Arc::clone(bulkhead), holder, waited: Duration::ZERO }
+        BulkheadPermit { bulkhead: Arc::clone(bulkhead), holder, waited: Duration::ZERO }
     }
 }
 
-impl Drop for Place {
+impl Drop for BulkheadPermit {
     fn drop(&mut self) {
         // At once, so that no newcomer comes between a free place and those who wait for it.
         let mut next = {
@@ -139,7 +139,7 @@ impl Drop for Place {
         };
         // Outside the lock: a waiter that went away gives its place back by dropping it.
         while let Some((holder, waiter)) = next {
-            let _ = waiter.admit.send(Place::new(&self.bulkhead, holder));
+            let _ = waiter.admit.send(BulkheadPermit::new(&self.bulkhead, holder));
             next = self.bulkhead.state().admit(self.bulkhead.places);
         }
     }
@@ -157,7 +157,7 @@ impl Bulkhead {
     }
 
     /// A place for a call of `tenant`, at once or within `wait`.
-    pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<Place, Full> {
+    pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<BulkheadPermit, Full> {
         match self.queue_up(PermitHolder::Tenant(Arc::clone(tenant)), self.0.queue)? {
             PermitRequest::Now(place) => Ok(place),
             PermitRequest::Later(queued) => timeout(wait, queued.place()).await.map_err(|_| Full::Wait)?,
@@ -165,7 +165,7 @@ impl Bulkhead {
     }
 
     /// A place for an observed call, however long it takes and outside the queue: the observers' own queue is the bound.
-    pub(super) async fn enter_observer(&self) -> Place {
+    pub(super) async fn enter_observer(&self) -> BulkheadPermit {
         let turn = self.queue_up(PermitHolder::Observers, usize::MAX);
         let place = match turn.expect("no queue is so long") {
             PermitRequest::Now(place) => Ok(place),
@@ -179,7 +179,7 @@ impl Bulkhead {
         let mut state = self.0.state();
         if state.may_enter(&holder, self.0.places).is_some() {
             state.enter(&holder);
-            return Ok(PermitRequest::Now(Place::new(&self.0, holder)));
+            return Ok(PermitRequest::Now(BulkheadPermit::new(&self.0, holder)));
         }
         let waiting = state.waiting.len() - state.waiting.len_of(&PermitHolder::Observers);
         // Its sender is dropped at the end: that tells it.
@@ -197,7 +197,7 @@ impl Bulkhead {
 
 /// What a call gets as it comes.
 enum PermitRequest {
-    Now(Place),
+    Now(BulkheadPermit),
     Later(QueueEntry),
 }
 
@@ -206,12 +206,12 @@ struct QueueEntry {
     bulkhead: Arc<BulkheadInner>,
     holder: PermitHolder,
     number: u64,
-    admitted: oneshot::Receiver<Place>,
+    admitted: oneshot::Receiver<BulkheadPermit>,
     since: Instant,
 }
 
 impl QueueEntry {
-    async fn place(mut self) -> Result<Place, Full> {
+    async fn place(mut self) -> Result<BulkheadPermit, Full> {
         // Without a sender its place in the queue went to another tenant.
         let mut place = (&mut self.admitted).await.map_err(|_| Full::Queue)?;
         place.waited = self.since.elapsed();

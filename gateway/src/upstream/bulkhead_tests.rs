@@ -11,8 +11,8 @@ fn tenant(name: &str) -> Arc<str> {
 
 /// A call that has a place, waits for one, or was turned away.
 enum Call {
-    Has { _place: Place },
-    Waits(BoxFuture<'static, Result<Place, Full>>),
+    Has { _place: BulkheadPermit },
+    Waits(BoxFuture<'static, Result<BulkheadPermit, Full>>),
     TurnedAway,
 }
 

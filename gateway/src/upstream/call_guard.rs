@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    breaker::Change,
+    breaker::BreakerTransition,
     breakers::{BreakerPermits, CallClass, ScopedTransition},
     endpoint::Endpoint,
 };
@@ -50,7 +50,7 @@ impl CallGuard {
         let (event, reason) = ("plugin.health_failed", "breaker_open");
         match change {
             None => {}
-            Some(ScopedTransition::ForAll(Change::Opened(length))) => {
+            Some(ScopedTransition::ForAll(BreakerTransition::Opened(length))) => {
                 tracing::warn!(
                     event,
                     plugin,
@@ -59,7 +59,7 @@ impl CallGuard {
                     "calls to it failed: the next one tries in {length:?}"
                 );
             }
-            Some(ScopedTransition::ForTenant(Change::Opened(length))) => tracing::warn!(
+            Some(ScopedTransition::ForTenant(BreakerTransition::Opened(length))) => tracing::warn!(
                 event = "plugin.breaker_opened",
                 plugin,
                 address,
@@ -67,10 +67,10 @@ impl CallGuard {
                 tenant = &**tenant,
                 "calls of the tenant to it failed: the tenant's next one tries in {length:?}"
             ),
-            Some(ScopedTransition::ForAll(Change::Closed)) => {
+            Some(ScopedTransition::ForAll(BreakerTransition::Closed)) => {
                 tracing::info!(event = "plugin.connected", plugin, address, "calls to it succeed again");
             }
-            Some(ScopedTransition::ForTenant(Change::Closed)) => tracing::info!(
+            Some(ScopedTransition::ForTenant(BreakerTransition::Closed)) => tracing::info!(
                 event = "plugin.breaker_closed",
                 plugin,
                 address,

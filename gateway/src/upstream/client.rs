@@ -19,11 +19,11 @@ use crate::{
         connection::Rpc,
         consent::Wants,
         endpoint::Endpoint,
-        observers::{Done, Observers},
+        observers::{DeliveryCallback, ObserverDelivery},
         pool::{self, Pool, Route, RouteError},
         registration::Registration,
         release::InUse,
-        request::{CallMeta, EncodedPayload, Replied, Request, Served},
+        request::{CallMeta, EncodedPayload, PluginReply, PluginRequest, ServingEndpoint},
         resolve::{Resolver, SystemResolver},
         state::{EndpointStatus, NameStatus, Status},
         transport::{self, InProcess},
@@ -130,7 +130,7 @@ pub struct PluginClient {
     max_reply: usize,
     pub(super) pool: Arc<Pool>,
     bulkhead: Bulkhead,
-    pub(super) observers: Observers,
+    pub(super) observers: ObserverDelivery,
     calls: PluginCalls,
 }
 
@@ -161,7 +161,7 @@ impl PluginClient {
             max_reply: shared.max_reply(),
             pool: Pool::new(Registration::new(plugin.clone(), shared.clone()), targets),
             bulkhead: Bulkhead::new(limits.in_flight, limits.queue),
-            observers: Observers::new(shared.observers.items, shared.observers.bytes.in_memory()),
+            observers: ObserverDelivery::new(shared.observers.items, shared.observers.bytes.in_memory()),
             limits,
         }))
     }
@@ -231,11 +231,11 @@ impl PluginClient {
         payload: Arc<M>,
         meta: CallMeta,
         limit: Duration,
-    ) -> Result<Replied, Failure> {
-        self.run(Request { point, call, payload, meta, parent: Parent::current(), limit }).await
+    ) -> Result<PluginReply, Failure> {
+        self.run(PluginRequest { point, call, payload, meta, parent: Parent::current(), limit }).await
     }
 
-    async fn run(&self, request: Request) -> Result<Replied, Failure> {
+    async fn run(&self, request: PluginRequest) -> Result<PluginReply, Failure> {
         let deadline = Instant::now() + request.limit;
         let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
         let place = self.bulkhead.enter(&request.meta.tenant, wait).await.map_err(|full| {
@@ -247,7 +247,7 @@ impl PluginClient {
             }
         })?;
         let (bytes, served) = self.send(request, deadline).await?;
-        Ok(Replied { bytes, queue: place.waited, served })
+        Ok(PluginReply { bytes, queue: place.waited, served })
     }
 
     /// Queues a call whose reply nobody waits for. Returns at once: of a full queue the tenant with the most loses its oldest entry.
@@ -262,11 +262,12 @@ impl PluginClient {
         payload: &impl prost::Message,
         meta: CallMeta,
         limit: Duration,
-        done: Box<dyn FnOnce(Result<Replied, Failure>) + Send>,
+        done: Box<dyn FnOnce(Result<PluginReply, Failure>) + Send>,
     ) {
         let parent = Parent::current();
         let payload = Arc::new(EncodedPayload::new(payload));
-        self.observers.push(Request { point, call, payload, meta, parent, limit }, Done::new(done));
+        self.observers
+            .push(PluginRequest { point, call, payload, meta, parent, limit }, DeliveryCallback::new(done));
     }
 
     /// Entries of the observers' queue that were given up so far.
@@ -307,15 +308,19 @@ impl PluginClient {
     }
 
     /// Delivers one observed call; its limit starts when it has a place.
-    pub(super) async fn deliver(&self, request: Request) -> Result<Replied, Failure> {
+    pub(super) async fn deliver(&self, request: PluginRequest) -> Result<PluginReply, Failure> {
         let place = self.bulkhead.enter_observer().await;
         let deadline = Instant::now() + request.limit;
         let (bytes, served) = self.send(request, deadline).await?;
-        Ok(Replied { bytes, queue: place.waited, served })
+        Ok(PluginReply { bytes, queue: place.waited, served })
     }
 
     /// Sends and measures; dropped, it is measured as broken off.
-    async fn send(&self, request: Request, deadline: Instant) -> Result<(bytes::Bytes, Served), Failure> {
+    async fn send(
+        &self,
+        request: PluginRequest,
+        deadline: Instant,
+    ) -> Result<(bytes::Bytes, ServingEndpoint), Failure> {
         let mut call = self.calls.start(request.point, &request.parent);
         let mut headers = http::HeaderMap::new();
         headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
@@ -335,11 +340,11 @@ impl PluginClient {
     /// one.
     async fn exchange(
         &self,
-        mut request: Request,
+        mut request: PluginRequest,
         headers: http::HeaderMap,
         deadline: Instant,
         call: &mut PluginCall<'_>,
-    ) -> Result<(bytes::Bytes, Served), Failure> {
+    ) -> Result<(bytes::Bytes, ServingEndpoint), Failure> {
         let mut attempts = AttemptState::default();
         loop {
             let handed_over = attempts.again.is_some();
@@ -359,7 +364,7 @@ impl PluginClient {
             match reply {
                 Ok(bytes) => {
                     live.note_answer();
-                    return Ok((bytes, Served::by(ticket)));
+                    return Ok((bytes, ServingEndpoint::by(ticket)));
                 }
                 Err(ExchangeError::Unsent(_)) if !attempts.unsent => {
                     attempts.unsent = true;
@@ -392,7 +397,7 @@ impl PluginClient {
     async fn next_route(
         &self,
         attempts: &mut AttemptState,
-        request: &Request,
+        request: &PluginRequest,
         deadline: Instant,
     ) -> Result<Route, Failure> {
         if let Some(route) = attempts.again.take() {

@@ -28,7 +28,7 @@ use tonic_types::StatusExt as _;
 const FRAME_PREFIX_BYTES: usize = 5;
 
 /// Why an exchange brought no message. Leaves out the message of a plugin's status, and holds other words from
-/// its side as they came: shown to people by way of [`super::initialize::Prepared::shown_error`].
+/// its side as they came: shown to people by way of [`super::initialize::PreparedConfig::shown_error`].
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExchangeError {
     /// The request never left: it may be sent again.
@@ -136,7 +136,7 @@ where
     let (head, body) = response.into_parts();
     check_head(head.status, head.headers)?;
     let mut body = std::pin::pin!(body);
-    let mut message = Message::new(limit);
+    let mut message = ReplyMessage::new(limit);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| bad(format!("the reply was cut short: {error}")))?;
         match frame.into_data() {
@@ -211,7 +211,7 @@ pub(super) fn says_not_initialized(status: &Status) -> bool {
 }
 
 /// The one message of a reply as it arrives. Never holds more than the limit, whatever length is announced.
-struct Message {
+struct ReplyMessage {
     limit: usize,
     buffer: ReplyBuffer,
 }
@@ -222,9 +222,9 @@ enum ReplyBuffer {
     Parts(BytesMut),
 }
 
-impl Message {
+impl ReplyMessage {
     fn new(limit: usize) -> Self {
-        Message { limit, buffer: ReplyBuffer::Whole(Bytes::new()) }
+        ReplyMessage { limit, buffer: ReplyBuffer::Whole(Bytes::new()) }
     }
 
     fn push(&mut self, data: Bytes) -> Result<(), ExchangeError> {

@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     task::single_flight::SingleFlight,
-    telemetry::Server,
+    telemetry::ServerAttributes,
     upstream::{
         breakers::Breakers,
         connection::Connection,
         consent::Wants,
         dial_error::{DialError, DialErrorKind},
-        health::{self, Checked, Health},
-        initialize::{self, InitializeError, Prepared},
+        health::{self, EndpointHealth, HealthCheckOutcome},
+        initialize::{self, InitializeError, PreparedConfig},
         manifest_validation::{self, AcceptedManifest, DescribeError},
-        manifests::Admission,
+        manifests::ManifestAdmission,
         p2c::EndpointLoad,
         ready_connection::{ConnectError, ReadyConnection},
         registration::Registration,
@@ -47,11 +47,11 @@ pub(super) struct Endpoint {
     pub(super) registration: Arc<Registration>,
     transport: Box<dyn Transport>,
     /// What telemetry says of calls to it.
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<ServerAttributes>,
     pub(super) status: StatusCell,
     pub(super) breakers: Breakers,
     pub(super) load: EndpointLoad,
-    health: Health,
+    health: EndpointHealth,
     /// Calls that were answered by the time of the last health check.
     answered_before: AtomicU64,
     /// Another connection is made, or came to nothing just now.
@@ -74,7 +74,7 @@ impl Endpoint {
     pub(super) fn new(
         registration: Arc<Registration>,
         transport: Box<dyn Transport>,
-        server: Arc<Server>,
+        server: Arc<ServerAttributes>,
         dial_failed: Arc<Notify>,
         closing: CancellationToken,
     ) -> Arc<Self> {
@@ -85,7 +85,7 @@ impl Endpoint {
             status: StatusCell::new(name, transport.address().into(), why, changes),
             breakers: Breakers::new(plugin.breaker.clone()),
             load: EndpointLoad::new(Instant::now()),
-            health: Health::default(),
+            health: EndpointHealth::default(),
             answered_before: AtomicU64::new(0),
             growing: AtomicBool::new(false),
             lives: ArcSwap::default(),
@@ -256,7 +256,7 @@ impl Endpoint {
         let described = manifest_validation::describe(connection, prepared.load().as_deref()).await?;
         let before = manifests.accepted();
         let accepted = manifest_validation::judge(plugin, described, before.as_deref())?;
-        let config = Arc::new(Prepared::new(plugin, shared, &accepted.manifest, connection.private)?);
+        let config = Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?);
         prepared.store(Some(Arc::clone(&config)));
         let known = self.handed_over().as_ref() == Some(&config.digest);
         let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
@@ -268,7 +268,7 @@ impl Endpoint {
         self.lives.store(Arc::new(lives));
         let version = live.accepted.version();
         self.status.accepted(if serves { self.serving() } else { (Why::Initializing, "") }, version);
-        if admission == Admission::Became {
+        if admission == ManifestAdmission::Became {
             self.registration.upgraded(before.as_deref());
         }
         if known {
@@ -388,17 +388,17 @@ impl Endpoint {
         if self.health.asked(&found) {
             self.registration.changed();
         }
-        if found == Checked::Unsupported {
+        if found == HealthCheckOutcome::Unsupported {
             live.note_lack_of_health();
         }
         // It answered calls since the last check: busy, and not dead.
         let now = self.load.answered();
         let is_busy = self.answered_before.swap(now, Ordering::Relaxed) != now;
-        if is_busy && matches!(found, Checked::Missed(_)) {
+        if is_busy && matches!(found, HealthCheckOutcome::Missed(_)) {
             return;
         }
         let Some(serves) = self.health.note(&found, settings) else { return };
-        if let (false, Checked::Missed(detail)) = (serves, found) {
+        if let (false, HealthCheckOutcome::Missed(detail)) = (serves, found) {
             let detail = format!("{} health checks in a row were not answered: {detail}", settings.misses);
             // Nobody may be there any more, and nothing tells of it: the next check goes over a new one.
             self.lives.load().iter().for_each(|live| live.withdraw());

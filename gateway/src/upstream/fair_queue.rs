@@ -22,7 +22,7 @@ struct Lane<T> {
 
 /// Which end of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum QueueEnd {
     Oldest,
     Newest,
 }
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.turn = self.turns;
         }
-        let item = self.take(&key, End::Oldest)?;
+        let item = self.take(&key, QueueEnd::Oldest)?;
         Some((key, item))
     }
 
@@ -100,11 +100,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// Takes an entry at one end of the lane of `key`.
-    pub(super) fn take(&mut self, key: &K, end: End) -> Option<T> {
+    pub(super) fn take(&mut self, key: &K, end: QueueEnd) -> Option<T> {
         let lane = self.lanes.get_mut(key)?;
         let entry = match end {
-            End::Oldest => lane.entries.pop_front(),
-            End::Newest => lane.entries.pop_back(),
+            QueueEnd::Oldest => lane.entries.pop_front(),
+            QueueEnd::Newest => lane.entries.pop_back(),
         };
         self.taken(key, entry)
     }
@@ -219,7 +219,7 @@ mod tests {
                         let of_key: Vec<_> = model.iter().filter(|entry| entry.0 == key).cloned().collect();
                         prop_assert_eq!(of_key.len(), len);
                         prop_assert!((0..4).all(|other| queue.len_of(&other) <= len));
-                        let end = if oldest { End::Oldest } else { End::Newest };
+                        let end = if oldest { QueueEnd::Oldest } else { QueueEnd::Newest };
                         let gone = if oldest { of_key.first() } else { of_key.last() }.map(|entry| entry.1);
                         prop_assert_eq!(queue.take(&key, end), gone);
                         model.retain(|entry| Some(entry.1) != gone);

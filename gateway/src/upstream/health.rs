@@ -23,7 +23,7 @@ const MAX_ANSWER_BYTES: usize = 1 << 10;
 
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Checked {
+pub(super) enum HealthCheckOutcome {
     Serving,
     /// It says itself that it doesn't serve.
     NotServing,
@@ -34,28 +34,28 @@ pub(super) enum Checked {
 }
 
 /// Asks once.
-pub(super) async fn check(connection: &Connection, settings: &config::Health) -> Checked {
+pub(super) async fn check(connection: &Connection, settings: &config::Health) -> HealthCheckOutcome {
     let frame = codec::message(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
     let answer = connection.unary(Rpc::Health, frame, HeaderMap::new(), deadline, MAX_ANSWER_BYTES).await;
     match answer {
         Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
-            Ok(ServingStatus::Serving) => Checked::Serving,
-            Ok(ServingStatus::NotServing) => Checked::NotServing,
+            Ok(ServingStatus::Serving) => HealthCheckOutcome::Serving,
+            Ok(ServingStatus::NotServing) => HealthCheckOutcome::NotServing,
             // Of a service that it doesn't know; the empty one stands for the whole plugin.
-            Ok(ServingStatus::ServiceUnknown | ServingStatus::Unknown) => Checked::Unsupported,
-            Err(error) => Checked::Missed(format!("the answer can't be decoded: {error}")),
+            Ok(ServingStatus::ServiceUnknown | ServingStatus::Unknown) => HealthCheckOutcome::Unsupported,
+            Err(error) => HealthCheckOutcome::Missed(format!("the answer can't be decoded: {error}")),
         },
         Err(ExchangeError::Status(status))
             if matches!(status.code(), tonic::Code::Unimplemented | tonic::Code::NotFound) =>
         {
-            Checked::Unsupported
+            HealthCheckOutcome::Unsupported
         }
         // A plugin's own words may hold secrets: the error leaves out a status's message.
         Err(error @ (ExchangeError::Status(_) | ExchangeError::TimedOut | ExchangeError::StreamRefused)) => {
-            Checked::Missed(error.to_string())
+            HealthCheckOutcome::Missed(error.to_string())
         }
-        Err(_) => Checked::Missed("the connection broke off, or the answer was no gRPC".into()),
+        Err(_) => HealthCheckOutcome::Missed("the connection broke off, or the answer was no gRPC".into()),
     }
 }
 
@@ -68,7 +68,7 @@ struct HealthCounts {
 
 /// What the checks of one endpoint come to.
 #[derive(Default)]
-pub(super) struct Health {
+pub(super) struct EndpointHealth {
     /// Only the one who checks takes it.
     count: Mutex<HealthCounts>,
     /// What calls look at: why it is out, as a number.
@@ -78,7 +78,7 @@ pub(super) struct Health {
     answered: AtomicBool,
 }
 
-impl Health {
+impl EndpointHealth {
     /// Why it gets no calls; none: it may.
     pub(super) fn out(&self) -> Option<Why> {
         match self.out.load(Ordering::Relaxed) {
@@ -94,13 +94,13 @@ impl Health {
     }
 
     /// Takes in whether a check was answered. Says whether it was the first.
-    pub(super) fn asked(&self, found: &Checked) -> bool {
-        self.answered.store(!matches!(found, Checked::Missed(_)), Ordering::Relaxed);
+    pub(super) fn asked(&self, found: &HealthCheckOutcome) -> bool {
+        self.answered.store(!matches!(found, HealthCheckOutcome::Missed(_)), Ordering::Relaxed);
         !self.asked.swap(true, Ordering::Release)
     }
 
     /// Takes in what a check found. Says whether it gets calls from now on, where that changed.
-    pub(super) fn note(&self, found: &Checked, settings: &config::Health) -> Option<bool> {
+    pub(super) fn note(&self, found: &HealthCheckOutcome, settings: &config::Health) -> Option<bool> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let change = count.note(found, settings);
         let out = match count.out {
@@ -114,19 +114,19 @@ impl Health {
 }
 
 impl HealthCounts {
-    fn note(&mut self, found: &Checked, settings: &config::Health) -> Option<bool> {
+    fn note(&mut self, found: &HealthCheckOutcome, settings: &config::Health) -> Option<bool> {
         let count = self;
         match found {
-            Checked::Serving | Checked::Unsupported => {
+            HealthCheckOutcome::Serving | HealthCheckOutcome::Unsupported => {
                 *count = HealthCounts { misses: 0, passes: count.passes.saturating_add(1), out: count.out };
-                let back = count.passes >= settings.passes || *found == Checked::Unsupported;
+                let back = count.passes >= settings.passes || *found == HealthCheckOutcome::Unsupported;
                 (back && count.out.take().is_some()).then_some(true)
             }
-            Checked::NotServing => {
+            HealthCheckOutcome::NotServing => {
                 count.passes = 0;
                 (count.out.replace(Why::NotServing) != Some(Why::NotServing)).then_some(false)
             }
-            Checked::Missed(_) => {
+            HealthCheckOutcome::Missed(_) => {
                 *count = HealthCounts { misses: count.misses.saturating_add(1), passes: 0, out: count.out };
                 (count.misses >= settings.misses && count.out.replace(Why::HealthUnanswered).is_none())
                     .then_some(false)
@@ -139,39 +139,40 @@ impl HealthCounts {
 mod tests {
     use super::*;
 
-    fn missed() -> Checked {
-        Checked::Missed(String::new())
+    fn missed() -> HealthCheckOutcome {
+        HealthCheckOutcome::Missed(String::new())
     }
 
     #[test]
     fn three_misses_in_a_row_take_it_out_and_one_pass_lets_it_in() {
-        let (health, settings) = (Health::default(), config::Health::default());
-        for found in [missed(), missed(), Checked::Serving, missed(), missed()] {
+        let (health, settings) = (EndpointHealth::default(), config::Health::default());
+        for found in [missed(), missed(), HealthCheckOutcome::Serving, missed(), missed()] {
             assert_eq!((health.note(&found, &settings), health.out()), (None, None));
         }
         assert_eq!(health.note(&missed(), &settings), Some(false));
         assert_eq!((health.note(&missed(), &settings), health.out()), (None, Some(Why::HealthUnanswered)));
-        assert_eq!((health.note(&Checked::Serving, &settings), health.out()), (Some(true), None));
+        assert_eq!((health.note(&HealthCheckOutcome::Serving, &settings), health.out()), (Some(true), None));
     }
 
     #[test]
     fn what_says_itself_that_it_does_not_serve_is_out_at_once() {
-        let (health, settings) = (Health::default(), config::Health::default());
-        assert_eq!(health.note(&Checked::NotServing, &settings), Some(false));
+        let (health, settings) = (EndpointHealth::default(), config::Health::default());
+        assert_eq!(health.note(&HealthCheckOutcome::NotServing, &settings), Some(false));
         assert_eq!(
-            (health.note(&Checked::NotServing, &settings), health.out()),
+            (health.note(&HealthCheckOutcome::NotServing, &settings), health.out()),
             (None, Some(Why::NotServing))
         );
-        assert_eq!((health.note(&Checked::Serving, &settings), health.out()), (Some(true), None));
+        assert_eq!((health.note(&HealthCheckOutcome::Serving, &settings), health.out()), (Some(true), None));
     }
 
     #[test]
     fn as_many_passes_are_needed_as_are_set() {
-        let (health, settings) = (Health::default(), config::Health { passes: 2, ..Default::default() });
-        health.note(&Checked::NotServing, &settings);
-        assert_eq!(health.note(&Checked::Serving, &settings), None);
+        let (health, settings) =
+            (EndpointHealth::default(), config::Health { passes: 2, ..Default::default() });
+        health.note(&HealthCheckOutcome::NotServing, &settings);
+        assert_eq!(health.note(&HealthCheckOutcome::Serving, &settings), None);
         assert_eq!(health.note(&missed(), &settings), None);
-        assert_eq!(health.note(&Checked::Serving, &settings), None);
-        assert_eq!(health.note(&Checked::Serving, &settings), Some(true));
+        assert_eq!(health.note(&HealthCheckOutcome::Serving, &settings), None);
+        assert_eq!(health.note(&HealthCheckOutcome::Serving, &settings), Some(true));
     }
 }

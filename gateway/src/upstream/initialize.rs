@@ -16,7 +16,7 @@ use super::{
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
     redaction::Redaction,
-    refusal::{Refusal, Refused},
+    refusal::{Refusal, RefusalDetail},
 };
 use crate::{
     config,
@@ -27,28 +27,28 @@ use crate::{
 const MAX_LISTED_VIOLATIONS: usize = 5;
 
 /// A plugin-level configuration with its references resolved.
-pub(super) struct Prepared {
+pub(super) struct PreparedConfig {
     json: Bytes,
     /// Names it in every call; shown to the plugin alone.
     pub(super) digest: Arc<str>,
     redaction: Redaction,
 }
 
-impl fmt::Debug for Prepared {
+impl fmt::Debug for PreparedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Prepared(***)")
     }
 }
 
-impl Prepared {
+impl PreparedConfig {
     /// Resolves and checks a plugin's configuration for a connection that is `private` or not.
     pub(super) fn new(
         plugin: &config::Plugin,
         shared: &Shared,
         manifest: &Manifest,
         private: bool,
-    ) -> Result<Self, Refused> {
-        let refused = |advice: String| Refused::new(Refusal::ConfigRefused, advice);
+    ) -> Result<Self, RefusalDetail> {
+        let refused = |advice: String| RefusalDetail::new(Refusal::ConfigRefused, advice);
         let raw = Value::Object(plugin.config.clone());
         if holds_reference(&raw) && !private && !plugin.allow_plaintext {
             let advice = "`config` holds references and the endpoint is plaintext beyond loopback: use `https://`, a \
@@ -70,7 +70,7 @@ impl Prepared {
             }
         }
         let json = serde_json::to_vec(&resolved).expect("a JSON value has text keys").into();
-        Ok(Prepared { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
+        Ok(PreparedConfig { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
     }
 
     /// A plugin's words as shown to people, without what references resolved to.
@@ -125,7 +125,7 @@ fn holds_reference(value: &Value) -> bool {
 /// Why a plugin is not initialised.
 #[derive(Debug)]
 pub(super) enum InitializeError {
-    Refused(Refused),
+    Refused(RefusalDetail),
     /// May pass: UNAVAILABLE, or a lost connection.
     Unavailable(String),
     /// The connection was gone before anything was sent.
@@ -135,7 +135,7 @@ pub(super) enum InitializeError {
 /// Hands the configuration over and waits for the answer, within the plugin's `limits.initialize`.
 pub(super) async fn initialize(
     connection: &Connection,
-    prepared: &Prepared,
+    prepared: &PreparedConfig,
     plugin: &config::Plugin,
     shared: &Shared,
 ) -> Result<(), InitializeError> {
@@ -151,7 +151,7 @@ pub(super) async fn initialize(
     let (frame, deadline) = (codec::message(&request), Instant::now() + limit);
     let reply =
         connection.unary(Rpc::Initialize, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
-    let refused = |refusal, advice| Err(InitializeError::Refused(Refused::new(refusal, advice)));
+    let refused = |refusal, advice| Err(InitializeError::Refused(RefusalDetail::new(refusal, advice)));
     match reply {
         Ok(reply) => match InitializeResponse::decode(reply) {
             Ok(InitializeResponse {}) => Ok(()),
@@ -190,9 +190,9 @@ pub(super) async fn initialize(
 }
 
 /// What a plugin's own status means (docs/protocol.md, section 2).
-fn of_status(status: &tonic::Status, prepared: &Prepared) -> InitializeError {
+fn of_status(status: &tonic::Status, prepared: &PreparedConfig) -> InitializeError {
     let shown = prepared.shown_status(status);
-    let refused = |refusal, advice| InitializeError::Refused(Refused::new(refusal, advice));
+    let refused = |refusal, advice| InitializeError::Refused(RefusalDetail::new(refusal, advice));
     match status.code() {
         tonic::Code::InvalidArgument => refused(
             Refusal::ConfigRefused,
@@ -256,15 +256,15 @@ mod tests {
             config_schema: None,
             tenant_config_schema: None,
         };
-        let refused = Prepared::new(&plugin, &shared, &manifest, false).expect_err("plaintext");
+        let refused = PreparedConfig::new(&plugin, &shared, &manifest, false).expect_err("plaintext");
         assert_eq!(refused.refusal, Refusal::ConfigRefused);
         assert!(refused.advice.contains("allow_plaintext"));
-        assert!(Prepared::new(&plugin, &shared, &manifest, true).is_ok());
+        assert!(PreparedConfig::new(&plugin, &shared, &manifest, true).is_ok());
         plugin.allow_plaintext = true;
-        assert!(Prepared::new(&plugin, &shared, &manifest, false).is_ok());
+        assert!(PreparedConfig::new(&plugin, &shared, &manifest, false).is_ok());
         plugin.allow_plaintext = false;
         plugin.config.clear();
-        assert!(Prepared::new(&plugin, &shared, &manifest, false).is_ok(), "no references, no secrets");
+        assert!(PreparedConfig::new(&plugin, &shared, &manifest, false).is_ok(), "no references, no secrets");
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::{
         connection::{Connection, Rpc},
         consent::{Wants, consented},
         dial_error::DialErrorKind,
-        initialize::Prepared,
-        refusal::{Refusal, Refused},
+        initialize::PreparedConfig,
+        refusal::{Refusal, RefusalDetail},
         state::Why,
     },
 };
@@ -74,21 +74,21 @@ impl AcceptedManifest {
     }
 }
 
-impl From<Refused> for DescribeError {
-    fn from(refused: Refused) -> Self {
+impl From<RefusalDetail> for DescribeError {
+    fn from(refused: RefusalDetail) -> Self {
         DescribeError::Out { why: Why::Refused(refused.refusal), detail: refused.advice, wants: None }
     }
 }
 
-fn bad_manifest(advice: impl Into<String>) -> Refused {
-    Refused::new(Refusal::BadManifest, advice)
+fn bad_manifest(advice: impl Into<String>) -> RefusalDetail {
+    RefusalDetail::new(Refusal::BadManifest, advice)
 }
 
 /// Asks what is at the other end of `connection`. `before` is what it was handed on the last one: nothing of that
 /// shows.
 pub(super) async fn describe(
     connection: &Connection,
-    before: Option<&Prepared>,
+    before: Option<&PreparedConfig>,
 ) -> Result<DescribeResponse, DescribeError> {
     let request = DescribeRequest {
         gateway_version: env!("CARGO_PKG_VERSION").into(),
@@ -106,7 +106,7 @@ pub(super) async fn describe(
 }
 
 /// What it means that Describe brought no answer.
-fn undescribed(error: &ExchangeError, before: Option<&Prepared>) -> DescribeError {
+fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> DescribeError {
     let shown = |text: &str| before.map_or_else(|| codec::shown(text), |before| before.shown(text));
     match error {
         ExchangeError::Status(status) if status.code() == tonic::Code::Unimplemented => bad_manifest(
@@ -195,7 +195,7 @@ fn capabilities(
         return Ok(wanted.into_iter().filter_map(may_have).collect());
     }
     let surplus = codec::shown(&format!("{surplus:?}"));
-    let overreach = |advice| Err(Refused::new(Refusal::CapabilityOverreach, advice).into());
+    let overreach = |advice| Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into());
     if asks {
         return overreach(format!(
             "the plugin wants {surplus}, which this gateway can't grant: have it ask for less, or run a gateway that can"
@@ -211,11 +211,14 @@ fn capabilities(
 }
 
 /// Name, version and protocol.
-fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result<semver::Version, Refused> {
+fn identity(
+    registered: &config::Plugin,
+    described: &DescribeResponse,
+) -> Result<semver::Version, RefusalDetail> {
     // Registered under no name, which no configuration can do, it may have any: it is being tried out.
     if described.name != registered.name && !registered.name.is_empty() {
         let (named, name) = (codec::shown(&described.name), &registered.name);
-        return Err(Refused::new(
+        return Err(RefusalDetail::new(
             Refusal::NameMismatch,
             format!(
                 "the plugin calls itself `{named}` and is registered as `{name}`: register it under its own \
@@ -232,7 +235,7 @@ fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result
         bad_manifest(format!("`version` is `{version}`: make it a semantic version, such as 1.2.0"))
     })?;
     if let Some(range) = registered.version.as_ref().filter(|range| !range.matches(&version)) {
-        return Err(Refused::new(
+        return Err(RefusalDetail::new(
             Refusal::VersionMismatch,
             format!(
                 "the plugin has version {version} and is registered with `version: {range}`: run a version \
@@ -242,7 +245,7 @@ fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result
     }
     if !described.protocol_versions.iter().any(|version| PROTOCOL_VERSIONS.contains(version)) {
         let spoken = codec::shown(&format!("{:?}", described.protocol_versions));
-        return Err(Refused::new(
+        return Err(RefusalDetail::new(
             Refusal::ProtocolMismatch,
             format!(
                 "the plugin speaks protocol versions {spoken} and the gateway {PROTOCOL_VERSIONS:?}: update \
@@ -253,9 +256,9 @@ fn identity(registered: &config::Plugin, described: &DescribeResponse) -> Result
     Ok(version)
 }
 
-fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], Refused> {
+fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], RefusalDetail> {
     if points.is_empty() {
-        return Err(Refused::new(
+        return Err(RefusalDetail::new(
             Refusal::NoExtensionPoint,
             "the plugin offers no extension point: name at least one in `points` of the answer to Describe",
         ));
@@ -296,7 +299,7 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], Refused> 
     Ok(offers)
 }
 
-fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, Refused> {
+fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, RefusalDetail> {
     if json.is_empty() {
         return Ok(None);
     }
@@ -309,7 +312,10 @@ fn schema(member: &str, json: &[u8]) -> Result<Option<Value>, Refused> {
     Ok(Some(schema))
 }
 
-fn compile(member: &str, schema: Option<&Value>) -> Result<Option<Arc<jsonschema::Validator>>, Refused> {
+fn compile(
+    member: &str,
+    schema: Option<&Value>,
+) -> Result<Option<Arc<jsonschema::Validator>>, RefusalDetail> {
     let Some(schema) = schema else { return Ok(None) };
     // No resolver is compiled in: a reference to another document is an error here, never a request.
     let validator = jsonschema::validator_for(schema).map_err(|error| {
@@ -322,7 +328,7 @@ fn compile(member: &str, schema: Option<&Value>) -> Result<Option<Arc<jsonschema
 }
 
 /// Plugin-level and tenant-level config may not name the same property: nobody could say which one counts.
-fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refused> {
+fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), RefusalDetail> {
     let names = |schema: Option<&Value>| -> BTreeSet<String> {
         let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
         properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()

@@ -11,7 +11,7 @@ use crate::upstream::{manifest_validation::AcceptedManifest, ready_connection::R
 
 /// What came of a connection's manifest.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum ManifestAdmission {
     /// It is as the accepted one, or differs in its version alone while that is still there.
     Joined,
     /// It is the accepted one from now on.
@@ -44,13 +44,16 @@ impl Manifests {
     ///
     /// # Errors
     /// Its manifest differs, and there are connections to endpoints that have the accepted one, which is given back.
-    pub(super) fn admit(&self, live: &Arc<ReadyConnection>) -> Result<Admission, Arc<AcceptedManifest>> {
+    pub(super) fn admit(
+        &self,
+        live: &Arc<ReadyConnection>,
+    ) -> Result<ManifestAdmission, Arc<AcceptedManifest>> {
         let mut serving = self.serving();
         let others = usable(&mut serving);
         let Some(accepted) = self.accepted() else {
             self.accepted.store(Some(Arc::clone(&live.accepted)));
             serving.push(Arc::downgrade(live));
-            return Ok(Admission::Became);
+            return Ok(ManifestAdmission::Became);
         };
         let fits = live.accepted.has_shape_of(&accepted);
         if !fits && others.iter().any(|other| other.accepted.has_shape_of(&accepted)) {
@@ -59,10 +62,10 @@ impl Manifests {
         serving.push(Arc::downgrade(live));
         let same = fits && live.accepted.version() == accepted.version();
         if same || (fits && others.iter().any(|other| is(other, &accepted))) {
-            return Ok(Admission::Joined);
+            return Ok(ManifestAdmission::Joined);
         }
         self.accepted.store(Some(Arc::clone(&live.accepted)));
-        Ok(Admission::Became)
+        Ok(ManifestAdmission::Became)
     }
 
     /// Looks again after a connection ended. Says whether another manifest is the accepted one now.

@@ -47,12 +47,12 @@ mod tests;
 
 pub use crate::upstream::dial_error::DialErrorKind;
 pub use crate::upstream::initialize_order::start_in_order;
-pub use crate::upstream::redescribe::Described;
+pub use crate::upstream::redescribe::RedescribeOutcome;
 pub use breaker::BreakerState;
 pub use client::{PluginClient, Shared};
 pub use consent::Wants;
 pub use refusal::Refusal;
 pub use release::InUse;
-pub use request::{CallMeta, Replied, Served};
+pub use request::{CallMeta, PluginReply, ServingEndpoint};
 pub use state::{EndpointStatus, NameStatus, State, Status, Why};
 pub use transport::InProcess;

@@ -17,8 +17,8 @@ use crate::{
     core::{failure::Failure, step::Reason},
     upstream::{
         client::PluginClient,
-        fair_queue::{End, FairQueue, LaneMeasure},
-        request::{Replied, Request},
+        fair_queue::{FairQueue, LaneMeasure, QueueEnd},
+        request::{PluginReply, PluginRequest},
     },
 };
 
@@ -30,23 +30,23 @@ const MAX_DELIVERIES: usize = 8;
 const BREAKER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Told what came of an entry; told that it was given up when nothing else was.
-pub(super) struct Done(Option<DeliveryFn>);
+pub(super) struct DeliveryCallback(Option<DeliveryFn>);
 
-type DeliveryFn = Box<dyn FnOnce(Result<Replied, Failure>) + Send>;
+type DeliveryFn = Box<dyn FnOnce(Result<PluginReply, Failure>) + Send>;
 
-impl Done {
+impl DeliveryCallback {
     pub(super) fn new(done: DeliveryFn) -> Self {
-        Done(Some(done))
+        DeliveryCallback(Some(done))
     }
 
-    fn tell(mut self, result: Result<Replied, Failure>) {
+    fn tell(mut self, result: Result<PluginReply, Failure>) {
         if let Some(done) = self.0.take() {
             done(result);
         }
     }
 }
 
-impl Drop for Done {
+impl Drop for DeliveryCallback {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(Failure::new(Reason::BulkheadFull, "given up: the observer's queue was full or ended")));
@@ -55,8 +55,8 @@ impl Drop for Done {
 }
 
 struct ObserverEntry {
-    request: Request,
-    done: Done,
+    request: PluginRequest,
+    done: DeliveryCallback,
 }
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ struct ObserverQueue {
 }
 
 /// The queue and its delivery.
-pub(super) struct Observers {
+pub(super) struct ObserverDelivery {
     queue: Mutex<ObserverQueue>,
     arrived: Notify,
     most_items: usize,
@@ -75,9 +75,9 @@ pub(super) struct Observers {
     delivery: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Observers {
+impl ObserverDelivery {
     pub(super) fn new(most_items: usize, most_bytes: usize) -> Self {
-        Observers {
+        ObserverDelivery {
             queue: Mutex::default(),
             arrived: Notify::new(),
             most_items,
@@ -100,7 +100,7 @@ impl Observers {
     }
 
     /// Queues an entry. While there is too much, the tenant with the most of it loses its oldest.
-    pub(super) fn push(&self, request: Request, done: Done) {
+    pub(super) fn push(&self, request: PluginRequest, done: DeliveryCallback) {
         let (tenant, size) = (Arc::clone(&request.meta.tenant), request.size());
         let mut given_up = Vec::new();
         {
@@ -111,7 +111,7 @@ impl Observers {
                 let over =
                     if entries.len() > self.most_items { LaneMeasure::Entries } else { LaneMeasure::Size };
                 let Some((longest, _)) = entries.longest(over, |_| true) else { break };
-                given_up.extend(entries.take(&longest, End::Oldest));
+                given_up.extend(entries.take(&longest, QueueEnd::Oldest));
             }
         }
         self.dropped.fetch_add(given_up.len() as u64, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::{failure::Failure, point::Point, step::Reason},
-    telemetry::Server,
+    telemetry::ServerAttributes,
     upstream::{
         breakers::CallClass,
         call_guard::CallGuard,
@@ -28,14 +28,14 @@ use crate::{
         endpoint::Endpoint,
         p2c,
         ready_connection::{ConnectError, ReadyConnection},
-        redescribe::{self, Described},
+        redescribe::{self, RedescribeOutcome},
         registration::Registration,
         release::InUse,
         request::CallMeta,
-        resolve::{self, Asked, Found},
+        resolve::{self, LookupRequests, LookupResult},
         state::{EndpointStatus, NameStatus, State, Status, Why},
         supervisor,
-        transport::{self, Names, Target},
+        transport::{self, DnsTarget, Target},
     },
 };
 
@@ -49,13 +49,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_PICKS: usize = 4;
 
 /// A name among a plugin's endpoints.
-struct Source {
-    names: Names,
-    server: Arc<Server>,
+struct NameSource {
+    names: DnsTarget,
+    server: Arc<ServerAttributes>,
     /// An address of it can't be reached.
     failed: Arc<Notify>,
     /// For whoever wants its present addresses.
-    asked: Asked,
+    asked: LookupRequests,
     /// A lookup of it brought addresses.
     is_known: AtomicBool,
     /// Why the last one brought none.
@@ -71,7 +71,7 @@ struct PoolMember {
 
 pub(super) struct Pool {
     pub(super) registration: Arc<Registration>,
-    sources: Vec<Source>,
+    sources: Vec<NameSource>,
     /// Written by the names' lookups alone, one after the other.
     members: ArcSwap<Vec<PoolMember>>,
     /// Why a name gives no address.
@@ -112,17 +112,17 @@ impl Pool {
         for target in targets {
             match target {
                 Target::One(transport) => {
-                    let server = Arc::new(Server::new(transport.address()));
+                    let server = Arc::new(ServerAttributes::new(transport.address()));
                     let (registration, failed) = (Arc::clone(&registration), Arc::default());
                     let closing = closing.child_token();
                     let endpoint = Endpoint::new(registration, transport, server, failed, closing);
                     members.push(PoolMember { endpoint, origin: None });
                 }
                 Target::Names(names) => {
-                    let server = Arc::new(Server::new(&names.address));
+                    let server = Arc::new(ServerAttributes::new(&names.address));
                     let (is_known, trouble) = (AtomicBool::new(false), ArcSwapOption::empty());
                     let (failed, asked) = Default::default();
-                    sources.push(Source { names, server, failed, asked, is_known, trouble });
+                    sources.push(NameSource { names, server, failed, asked, is_known, trouble });
                 }
             }
         }
@@ -146,7 +146,7 @@ impl Pool {
         }
         let pool = Arc::clone(self);
         tokio::spawn(async move {
-            let follow = |(index, source): (usize, &Source)| {
+            let follow = |(index, source): (usize, &NameSource)| {
                 let (pool, names, failed) =
                     (Arc::clone(&pool), source.names.clone(), Arc::clone(&source.failed));
                 async move {
@@ -165,7 +165,7 @@ impl Pool {
     }
 
     /// Takes in what a lookup of the name `index` brought. Without an address the last ones stay.
-    fn found(&self, index: usize, found: Found) {
+    fn found(&self, index: usize, found: LookupResult) {
         let addresses = match found {
             Ok(addresses) => addresses,
             Err((cause, detail)) => {
@@ -329,7 +329,7 @@ impl Pool {
 
     /// Every name at this moment.
     pub(super) fn names(&self) -> Vec<NameStatus> {
-        let status = |source: &Source| NameStatus {
+        let status = |source: &NameSource| NameStatus {
             address: source.names.address.to_string(),
             is_known: source.is_known.load(Ordering::Acquire),
             trouble: match source.trouble.load_full() {
@@ -362,7 +362,7 @@ impl Pool {
     }
 
     /// Looks the names up, has each endpoint described again, one after the other, and tells what came of it.
-    pub(super) async fn describe_again(&self, tell: impl Fn(Described)) {
+    pub(super) async fn describe_again(&self, tell: impl Fn(RedescribeOutcome)) {
         tokio::select! {
             // Nobody looks them up any more.
             () = self.closing.cancelled() => {}
@@ -370,13 +370,13 @@ impl Pool {
         }
         for (source, name) in self.sources.iter().zip(self.names()) {
             if let Some((_, detail)) = name.trouble {
-                tell(Described { address: source.names.address.to_string(), trouble: Some(detail) });
+                tell(RedescribeOutcome { address: source.names.address.to_string(), trouble: Some(detail) });
             }
         }
         for member in self.members.load_full().iter() {
             let (address, trouble) =
                 (member.endpoint.address().to_owned(), redescribe::describe(&member.endpoint));
-            tell(Described { address, trouble: trouble.await });
+            tell(RedescribeOutcome { address, trouble: trouble.await });
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     task::single_flight::SingleFlight,
     upstream::{
-        connection::Connection, initialize::Prepared, manifest_validation::AcceptedManifest, state::Why,
+        connection::Connection, initialize::PreparedConfig, manifest_validation::AcceptedManifest, state::Why,
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) enum ConnectError {
 pub(super) struct ReadyConnection {
     pub(super) connection: Arc<Connection>,
     pub(super) accepted: Arc<AcceptedManifest>,
-    pub(super) config: Arc<Prepared>,
+    pub(super) config: Arc<PreparedConfig>,
     /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
     /// behind the same address says otherwise itself (NOT_INITIALIZED).
     initialised: AtomicBool,
@@ -50,7 +50,7 @@ impl ReadyConnection {
     pub(super) fn new(
         connection: Arc<Connection>,
         accepted: AcceptedManifest,
-        config: Arc<Prepared>,
+        config: Arc<PreparedConfig>,
         known: bool,
     ) -> Arc<Self> {
         Arc::new(ReadyConnection {

@@ -15,7 +15,7 @@ use crate::{
 
 /// What came of describing an endpoint again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct RedescribeOutcome {
     /// The endpoint.
     pub address: String,
     /// Why it was not described, accepted and initialised anew, in one sentence; none: it was.
@@ -37,7 +37,7 @@ impl PluginClient {
     /// Has the plugin's names looked up, the plugin describe itself again, and hands it its configuration again: over a new
     /// connection to each endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
     /// they are. `tell` hears what came of each endpoint, and of each name without addresses; one of a plugin that is switched off is left alone.
-    pub async fn describe_again(&self, tell: impl Fn(Described)) {
+    pub async fn describe_again(&self, tell: impl Fn(RedescribeOutcome)) {
         if self.pool.registration.plugin.enabled {
             self.pool.describe_again(tell).await;
         }

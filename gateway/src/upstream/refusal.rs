@@ -63,14 +63,14 @@ impl std::fmt::Display for Refusal {
 /// A refusal with the sentence that says what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{refusal}: {advice}")]
-pub(super) struct Refused {
+pub(super) struct RefusalDetail {
     pub(super) refusal: Refusal,
     /// For the operator; names members, never their values.
     pub(super) advice: String,
 }
 
-impl Refused {
+impl RefusalDetail {
     pub(super) fn new(refusal: Refusal, advice: impl Into<String>) -> Self {
-        Refused { refusal, advice: advice.into() }
+        RefusalDetail { refusal, advice: advice.into() }
     }
 }

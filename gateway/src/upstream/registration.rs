@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{
     config,
     upstream::{
-        client::Shared, initialize::Prepared, initialize_order::InitializeTurn,
+        client::Shared, initialize::PreparedConfig, initialize_order::InitializeTurn,
         manifest_validation::AcceptedManifest, manifests::Manifests,
     },
 };
@@ -21,7 +21,7 @@ pub(super) struct Registration {
     pub(super) turn: InitializeTurn,
     first_initialised: OnceLock<Instant>,
     /// What was prepared last for any endpoint: what must not show of a plugin's words.
-    pub(super) prepared: ArcSwapOption<Prepared>,
+    pub(super) prepared: ArcSwapOption<PreparedConfig>,
 }
 
 impl Registration {

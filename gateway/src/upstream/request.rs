@@ -28,22 +28,22 @@ pub struct CallMeta {
 
 /// A reply that came whole and with status OK.
 #[derive(Debug)]
-pub struct Replied {
+pub struct PluginReply {
     /// The encoded reply message; not looked into yet.
     pub bytes: Bytes,
     /// How long the call waited for a place.
     pub queue: Duration,
     /// Who is to be told whether the reply was any good.
-    pub served: Served,
+    pub served: ServingEndpoint,
 }
 
 /// The endpoint that sent a reply. Whether it does its work is known when the reply was read.
 #[derive(Default)]
-pub struct Served(Option<CallGuard>);
+pub struct ServingEndpoint(Option<CallGuard>);
 
-impl Served {
+impl ServingEndpoint {
     pub(super) fn by(ticket: CallGuard) -> Self {
-        Served(Some(ticket))
+        ServingEndpoint(Some(ticket))
     }
 
     /// The reply could be used, or failed for `reason`. Only what can't be understood speaks against the endpoint: what
@@ -56,7 +56,7 @@ impl Served {
     }
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServingEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let endpoint = self.0.as_ref().map(|ticket| ticket.endpoint().address());
         f.debug_tuple("Served").field(&endpoint).finish()
@@ -102,7 +102,7 @@ impl Payload for EncodedPayload {
 }
 
 /// One call.
-pub(super) struct Request {
+pub(super) struct PluginRequest {
     pub(super) point: Point,
     pub(super) call: plugin::Call,
     pub(super) payload: Arc<dyn Payload>,
@@ -117,7 +117,7 @@ pub(super) struct Request {
 const CALL_FIELD_KEY: u8 = 1 << 3 | 2;
 const PAYLOAD_FIELD_KEY: u8 = 2 << 3 | 2;
 
-impl Request {
+impl PluginRequest {
     /// Bytes that the request occupies, about: what a queue counts.
     pub(super) fn size(&self) -> usize {
         self.call.encoded_len() + self.payload.len()
@@ -147,7 +147,7 @@ mod tests {
     fn frame_is_the_request_message_of_the_contract() {
         let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
         let call = plugin::Call { config_digest: "stale".into(), ..Default::default() };
-        let mut request = Request {
+        let mut request = PluginRequest {
             point: Point::BeforeToolCall,
             call: call.clone(),
             payload: Arc::new(payload.clone()),

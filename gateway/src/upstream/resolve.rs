@@ -35,17 +35,17 @@ impl Resolver for SystemResolver {
 }
 
 /// What a lookup brought: addresses, at least one, each once and in order; or why none.
-pub(super) type Found = Result<Vec<SocketAddr>, (DialErrorKind, String)>;
+pub(super) type LookupResult = Result<Vec<SocketAddr>, (DialErrorKind, String)>;
 
 /// Lookups of one name that somebody asks for and waits for, by number.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct LookupRequests {
     wanted: watch::Sender<u64>,
     /// The last one that was handed on.
     done: watch::Sender<u64>,
 }
 
-impl Asked {
+impl LookupRequests {
     /// Returns when what a lookup found that began after this was handed on; never, where the name isn't followed.
     pub(super) async fn look_up(&self) {
         let mut number = 0;
@@ -65,8 +65,8 @@ pub(super) async fn follow(
     host: &str,
     port: u16,
     failed: &Notify,
-    asked: &Asked,
-    mut found: impl FnMut(Found),
+    asked: &LookupRequests,
+    mut found: impl FnMut(LookupResult),
 ) {
     let mut wanted = asked.wanted.subscribe();
     loop {
@@ -86,7 +86,7 @@ pub(super) async fn follow(
     }
 }
 
-async fn look_up(resolver: &dyn Resolver, host: &str, port: u16) -> Found {
+async fn look_up(resolver: &dyn Resolver, host: &str, port: u16) -> LookupResult {
     let mut addresses = match timeout(LOOKUP_TIMEOUT, resolver.resolve(host, port)).await {
         Ok(Ok(addresses)) => addresses,
         Ok(Err(error)) => {
@@ -133,12 +133,12 @@ mod tests {
     }
 
     /// Follows a name until the test ends.
-    fn following(resolver: &Arc<Scripted>) -> (Arc<Notify>, Arc<Mutex<Vec<Found>>>) {
+    fn following(resolver: &Arc<Scripted>) -> (Arc<Notify>, Arc<Mutex<Vec<LookupResult>>>) {
         let (failed, all) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Vec::new())));
         let (resolver, told, into) = (Arc::clone(resolver), Arc::clone(&failed), Arc::clone(&all));
         tokio::spawn(async move {
             let found = |found| into.lock().expect("unpoisoned").push(found);
-            follow(&*resolver, "plugins", 7000, &told, &Asked::default(), found).await;
+            follow(&*resolver, "plugins", 7000, &told, &LookupRequests::default(), found).await;
         });
         (failed, all)
     }

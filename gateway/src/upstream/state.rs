@@ -262,7 +262,7 @@ pub struct NameStatus {
 }
 
 /// What a [`StatusCell`] holds.
-pub(super) struct Standing {
+pub(super) struct StatusRecord {
     pub(super) why: Why,
     pub(super) detail: String,
     /// See [`EndpointStatus::wants`].
@@ -275,17 +275,17 @@ pub(super) struct Standing {
 pub(super) struct StatusCell {
     plugin: Arc<str>,
     address: Arc<str>,
-    now: ArcSwap<Standing>,
+    now: ArcSwap<StatusRecord>,
     changes: watch::Sender<u64>,
 }
 
 impl StatusCell {
     pub(super) fn new(plugin: Arc<str>, address: Arc<str>, why: Why, changes: watch::Sender<u64>) -> Self {
-        let standing = Standing { why, detail: String::new(), wants: None, told: None };
+        let standing = StatusRecord { why, detail: String::new(), wants: None, told: None };
         StatusCell { plugin, address, now: ArcSwap::from_pointee(standing), changes }
     }
 
-    pub(super) fn now(&self) -> Arc<Standing> {
+    pub(super) fn now(&self) -> Arc<StatusRecord> {
         self.now.load_full()
     }
 
@@ -331,7 +331,7 @@ impl StatusCell {
     }
 
     /// Gives back what was before.
-    fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>) -> Arc<Standing> {
+    fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>) -> Arc<StatusRecord> {
         let before = self.now.rcu(|now| {
             if now.why == Why::ShuttingDown {
                 return Arc::clone(now);
@@ -340,7 +340,7 @@ impl StatusCell {
                 Why::Serving => None,
                 _ => why.event().map(|_| why).or(now.told),
             };
-            Arc::new(Standing { why, detail: detail.to_owned(), wants: wants.cloned(), told })
+            Arc::new(StatusRecord { why, detail: detail.to_owned(), wants: wants.cloned(), told })
         });
         let is_news = before.why != why || before.detail != detail || before.wants.as_ref() != wants;
         if is_news && before.why != Why::ShuttingDown {

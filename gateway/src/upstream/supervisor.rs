@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        telemetry::Server,
+        telemetry::ServerAttributes,
         upstream::{
             connection::Connection,
             dial_error::{DialError, DialErrorKind},
@@ -151,7 +151,7 @@ mod tests {
         let endpoint = Endpoint::new(
             Arc::new(Registration::new(plugin, shared())),
             Box::new(Nobody(Arc::clone(&dials))),
-            Arc::new(Server::new("")),
+            Arc::new(ServerAttributes::new("")),
             Arc::default(),
             CancellationToken::new(),
         );

@@ -20,7 +20,7 @@ use tower::{
     util::{BoxCloneSyncService, MapErrLayer},
 };
 
-pub(super) use self::tcp::Names;
+pub(super) use self::tcp::DnsTarget;
 use self::tcp::{Destination, Tcp};
 use crate::{
     config::{self, DialPolicy},
@@ -144,7 +144,7 @@ pub(super) enum Target {
     /// One address.
     One(Box<dyn Transport>),
     /// Every address of a name (`dns:///host:port`); see [`of_address`].
-    Names(Names),
+    Names(DnsTarget),
 }
 
 /// Reads an endpoint of the configuration.
@@ -184,13 +184,13 @@ pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<
     let authority = uri.authority().map_or("", Authority::as_str);
     let names = names(endpoint, authority, secure, security, wrong)?;
     let to = Destination::Name { host: names.host.clone(), port: names.port };
-    let Names { address, authority, policy, tls, .. } = names;
+    let DnsTarget { address, authority, policy, tls, .. } = names;
     Ok(Target::One(Box::new(Tcp { address, authority, to, policy, tls })))
 }
 
 /// The transport for one of the addresses that `target` stands for. Its requests and certificates name the host, not
 /// the address.
-pub(super) fn of_address(target: &Names, address: std::net::SocketAddr) -> Box<dyn Transport> {
+pub(super) fn of_address(target: &DnsTarget, address: std::net::SocketAddr) -> Box<dyn Transport> {
     let scheme = if target.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     Box::new(Tcp {
         address: format!("{scheme}://{address}"),
@@ -207,7 +207,7 @@ fn names(
     secure: bool,
     security: &TransportSecurity<'_>,
     wrong: impl Fn(&'static str) -> String,
-) -> Result<Names, String> {
+) -> Result<DnsTarget, String> {
     let authority: Authority = authority.parse().map_err(|_| wrong("not a URL"))?;
     let port = authority.port_u16().ok_or_else(|| wrong("without a port"))?;
     if authority.as_str().contains('@') {
@@ -222,7 +222,7 @@ fn names(
         false => None,
     };
     let policy = security.policy.at_host(&host);
-    Ok(Names { address: endpoint.to_owned(), host, port, authority, policy, tls })
+    Ok(DnsTarget { address: endpoint.to_owned(), host, port, authority, policy, tls })
 }
 
 struct UnixTransport {

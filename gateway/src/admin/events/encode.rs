@@ -6,11 +6,11 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 
-use super::{End, Following, Kept, Seen, Step};
+use super::{EventStream, EventsPage, StreamEnd, StreamItem, Visibility};
 use crate::telemetry::events::Event;
 
 /// What is kept, as a JSON object.
-pub(super) fn json(Kept { events, dropped, seen }: &Kept) -> Bytes {
+pub(super) fn json(EventsPage { events, dropped, seen }: &EventsPage) -> Bytes {
     let mut text = String::from("{\"events\":[");
     for (at, event) in events.iter().enumerate() {
         text.push_str(if at > 0 { "," } else { "" });
@@ -22,32 +22,32 @@ pub(super) fn json(Kept { events, dropped, seen }: &Kept) -> Bytes {
 }
 
 /// What goes on, as server-sent events.
-pub(super) fn events(following: Following) -> Body {
+pub(super) fn events(following: EventStream) -> Body {
     let pieces = stream::unfold(Some(Box::new(following)), |following| async {
         let mut following = following?;
         let step = following.next().await;
-        let is_over = matches!(step, Step::Ends(_));
+        let is_over = matches!(step, StreamItem::Ends(_));
         let piece = Bytes::from(text(&following.seen, step));
         Some((Ok::<_, Infallible>(piece), (!is_over).then_some(following)))
     });
     Body::from_stream(pieces)
 }
 
-fn text(seen: &Seen, step: Step) -> String {
+fn text(seen: &Visibility, step: StreamItem) -> String {
     match step {
-        Step::Begins { gap: false } => ": following\n\n".to_owned(),
-        Step::Begins { gap: true } => ": following\n\n".to_owned() + &dropped(None),
-        Step::Events { dropped: missed, events } => {
+        StreamItem::Begins { gap: false } => ": following\n\n".to_owned(),
+        StreamItem::Begins { gap: true } => ": following\n\n".to_owned() + &dropped(None),
+        StreamItem::Events { dropped: missed, events } => {
             let mut text = missed.map(dropped).unwrap_or_default();
             events.iter().for_each(|event| put(seen, event, &mut text));
             text
         }
-        Step::Quiet => ": nothing new\n\n".to_owned(),
-        Step::Ends(why) => format!("event: events.ended\ndata: {{\"reason\":\"{}\"}}\n\n", reason(why)),
+        StreamItem::Quiet => ": nothing new\n\n".to_owned(),
+        StreamItem::Ends(why) => format!("event: events.ended\ndata: {{\"reason\":\"{}\"}}\n\n", reason(why)),
     }
 }
 
-fn put(seen: &Seen, event: &Event, text: &mut String) {
+fn put(seen: &Visibility, event: &Event, text: &mut String) {
     let _ = write!(text, "id: {}\nevent: {}\ndata: ", seen.id(event), event.name);
     seen.write(event, text);
     text.push_str("\n\n");
@@ -59,10 +59,10 @@ fn dropped(count: Option<u64>) -> String {
     format!("event: events.dropped\ndata: {{{count}}}\n\n")
 }
 
-const fn reason(end: End) -> &'static str {
+const fn reason(end: StreamEnd) -> &'static str {
     match end {
-        End::Draining => "draining",
-        End::TokenExpired => "token_expired",
-        End::TokenRefused => "token_refused",
+        StreamEnd::Draining => "draining",
+        StreamEnd::TokenExpired => "token_expired",
+        StreamEnd::TokenRefused => "token_refused",
     }
 }

@@ -25,7 +25,7 @@ const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 
 /// What is asked.
 #[derive(Debug)]
-pub(in crate::admin) struct Asked {
+pub(in crate::admin) struct EventsQuery {
     pub(in crate::admin) follow: bool,
     pub(in crate::admin) since: Option<EventsSince>,
     /// The last so many of those that are there.
@@ -60,8 +60,8 @@ impl EventsSince {
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming what is unknown, there twice, or no value of its kind.
-pub(super) fn read(head: &Parts) -> Result<Asked, Error> {
-    let mut asked = Asked {
+pub(super) fn read(head: &Parts) -> Result<EventsQuery, Error> {
+    let mut asked = EventsQuery {
         follow: false,
         since: None,
         limit: None,

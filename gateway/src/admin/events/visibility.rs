@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use regex::RegexSet;
 use tracing::Level;
 
-use super::query::Asked;
+use super::query::EventsQuery;
 use crate::telemetry::events::Event;
 
 /// What a token that names a tenant is told of an event: what its agents say and are told themselves. What a plugin
@@ -39,7 +39,7 @@ const TENANT_VISIBLE_MEMBERS: &[&str] = &[
 ];
 
 /// What one reader sees.
-pub(in crate::admin) struct Seen {
+pub(in crate::admin) struct Visibility {
     /// What this process is called in ids.
     pub(super) tag: String,
     names: Option<RegexSet>,
@@ -50,9 +50,9 @@ pub(in crate::admin) struct Seen {
     reader: Option<String>,
 }
 
-impl Seen {
-    pub(super) fn new(tag: String, asked: &Asked, reader: Option<&str>) -> Self {
-        Seen {
+impl Visibility {
+    pub(super) fn new(tag: String, asked: &EventsQuery, reader: Option<&str>) -> Self {
+        Visibility {
             tag,
             names: asked.names.clone(),
             plugin: asked.plugin.clone(),

@@ -12,8 +12,8 @@ use http_body_util::StreamBody;
 
 use crate::{
     admin::{
-        AdminRoute, Shown,
-        events::{self, End, Following, Kept, Seen, Step, Told},
+        AdminRoute, ReadRoute,
+        events::{self, EventStream, EventsAnswer, EventsPage, StreamEnd, StreamItem, Visibility},
         grpc::{AdminRpc, from_proto},
     },
     core::error::{Code, Error},
@@ -22,38 +22,38 @@ use crate::{
 };
 
 impl AdminRpc<'_> {
-    pub(super) fn stream_events(&self, asked: wire::StreamEventsRequest) -> Result<Told, Error> {
-        self.check(Some(AdminRoute::Shown(Shown::Events)), &Method::GET)?;
+    pub(super) fn stream_events(&self, asked: wire::StreamEventsRequest) -> Result<EventsAnswer, Error> {
+        self.check(Some(AdminRoute::Shown(ReadRoute::Events)), &Method::GET)?;
         let asked = from_proto::events(asked)?;
         let asking = self.admin.follows(self.head, &self.operator, self.reader.as_deref());
         if asked.follow {
-            return Ok(Told::Following(body(events::follow(asking, &asked)?)));
+            return Ok(EventsAnswer::Following(body(events::follow(asking, &asked)?)));
         }
-        let Kept { events, dropped, seen } = events::kept(asking, &asked);
-        Ok(Told::Kept(framed(told(&seen, dropped.then_some(None), &events))))
+        let EventsPage { events, dropped, seen } = events::kept(asking, &asked);
+        Ok(EventsAnswer::Kept(framed(told(&seen, dropped.then_some(None), &events))))
     }
 }
 
 /// What goes on, as frames: messages, and at last trailers.
-fn body(following: Following) -> Body {
+fn body(following: EventStream) -> Body {
     let frames = stream::unfold(Some(Box::new(following)), |following| async {
         let mut following = following?;
         let step = following.next().await;
-        let is_over = matches!(step, Step::Ends(_));
+        let is_over = matches!(step, StreamItem::Ends(_));
         let frame = frame(&following.seen, step);
         Some((Ok::<_, Infallible>(frame), (!is_over).then_some(following)))
     });
     Body::new(StreamBody::new(frames))
 }
 
-fn frame(seen: &Seen, step: Step) -> Frame<Bytes> {
+fn frame(seen: &Visibility, step: StreamItem) -> Frame<Bytes> {
     Frame::data(match step {
-        Step::Begins { gap } => {
+        StreamItem::Begins { gap } => {
             framed(std::iter::once(EMPTY_RESPONSE).chain(told(seen, gap.then_some(None), &[])))
         }
-        Step::Events { dropped, events } => framed(told(seen, dropped, &events)),
-        Step::Quiet => response::framed(&EMPTY_RESPONSE),
-        Step::Ends(why) => return response::grpc_end(&error(why)),
+        StreamItem::Events { dropped, events } => framed(told(seen, dropped, &events)),
+        StreamItem::Quiet => response::framed(&EMPTY_RESPONSE),
+        StreamItem::Ends(why) => return response::grpc_end(&error(why)),
     })
 }
 
@@ -62,7 +62,7 @@ const EMPTY_RESPONSE: wire::StreamEventsResponse = wire::StreamEventsResponse { 
 
 /// The messages that tell of these events, and before them that some are gone.
 fn told<'a>(
-    seen: &'a Seen,
+    seen: &'a Visibility,
     dropped: Option<Option<u64>>,
     events: &'a [Arc<Event>],
 ) -> impl Iterator<Item = wire::StreamEventsResponse> + 'a {
@@ -83,11 +83,11 @@ fn framed(messages: impl Iterator<Item = wire::StreamEventsResponse>) -> Bytes {
 }
 
 /// What a stream ends with.
-fn error(end: End) -> Error {
+fn error(end: StreamEnd) -> Error {
     match end {
-        End::Draining => Error::new(Code::Draining, "The gateway is shutting down"),
-        End::TokenExpired => Error::new(Code::TokenExpired, "The token has expired"),
-        End::TokenRefused => Error::new(
+        StreamEnd::Draining => Error::new(Code::Draining, "The gateway is shutting down"),
+        StreamEnd::TokenExpired => Error::new(Code::TokenExpired, "The token has expired"),
+        StreamEnd::TokenRefused => Error::new(
             Code::TokenInvalid,
             "By the configuration that is in force now the token is good for this no longer",
         ),

@@ -12,21 +12,22 @@ use crate::{
             query::{EventsSince, LIMIT_RANGE},
         },
         explain::TIMEOUT_RANGE_MS,
-        process_ops::{Question as TestCallResult, routes},
+        process_ops::{TestCallOptions as TestCallResult, routes},
         registry::{
             body::part,
             query::{
-                Meant, PAGE_SIZES, Wanted, can_last, right_reason, right_size, right_version, state, states,
+                ListQuery, PAGE_SIZES, WriteOptions, can_last, right_reason, right_size, right_version,
+                state, states,
             },
         },
     },
     auth::is_tenant_id,
     core::{
         error::{Error, Violation},
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
         point::Point,
     },
-    invoke::explain::Question,
+    invoke::explain::ExplainQuery,
     registry::{
         bypass::{MAX_BYPASS_DURATION, MIN_BYPASS_DURATION},
         document::plural,
@@ -53,12 +54,12 @@ pub(super) fn number(member: &str, number: Option<u64>) -> Result<u64, Error> {
 ///
 /// # Errors
 /// PAYLOAD_INVALID: it isn't.
-pub(super) fn kind(kind: i32) -> Result<Kind, Error> {
+pub(super) fn kind(kind: i32) -> Result<ObjectKind, Error> {
     match wire::Kind::try_from(kind) {
-        Ok(wire::Kind::Plugin) => Ok(Kind::Plugin),
-        Ok(wire::Kind::Tenant) => Ok(Kind::Tenant),
-        Ok(wire::Kind::Binding) => Ok(Kind::Binding),
-        Ok(wire::Kind::Bypass) => Ok(Kind::Bypass),
+        Ok(wire::Kind::Plugin) => Ok(ObjectKind::Plugin),
+        Ok(wire::Kind::Tenant) => Ok(ObjectKind::Tenant),
+        Ok(wire::Kind::Binding) => Ok(ObjectKind::Binding),
+        Ok(wire::Kind::Bypass) => Ok(ObjectKind::Bypass),
         Ok(wire::Kind::Unspecified) | Err(_) => {
             Err(wrong("kind", "one of KIND_PLUGIN, KIND_TENANT, KIND_BINDING and KIND_BYPASS"))
         }
@@ -119,30 +120,30 @@ pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Res
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Wanted, Error> {
+pub(super) fn wanted(kind: ObjectKind, asked: wire::ListObjectsRequest) -> Result<ListQuery, Error> {
     let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, .. } = asked;
     for (member, is_there, of) in [
-        ("state", asked.state.is_some(), Kind::Plugin),
-        ("enabled", enabled.is_some(), Kind::Tenant),
-        ("plugin", plugin.is_some(), Kind::Binding),
-        ("binding", binding.is_some(), Kind::Bypass),
+        ("state", asked.state.is_some(), ObjectKind::Plugin),
+        ("enabled", enabled.is_some(), ObjectKind::Tenant),
+        ("plugin", plugin.is_some(), ObjectKind::Binding),
+        ("binding", binding.is_some(), ObjectKind::Bypass),
     ] {
         if is_there && kind != of {
             return Err(wrong(member, &format!("absent: it is for {}", plural(of))));
         }
     }
-    if !labels.is_empty() && kind == Kind::Bypass {
+    if !labels.is_empty() && kind == ObjectKind::Bypass {
         return Err(wrong("labels", "absent: no bypass has any"));
     }
-    if tenant.is_some() && !matches!(kind, Kind::Binding | Kind::Bypass) {
+    if tenant.is_some() && !matches!(kind, ObjectKind::Binding | ObjectKind::Bypass) {
         return Err(wrong("tenant", "absent: it is for bindings and bypasses"));
     }
     let owner = owner(asked.owner)?;
-    if owner.is_some() && kind == Kind::Bypass {
+    if owner.is_some() && kind == ObjectKind::Bypass {
         return Err(wrong("owner", "absent: bypasses are the API's"));
     }
     let right_state = || wrong("state", &states());
-    Ok(Wanted {
+    Ok(ListQuery {
         most: size(asked.page_size)?,
         after: place(&asked.page_token, |token| listing::read_cursor(kind, token))?,
         filter: ListFilter { owner, plugin, tenant, binding, labels: labels.into_iter().collect(), enabled },
@@ -154,8 +155,8 @@ pub(super) fn wanted(kind: Kind, asked: wire::ListObjectsRequest) -> Result<Want
 ///
 /// # Errors
 /// PAYLOAD_INVALID: there can't be such a reason.
-pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<Meant, Error> {
-    Ok(Meant { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
+pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<WriteOptions, Error> {
+    Ok(WriteOptions { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
 /// How a write is meant that must name a version; `may_be_new`: 0 where there is to be none yet.
@@ -167,7 +168,7 @@ pub(super) fn meant_for(
     may_be_new: bool,
     reason: String,
     dry_run: bool,
-) -> Result<Meant, Error> {
+) -> Result<WriteOptions, Error> {
     let right = || format!("there: {}", right_version(may_be_new));
     expected.ok_or_else(|| wrong("expected_version", &right()))?;
     meant(expected, reason, dry_run)
@@ -177,11 +178,11 @@ pub(super) fn meant_for(
 ///
 /// # Errors
 /// PAYLOAD_INVALID: this one hasn't.
-pub(super) fn forced(kind: Kind, force: bool, meant: Meant) -> Result<Meant, Error> {
-    if force && kind != Kind::Plugin {
+pub(super) fn forced(kind: ObjectKind, force: bool, meant: WriteOptions) -> Result<WriteOptions, Error> {
+    if force && kind != ObjectKind::Plugin {
         return Err(wrong("force", "absent: it is for plugins"));
     }
-    Ok(Meant { force, ..meant })
+    Ok(WriteOptions { force, ..meant })
 }
 
 /// Why, in the operator's words.
@@ -196,7 +197,7 @@ pub(super) fn reason(reason: String) -> Result<String, Error> {
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(Meant, Duration), Error> {
+pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(WriteOptions, Duration), Error> {
     let lasts = Duration::from_millis(for_ms);
     if !can_last(&lasts) {
         let (least, most) = (MIN_BYPASS_DURATION.as_millis(), MAX_BYPASS_DURATION.as_millis());
@@ -227,7 +228,7 @@ fn text<'t>(member: &str, text: &'t [u8]) -> Result<&'t str, Error> {
 ///
 /// # Errors
 /// PAYLOAD_INVALID with the places of what is wrong.
-pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::Asked, Error> {
+pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::TestCallRequest, Error> {
     let wire::CallPluginRequest { payload_json, context_json, tenant, tenant_config_json, .. } = asked;
     let point = point(asked.point)?.ok_or_else(no_point)?;
     if tenant.as_ref().is_some_and(|id| !is_tenant_id(id)) {
@@ -240,14 +241,14 @@ pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::Asked, Err
     };
     let question = TestCallResult { tenant: tenant.clone(), tenant_config };
     let (context, payload) = (text("context", context_json)?, text("payload", payload_json)?);
-    Ok(routes::Asked::new(point, question, context, payload))
+    Ok(routes::TestCallRequest::new(point, question, context, payload))
 }
 
 /// Which events, and whether those to come.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::Asked, Error> {
+pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::EventsQuery, Error> {
     let level = match asked.level() {
         wire::EventLevel::Unspecified if asked.level != 0 => {
             return Err(wrong("level", "EVENT_LEVEL_INFO, EVENT_LEVEL_WARN or EVENT_LEVEL_ERROR"));
@@ -272,16 +273,16 @@ pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::Asked, 
     let limit = limit.map(|limit| {
         usize::try_from(limit).ok().filter(|limit| LIMIT_RANGE.contains(limit)).ok_or_else(right_limit)
     });
-    Ok(events::Asked { follow, since, limit: limit.transpose()?, names, plugin, tenant, level })
+    Ok(events::EventsQuery { follow, since, limit: limit.transpose()?, names, plugin, tenant, level })
 }
 
 /// Which call is to be explained.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn question(asked: wire::ExplainRequest) -> Result<Question, Error> {
+pub(super) fn question(asked: wire::ExplainRequest) -> Result<ExplainQuery, Error> {
     let wire::ExplainRequest { tenant, tool, agent, model, text, timeout_ms, labels, .. } = asked;
-    let mut question = Question::new(tenant, point(asked.point)?.ok_or_else(no_point)?);
+    let mut question = ExplainQuery::new(tenant, point(asked.point)?.ok_or_else(no_point)?);
     if timeout_ms.is_some_and(|millis| !TIMEOUT_RANGE_MS.contains(&millis)) {
         return Err(wrong(
             "timeout_ms",

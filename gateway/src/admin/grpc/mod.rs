@@ -17,10 +17,10 @@ use prost::Message;
 
 use super::{
     Admin, AdminRoute,
-    events::Told,
+    events::EventsAnswer,
     nothing,
     registry::{
-        Route,
+        RegistryRoute,
         body::{MAX_DOCUMENT_BYTES, MAX_OBJECT_BYTES, receive_bytes},
     },
 };
@@ -79,8 +79,8 @@ impl AdminGrpc {
         let call = AdminRpc { admin: &self.admin, arrival: &arrival, head: &head, operator, reader };
         let rpc = head.uri.path().strip_prefix(SERVICE_PREFIX);
         match call.answer(in_force, rpc.unwrap_or_default(), body).await {
-            Some(Ok(Told::Following(events))) => response::grpc_events(&arrival, events),
-            Some(Ok(Told::Kept(frames))) => response::grpc_asked(&arrival, Ok(frames)),
+            Some(Ok(EventsAnswer::Following(events))) => response::grpc_events(&arrival, events),
+            Some(Ok(EventsAnswer::Kept(frames))) => response::grpc_asked(&arrival, Ok(frames)),
             Some(Err(error)) => response::grpc_asked(&arrival, Err(error)),
             None => {
                 let what = if rpc.is_some() { "method" } else { "service" };
@@ -92,7 +92,7 @@ impl AdminGrpc {
 }
 
 /// The answer as frames.
-type RpcResult = Result<Told, Error>;
+type RpcResult = Result<EventsAnswer, Error>;
 
 impl AdminRpc<'_> {
     /// None: there is no such method.
@@ -149,7 +149,7 @@ impl AdminRpc<'_> {
         A: Message,
         F: Future<Output = Result<A, Error>>,
     {
-        let answer = async |asked| Ok(Told::Kept(response::framed(&run(asked).await?)));
+        let answer = async |asked| Ok(EventsAnswer::Kept(response::framed(&run(asked).await?)));
         self.answered(body, most, answer).await
     }
 
@@ -178,7 +178,7 @@ impl AdminRpc<'_> {
         }
     }
 
-    fn check_route(&self, route: Option<Route>, method: &Method) -> Result<(), Error> {
+    fn check_route(&self, route: Option<RegistryRoute>, method: &Method) -> Result<(), Error> {
         self.check(route.map(AdminRoute::Registry), method)
     }
 }

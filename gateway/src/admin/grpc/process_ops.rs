@@ -7,9 +7,9 @@ use crate::{
     admin::{
         AdminRoute,
         grpc::{AdminRpc, from_proto, to_proto},
-        process_ops::{Reason, Reloaded, Tried, routes::Route},
+        process_ops::{DescribeOutcome, OperationReason, ReloadReport, routes::ProcessRoute},
     },
-    core::{error::Error, object::Kind},
+    core::{error::Error, object::ObjectKind},
 };
 
 impl AdminRpc<'_> {
@@ -18,7 +18,7 @@ impl AdminRpc<'_> {
         wire::ReloadRequest { reason }: wire::ReloadRequest,
     ) -> Result<wire::ReloadResponse, Error> {
         self.check_act(&["reload"])?;
-        let Reloaded { outcome, revision, rejected, restart_required } =
+        let ReloadReport { outcome, revision, rejected, restart_required } =
             self.admin.upkeep.reload(&self.who(reason)?).await?;
         let (outcome, waiting_for) = to_proto::outcome(outcome);
         Ok(wire::ReloadResponse {
@@ -37,9 +37,14 @@ impl AdminRpc<'_> {
         self.check_act(&["plugins", &name, "describe"])?;
         let tried = self.admin.upkeep.describe_again(&self.who(reason)?, &name).await?;
         let contents = self.admin.contents().await?;
-        let plugin =
-            self.admin.one(&self.admin.gateway.snapshots.in_force(), &contents, Kind::Plugin, &name, None)?;
-        let endpoint = |Tried { address, trouble }| wire::DescribedEndpoint {
+        let plugin = self.admin.one(
+            &self.admin.gateway.snapshots.in_force(),
+            &contents,
+            ObjectKind::Plugin,
+            &name,
+            None,
+        )?;
+        let endpoint = |DescribeOutcome { address, trouble }| wire::DescribedEndpoint {
             address,
             described: trouble.is_none(),
             detail: trouble.unwrap_or_default(),
@@ -78,11 +83,11 @@ impl AdminRpc<'_> {
     }
 
     fn check_act(&self, path: &[&str]) -> Result<(), Error> {
-        self.check(Route::find(path).map(AdminRoute::Upkeep), &Method::POST)
+        self.check(ProcessRoute::find(path).map(AdminRoute::Upkeep), &Method::POST)
     }
 
-    fn who(&self, reason: String) -> Result<Reason, Error> {
+    fn who(&self, reason: String) -> Result<OperationReason, Error> {
         let (author, request_id) = (self.operator.author(), self.arrival.request_id);
-        Ok(Reason { author, reason: from_proto::reason(reason)?, request_id })
+        Ok(OperationReason { author, reason: from_proto::reason(reason)?, request_id })
     }
 }

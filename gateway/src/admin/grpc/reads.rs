@@ -5,11 +5,11 @@ use http::Method;
 
 use crate::{
     admin::{
-        AdminRoute, Shown, bytes, explained,
+        AdminRoute, ReadRoute, bytes, explained,
         grpc::{AdminRpc, from_proto, to_proto},
         plan_of,
         registry::{
-            Route, told as refused,
+            RegistryRoute, told as refused,
             view::{self, ChangeCounts, RevisionView},
         },
     },
@@ -20,7 +20,7 @@ use crate::{
 
 impl AdminRpc<'_> {
     pub(super) fn get_status(&self, _: wire::GetStatusRequest) -> Result<wire::GetStatusResponse, Error> {
-        self.check(Some(AdminRoute::Shown(Shown::Status)), &Method::GET)?;
+        self.check(Some(AdminRoute::Shown(ReadRoute::Status)), &Method::GET)?;
         Ok(wire::GetStatusResponse { status_json: bytes(&self.admin.overview.status()) })
     }
 
@@ -30,7 +30,7 @@ impl AdminRpc<'_> {
         asked: wire::ListObjectsRequest,
     ) -> Result<wire::ListObjectsResponse, Error> {
         let kind = from_proto::kind(asked.kind)?;
-        self.check_route(Some(Route::List(kind)), &Method::GET)?;
+        self.check_route(Some(RegistryRoute::List(kind)), &Method::GET)?;
         let wanted = from_proto::wanted(kind, asked)?;
         let contents = self.admin.contents().await?;
         let page = self.admin.list(in_force, &contents, kind, self.reader.as_deref(), &wanted);
@@ -43,7 +43,7 @@ impl AdminRpc<'_> {
         asked: wire::GetObjectRequest,
     ) -> Result<wire::GetObjectResponse, Error> {
         let (kind, name) = (from_proto::kind(asked.kind)?, asked.name);
-        self.check_route(Route::one(kind, &name), &Method::GET)?;
+        self.check_route(RegistryRoute::one(kind, &name), &Method::GET)?;
         let contents = self.admin.contents().await?;
         let object = self.admin.one(in_force, &contents, kind, &name, self.reader.as_deref())?;
         Ok(wire::GetObjectResponse { object: Some(to_proto::object(object)) })
@@ -53,7 +53,7 @@ impl AdminRpc<'_> {
         &self,
         asked: wire::ListRevisionsRequest,
     ) -> Result<wire::ListRevisionsResponse, Error> {
-        self.check_route(Some(Route::Revisions), &Method::GET)?;
+        self.check_route(Some(RegistryRoute::Revisions), &Method::GET)?;
         let most = from_proto::size(asked.page_size)?;
         let before = from_proto::place(&asked.page_token, listing::read_revision_cursor)?;
         let (revisions, next) = self.admin.operations.revisions(before, most).await.map_err(refused)?;
@@ -69,7 +69,7 @@ impl AdminRpc<'_> {
         &self,
         wire::GetRevisionRequest { number }: wire::GetRevisionRequest,
     ) -> Result<wire::GetRevisionResponse, Error> {
-        self.check_route(Some(Route::Revision(number)), &Method::GET)?;
+        self.check_route(Some(RegistryRoute::Revision(number)), &Method::GET)?;
         let revision = self.admin.operations.revision(number).await.map_err(refused)?;
         let counted = RevisionView::new(&revision, ChangeCounts::of(&revision.changes));
         Ok(wire::GetRevisionResponse {
@@ -83,7 +83,7 @@ impl AdminRpc<'_> {
         wire::DiffRevisionsRequest { from, to }: wire::DiffRevisionsRequest,
     ) -> Result<wire::DiffRevisionsResponse, Error> {
         let from = from_proto::number("from", from)?;
-        self.check_route(Some(Route::Difference(from)), &Method::GET)?;
+        self.check_route(Some(RegistryRoute::Difference(from)), &Method::GET)?;
         let (to, changes) = self.admin.operations.difference(from, to).await.map_err(refused)?;
         let changes = to_proto::changes(view::changes(&changes));
         Ok(wire::DiffRevisionsResponse { from, to, changes })
@@ -95,7 +95,7 @@ impl AdminRpc<'_> {
         asked: &wire::GetPlanRequest,
     ) -> Result<wire::GetPlanResponse, Error> {
         let tenant = &asked.tenant;
-        self.check(Some(AdminRoute::Shown(Shown::Plan(tenant.clone()))), &Method::GET)?;
+        self.check(Some(AdminRoute::Shown(ReadRoute::Plan(tenant.clone()))), &Method::GET)?;
         let plan = plan_of(in_force, self.reader.as_deref(), tenant, || from_proto::point(asked.point))?;
         Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
     }
@@ -105,7 +105,7 @@ impl AdminRpc<'_> {
         in_force: &InForce,
         asked: wire::ExplainRequest,
     ) -> Result<wire::ExplainResponse, Error> {
-        self.check(Some(AdminRoute::Shown(Shown::Explain(asked.tenant.clone()))), &Method::GET)?;
+        self.check(Some(AdminRoute::Shown(ReadRoute::Explain(asked.tenant.clone()))), &Method::GET)?;
         let question = from_proto::question(asked)?;
         let said = explained(in_force, self.reader.as_deref(), &question);
         Ok(wire::ExplainResponse { explanation_json: bytes(&said) })

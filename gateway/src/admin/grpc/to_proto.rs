@@ -5,16 +5,17 @@ use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
 use crate::{
     admin::{
         bytes,
-        process_ops::Outcome,
+        process_ops::ReloadResult,
         registry::view::{
-            ChangeCounts, ChangeView, ContentView, Held, ObjectView, Objects, PageView, RevisionView, Written,
+            ChangeCounts, ChangeView, ContentView, ObjectView, Objects, PageView, RevisionView, StoredObject,
+            WriteView,
         },
     },
     core::{
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
         point::Point,
     },
-    registry::effect::{Effect, Effects, FailingBinding, PlanEffect, Standing},
+    registry::effect::{Effect, Effects, FailingBinding, PlanEffect, TenantAdmission},
     snapshot::HeldBack,
 };
 
@@ -47,7 +48,7 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
             };
         }
     };
-    let Held { owner: of_owner, version, spec } = held;
+    let StoredObject { owner: of_owner, version, spec } = held;
     wire::Object {
         kind: of_kind.into(),
         name: name.to_owned(),
@@ -58,8 +59,8 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
     }
 }
 
-pub(super) fn written(written: Written) -> wire::WriteResult {
-    let Written { revision, dry_run, changes: changed, effects: has, unvalidated, active, rejected } =
+pub(super) fn written(written: WriteView) -> wire::WriteResult {
+    let WriteView { revision, dry_run, changes: changed, effects: has, unvalidated, active, rejected } =
         written;
     let rejected = rejected.into_iter().map(|HeldBack { plugin, refusal }| wire::RejectedEntry {
         plugin,
@@ -78,11 +79,11 @@ pub(super) fn written(written: Written) -> wire::WriteResult {
 }
 
 /// What came of a reload, and what it waits for.
-pub(super) fn outcome(outcome: Outcome) -> (wire::ReloadOutcome, Option<String>) {
+pub(super) fn outcome(outcome: ReloadResult) -> (wire::ReloadOutcome, Option<String>) {
     match outcome {
-        Outcome::Applied => (wire::ReloadOutcome::Applied, None),
-        Outcome::Unchanged => (wire::ReloadOutcome::Unchanged, None),
-        Outcome::Waiting(what) => (wire::ReloadOutcome::Waiting, Some(what)),
+        ReloadResult::Applied => (wire::ReloadOutcome::Applied, None),
+        ReloadResult::Unchanged => (wire::ReloadOutcome::Unchanged, None),
+        ReloadResult::Waiting(what) => (wire::ReloadOutcome::Waiting, Some(what)),
     }
 }
 
@@ -144,20 +145,20 @@ fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::T
     }
 }
 
-const fn standing(standing: Standing) -> wire::TenantStatus {
+const fn standing(standing: TenantAdmission) -> wire::TenantStatus {
     match standing {
-        Standing::Served => wire::TenantStatus::Served,
-        Standing::Disabled => wire::TenantStatus::Disabled,
-        Standing::Unknown => wire::TenantStatus::Unknown,
+        TenantAdmission::Served => wire::TenantStatus::Served,
+        TenantAdmission::Disabled => wire::TenantStatus::Disabled,
+        TenantAdmission::Unknown => wire::TenantStatus::Unknown,
     }
 }
 
-const fn kind(kind: Kind) -> wire::Kind {
+const fn kind(kind: ObjectKind) -> wire::Kind {
     match kind {
-        Kind::Plugin => wire::Kind::Plugin,
-        Kind::Tenant => wire::Kind::Tenant,
-        Kind::Binding => wire::Kind::Binding,
-        Kind::Bypass => wire::Kind::Bypass,
+        ObjectKind::Plugin => wire::Kind::Plugin,
+        ObjectKind::Tenant => wire::Kind::Tenant,
+        ObjectKind::Binding => wire::Kind::Binding,
+        ObjectKind::Bypass => wire::Kind::Bypass,
     }
 }
 

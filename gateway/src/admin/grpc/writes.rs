@@ -7,14 +7,14 @@ use crate::{
     admin::{
         grpc::{AdminRpc, from_proto, to_proto},
         registry::{
-            Route,
+            RegistryRoute,
             body::read,
-            query::Meant,
-            write::{Asked, check_name},
+            query::WriteOptions,
+            write::{WriteRequest, check_name},
         },
     },
-    core::{error::Error, object::Kind},
-    registry::{bypass::BypassRequest, edit::Wish},
+    core::{error::Error, object::ObjectKind},
+    registry::{bypass::BypassRequest, edit::EditAction},
     snapshot::InForce,
 };
 
@@ -26,8 +26,8 @@ impl AdminRpc<'_> {
         let wire::PutObjectRequest { name, spec_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PUT)?;
         let meant = from_proto::meant_for(expected_version, true, reason, dry_run)?;
-        let wish = Wish::Be(read("`spec_json`", &spec_json)?);
-        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        let wish = EditAction::Be(read("`spec_json`", &spec_json)?);
+        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::PutObjectResponse { written })
     }
 
@@ -38,8 +38,8 @@ impl AdminRpc<'_> {
         let wire::PatchObjectRequest { name, patch_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PATCH)?;
         let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
-        let wish = Wish::Merge(read("`patch_json`", &patch_json)?);
-        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        let wish = EditAction::Merge(read("`patch_json`", &patch_json)?);
+        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::PatchObjectResponse { written })
     }
 
@@ -51,8 +51,8 @@ impl AdminRpc<'_> {
         let kind = self.object(asked.kind, &name, &Method::DELETE)?;
         let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
         let meant = from_proto::forced(kind, force, meant)?;
-        let wish = Wish::Gone { with_bindings: force };
-        let written = self.written(Asked::object(kind, name, wish, meant)).await?;
+        let wish = EditAction::Gone { with_bindings: force };
+        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::DeleteObjectResponse { written })
     }
 
@@ -61,9 +61,9 @@ impl AdminRpc<'_> {
         asked: wire::EnablePluginRequest,
     ) -> Result<wire::EnablePluginResponse, Error> {
         let wire::EnablePluginRequest { name, expected_version, reason, dry_run } = asked;
-        self.check_route(Route::switch(&name, true), &Method::POST)?;
+        self.check_route(RegistryRoute::switch(&name, true), &Method::POST)?;
         let meant = from_proto::meant(expected_version, reason, dry_run)?;
-        let written = self.written(Asked::switch(name, true, meant)).await?;
+        let written = self.written(WriteRequest::switch(name, true, meant)).await?;
         Ok(wire::EnablePluginResponse { written })
     }
 
@@ -72,17 +72,18 @@ impl AdminRpc<'_> {
         asked: wire::DisablePluginRequest,
     ) -> Result<wire::DisablePluginResponse, Error> {
         let wire::DisablePluginRequest { name, expected_version, reason, dry_run } = asked;
-        self.check_route(Route::switch(&name, false), &Method::POST)?;
+        self.check_route(RegistryRoute::switch(&name, false), &Method::POST)?;
         let meant = from_proto::meant(expected_version, reason, dry_run)?;
-        let written = self.written(Asked::switch(name, false, meant)).await?;
+        let written = self.written(WriteRequest::switch(name, false, meant)).await?;
         Ok(wire::DisablePluginResponse { written })
     }
 
     pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
         let wire::ApplyRequest { document_json, reason, dry_run, force, expected_revision } = asked;
-        self.check_route(Some(Route::Apply), &Method::POST)?;
-        let meant = Meant { force, upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
-        let asked = Asked::document(read("`document_json`", &document_json)?, meant)?;
+        self.check_route(Some(RegistryRoute::Apply), &Method::POST)?;
+        let meant =
+            WriteOptions { force, upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
+        let asked = WriteRequest::document(read("`document_json`", &document_json)?, meant)?;
         Ok(wire::ApplyResponse { written: self.written(asked).await? })
     }
 
@@ -92,9 +93,9 @@ impl AdminRpc<'_> {
     ) -> Result<wire::RollBackResponse, Error> {
         let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
         let number = from_proto::number("number", number)?;
-        self.check_route(Some(Route::RollBack(number)), &Method::POST)?;
-        let meant = Meant { upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
-        Ok(wire::RollBackResponse { written: self.written(Asked::roll_back(number, meant)).await? })
+        self.check_route(Some(RegistryRoute::RollBack(number)), &Method::POST)?;
+        let meant = WriteOptions { upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
+        Ok(wire::RollBackResponse { written: self.written(WriteRequest::roll_back(number, meant)).await? })
     }
 
     pub(super) async fn approve_plugin(
@@ -103,11 +104,11 @@ impl AdminRpc<'_> {
         asked: wire::ApprovePluginRequest,
     ) -> Result<wire::ApprovePluginResponse, Error> {
         let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
-        self.check_route(Route::find(&["plugins", &name, "approve"]), &Method::POST)?;
+        self.check_route(RegistryRoute::find(&["plugins", &name, "approve"]), &Method::POST)?;
         let meant = from_proto::meant(expected_version, reason, dry_run)?;
         let approval = read("`approval_json`", &approval_json)?;
         let accepted = self.admin.approved(in_force, &name, approval).await?;
-        let written = self.written(Asked::approval(name, accepted, meant)).await?;
+        let written = self.written(WriteRequest::approval(name, accepted, meant)).await?;
         Ok(wire::ApprovePluginResponse { written })
     }
 
@@ -117,10 +118,10 @@ impl AdminRpc<'_> {
         asked: wire::PutBypassRequest,
     ) -> Result<wire::PutBypassResponse, Error> {
         let wire::PutBypassRequest { binding, tenant, for_ms, reason, dry_run } = asked;
-        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
+        self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
         let (meant, lasts) = from_proto::bypass(for_ms, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: Some(lasts) };
-        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        let written = self.written(WriteRequest::bypass(in_force, glass, meant)).await?;
         Ok(wire::PutBypassResponse { written })
     }
 
@@ -130,22 +131,22 @@ impl AdminRpc<'_> {
         asked: wire::DeleteBypassRequest,
     ) -> Result<wire::DeleteBypassResponse, Error> {
         let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
-        self.check_route(Route::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
+        self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
         let meant = from_proto::meant(None, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: None };
-        let written = self.written(Asked::bypass(in_force, glass, meant)).await?;
+        let written = self.written(WriteRequest::bypass(in_force, glass, meant)).await?;
         Ok(wire::DeleteBypassResponse { written })
     }
 
     /// The kind of the object that `method` is to be done with, if whoever asks may do that.
-    fn object(&self, kind: i32, name: &str, method: &Method) -> Result<Kind, Error> {
+    fn object(&self, kind: i32, name: &str, method: &Method) -> Result<ObjectKind, Error> {
         let kind = from_proto::kind(kind)?;
-        self.check_route(Route::one(kind, name), method)?;
+        self.check_route(RegistryRoute::one(kind, name), method)?;
         check_name(kind, name, *method == Method::PUT, "/name")?;
         Ok(kind)
     }
 
-    async fn written(&self, asked: Asked) -> Result<Option<wire::WriteResult>, Error> {
+    async fn written(&self, asked: WriteRequest) -> Result<Option<wire::WriteResult>, Error> {
         let written = self.admin.perform(&self.operator, asked).await?;
         Ok(Some(to_proto::written(written)))
     }

@@ -7,13 +7,13 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::{Reason, Upkeep, log};
+use super::{OperationReason, Upkeep, log};
 use crate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     registry::{
         Writer,
-        edit::{Edit, Wish},
-        operations::{OperationError, Outcome},
+        edit::{Edit, EditAction},
+        operations::{OperationError, WriteOutcome},
     },
     task::join::joined,
 };
@@ -40,7 +40,7 @@ impl Upkeep {
     /// Nothing was written. It is the file's, say, or was overtaken.
     pub async fn drain(
         &self,
-        who: &Reason,
+        who: &OperationReason,
         name: &str,
         expected: Option<u64>,
         patience: Duration,
@@ -48,12 +48,12 @@ impl Upkeep {
         log(who, "drain", Some(name));
         let (by, serving) = (Instant::now() + patience, self.client(name));
         let writer = Writer { author: who.author.clone(), reason: who.reason.clone(), upon: None };
-        let wish = Wish::Merge(json!({ "enabled": false }));
-        let edit = Edit { kind: Kind::Plugin, name: name.to_owned(), expected, wish };
+        let wish = EditAction::Merge(json!({ "enabled": false }));
+        let edit = Edit { kind: ObjectKind::Plugin, name: name.to_owned(), expected, wish };
         let operations = Arc::clone(&self.operations);
         // Whoever hangs up leaves no write half done, or done without a word in the log.
         let writing = tokio::spawn(async move { operations.write(&writer, &[edit], None, false).await });
-        let Outcome { revision, .. } = joined(writing).await?;
+        let WriteOutcome { revision, .. } = joined(writing).await?;
         let wanted = match revision {
             Some(revision) => revision,
             None => self.operations.contents().await?.revision(),

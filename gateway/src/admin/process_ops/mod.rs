@@ -18,9 +18,9 @@ use uuid::Uuid;
 pub use crate::{
     admin::process_ops::{
         drain::DrainResult,
-        plugin::Tried,
-        reload::{Outcome, Reloaded},
-        test_call::{Question, TestCallResult, trial},
+        plugin::DescribeOutcome,
+        reload::{ReloadReport, ReloadResult},
+        test_call::{TestCallOptions, TestCallResult, trial},
     },
     control::reload_requests::{Ask, ReloadReply, Wish},
 };
@@ -28,7 +28,7 @@ use crate::{dataplane::call::Gateway, registry::operations::Operations};
 
 /// Who wants something of a process, and why.
 #[derive(Debug, Clone)]
-pub struct Reason {
+pub struct OperationReason {
     /// See [`crate::auth::Operator::author`].
     pub author: String,
     /// In his own words; may be empty.
@@ -52,8 +52,8 @@ impl Upkeep {
 }
 
 /// Says in the log who wants what. Before it is done: whoever reads what follows knows why.
-pub fn log(who: &Reason, operation: &'static str, plugin: Option<&str>) {
-    let Reason { author, reason, request_id } = who;
+pub fn log(who: &OperationReason, operation: &'static str, plugin: Option<&str>) {
+    let OperationReason { author, reason, request_id } = who;
     tracing::info!(
         event = "process.operation",
         operation,

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use crate::{
-    admin::process_ops::{Reason, Upkeep, Wish, log},
+    admin::process_ops::{OperationReason, Upkeep, Wish, log},
     config::Plugin,
     control::reload_requests::ask,
     core::error::{Code, Error},
@@ -21,7 +21,7 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What came of describing one endpoint again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tried {
+pub struct DescribeOutcome {
     /// The endpoint, or a name that brought no address.
     pub address: String,
     /// Why it was not; none: it was described, accepted and initialised anew.
@@ -34,7 +34,11 @@ impl Upkeep {
     ///
     /// # Errors
     /// NOT_FOUND, CONFLICT for a plugin that is switched off, DRAINING.
-    pub async fn describe_again(&self, who: &Reason, name: &str) -> Result<Vec<Tried>, Error> {
+    pub async fn describe_again(
+        &self,
+        who: &OperationReason,
+        name: &str,
+    ) -> Result<Vec<DescribeOutcome>, Error> {
         let before = self.dialled(name)?;
         log(who, "describe", Some(name));
         let by = Instant::now() + DESCRIBE_TIMEOUT;
@@ -43,7 +47,9 @@ impl Upkeep {
         if !Arc::ptr_eq(&before, &client) {
             // Another entry, whose endpoints were described for it just now.
             let all = client.endpoints().into_iter();
-            return Ok(all.map(|endpoint| Tried { address: endpoint.address, trouble: None }).collect());
+            return Ok(all
+                .map(|endpoint| DescribeOutcome { address: endpoint.address, trouble: None })
+                .collect());
         }
         let (tell, mut told) = mpsc::unbounded_channel();
         let describing = Arc::clone(&client);
@@ -56,13 +62,13 @@ impl Upkeep {
         });
         let mut tried = Vec::new();
         while let Ok(Some(described)) = timeout_at(by, told.recv()).await {
-            tried.push(Tried { address: described.address, trouble: described.trouble });
+            tried.push(DescribeOutcome { address: described.address, trouble: described.trouble });
         }
         let known: BTreeSet<_> = tried.iter().map(|tried| tried.address.clone()).collect();
         let left = client.endpoints().into_iter().map(|endpoint| endpoint.address);
         tried.extend(left.filter(|address| !known.contains(address)).map(|address| {
             let trouble = format!("not done within {} s, and goes on", DESCRIBE_TIMEOUT.as_secs());
-            Tried { address, trouble: Some(trouble) }
+            DescribeOutcome { address, trouble: Some(trouble) }
         }));
         Ok(tried)
     }

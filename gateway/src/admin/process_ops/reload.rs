@@ -3,7 +3,7 @@
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    admin::process_ops::{Reason, ReloadReply, Upkeep, Wish, log},
+    admin::process_ops::{OperationReason, ReloadReply, Upkeep, Wish, log},
     control::reload_requests::ask,
     core::error::{Code, Error, Violation},
     registry::operations::Invalid,
@@ -16,9 +16,9 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How it stands after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reloaded {
+pub struct ReloadReport {
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: ReloadResult,
     /// Of the table in force.
     pub revision: u64,
     /// Why entries of plugins are not in force, one sentence for each.
@@ -29,7 +29,7 @@ pub struct Reloaded {
 
 /// What came of what was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReloadResult {
     /// It is in force since now.
     Applied,
     /// It is what was in force.
@@ -43,13 +43,13 @@ impl Upkeep {
     ///
     /// # Errors
     /// CONFIG_INVALID with the places of what is wrong, STORE_UNAVAILABLE, DRAINING. What was in force stays.
-    pub async fn reload(&self, who: &Reason) -> Result<Reloaded, Error> {
+    pub async fn reload(&self, who: &OperationReason) -> Result<ReloadReport, Error> {
         log(who, "reload", None);
         let came = ask(&self.asks, Wish::Reload, Instant::now() + RELOAD_TIMEOUT).await?;
         let (outcome, rejected) = match came {
-            ReloadReply::Settled { changed: true, rejected } => (Outcome::Applied, rejected),
-            ReloadReply::Settled { changed: false, rejected } => (Outcome::Unchanged, rejected),
-            ReloadReply::Waiting(what) => (Outcome::Waiting(what), Vec::new()),
+            ReloadReply::Settled { changed: true, rejected } => (ReloadResult::Applied, rejected),
+            ReloadReply::Settled { changed: false, rejected } => (ReloadResult::Unchanged, rejected),
+            ReloadReply::Waiting(what) => (ReloadResult::Waiting(what), Vec::new()),
             ReloadReply::Later(why) => {
                 return Err(Error::new(Code::StoreUnavailable, why).retry_after(STORE_RETRY_AFTER));
             }
@@ -58,7 +58,7 @@ impl Upkeep {
         };
         let revision = self.gateway.snapshots.in_force().invoker.routes().table.revision();
         let restart_required = self.gateway.snapshots.applied().restart_required.clone();
-        Ok(Reloaded { outcome, revision, rejected, restart_required })
+        Ok(ReloadReport { outcome, revision, rejected, restart_required })
     }
 }
 

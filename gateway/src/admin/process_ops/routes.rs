@@ -14,13 +14,15 @@ use serde_json::value::RawValue;
 use crate::{
     admin::{
         Admin, bytes as encode,
-        process_ops::{self, DrainResult, Outcome, Question, Reason, Reloaded, TestCallResult},
+        process_ops::{
+            self, DrainResult, OperationReason, ReloadReport, ReloadResult, TestCallOptions, TestCallResult,
+        },
         query::Query,
         registry::{
-            body::{Taken, text},
+            body::{BodySpec, text},
             query::{self, number},
             view::ObjectView,
-            write_error::{self, Sent},
+            write_error::{self, SentBody},
         },
         writes::until_the_end,
     },
@@ -29,13 +31,14 @@ use crate::{
     core::{
         error::{Code, Error, Violation},
         failure::Failure,
-        object::Kind,
+        object::ObjectKind,
         point::Point,
         step,
     },
     edge::request_meta::RequestMeta,
     invoke::{
-        AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint, reply::Said,
+        AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint,
+        reply::VerifiedReply,
     },
     json::pointer::push_key,
     payload::MAX_VIOLATIONS,
@@ -53,7 +56,7 @@ pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be left o
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum ProcessRoute {
     Reload,
     Describe(String),
     Drain(String),
@@ -61,36 +64,36 @@ pub(crate) enum Route {
 }
 
 /// What a call for a plugin says.
-pub(crate) struct Asked {
+pub(crate) struct TestCallRequest {
     point: Point,
-    question: Question,
+    question: TestCallOptions,
     /// As an agent would send it.
     request: Bytes,
 }
 
-impl Asked {
+impl TestCallRequest {
     /// With these texts, which are JSON or empty.
-    pub(crate) fn new(point: Point, question: Question, context: &str, payload: &str) -> Self {
+    pub(crate) fn new(point: Point, question: TestCallOptions, context: &str, payload: &str) -> Self {
         let mut request = Vec::with_capacity(context.len() + payload.len() + 32);
         ObjectWriter::object(&mut request, |object| {
             object.json("context", context.as_bytes());
             object.json("payload", payload.as_bytes());
         });
-        Asked { point, question, request: request.into() }
+        TestCallRequest { point, question, request: request.into() }
     }
 }
 
-impl Route {
+impl ProcessRoute {
     /// The one with these parts, and a name that a plugin can have.
     pub(crate) fn find(parts: &[&str]) -> Option<Self> {
         match *parts {
-            ["reload"] => Some(Route::Reload),
+            ["reload"] => Some(ProcessRoute::Reload),
             ["plugins", name, how] if edit::can_be_name(name) => {
                 let name = name.to_owned();
                 match how {
-                    "describe" => Some(Route::Describe(name)),
-                    "drain" => Some(Route::Drain(name)),
-                    "call" => Some(Route::Call(name)),
+                    "describe" => Some(ProcessRoute::Describe(name)),
+                    "drain" => Some(ProcessRoute::Drain(name)),
+                    "call" => Some(ProcessRoute::Call(name)),
                     _ => None,
                 }
             }
@@ -103,25 +106,26 @@ impl Admin {
     /// Does what `route` stands for.
     pub(crate) async fn keep_up(
         &self,
-        route: Route,
+        route: ProcessRoute,
         arrival: &RequestMeta,
         operator: &Operator,
         head: &Parts,
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let who = |reason| Reason { author: operator.author(), reason, request_id: arrival.request_id };
+        let who =
+            |reason| OperationReason { author: operator.author(), reason, request_id: arrival.request_id };
         match route {
-            Route::Reload => {
+            ProcessRoute::Reload => {
                 let reloaded = self.upkeep.reload(&who(only_reason(&head.uri)?)).await?;
-                let is_waiting = matches!(reloaded.outcome, Outcome::Waiting(_));
+                let is_waiting = matches!(reloaded.outcome, ReloadResult::Waiting(_));
                 let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
                 Ok((status, encode(&ReloadView::new(&reloaded))))
             }
-            Route::Describe(name) => {
+            ProcessRoute::Describe(name) => {
                 let tried = self.upkeep.describe_again(&who(only_reason(&head.uri)?), &name).await?;
                 let contents = self.contents().await?;
                 let plugin =
-                    self.one(&self.gateway.snapshots.in_force(), &contents, Kind::Plugin, &name, None)?;
+                    self.one(&self.gateway.snapshots.in_force(), &contents, ObjectKind::Plugin, &name, None)?;
                 let endpoints = tried.into_iter().map(|tried| EndpointView {
                     described: tried.trouble.is_none(),
                     address: tried.address,
@@ -129,16 +133,16 @@ impl Admin {
                 });
                 Ok((StatusCode::OK, encode(&DescribeView { endpoints: endpoints.collect(), plugin })))
             }
-            Route::Drain(name) => {
+            ProcessRoute::Drain(name) => {
                 let (expected, patience, reason) = drain(&head.uri)?;
                 let drained = self.drain(&who(reason), name, expected, patience).await?;
                 Ok((StatusCode::OK, encode(&DrainView::new(&drained))))
             }
-            Route::Call(name) => {
+            ProcessRoute::Call(name) => {
                 let who = who(only_reason(&head.uri)?);
                 let limits = self.gateway.snapshots.in_force().limits;
                 let mut room = self.gateway.admission.room(limits.bytes_in_flight);
-                let body = text(&head.headers, body, Taken::call(limits.request), &mut room).await?;
+                let body = text(&head.headers, body, BodySpec::call(limits.request), &mut room).await?;
                 Ok((StatusCode::OK, self.call(&who, &name, &asked(&body)?).await?))
             }
         }
@@ -147,7 +151,7 @@ impl Admin {
     /// Lets go of the plugin `name`: see [`process_ops::Upkeep::drain`].
     pub(crate) async fn drain(
         &self,
-        who: &Reason,
+        who: &OperationReason,
         name: String,
         expected: Option<u64>,
         patience: Duration,
@@ -155,11 +159,16 @@ impl Admin {
         let _under_way = self.writes.begin()?;
         let draining = self.upkeep.drain(who, &name, expected, patience);
         let drained = until_the_end(&self.ended, draining).await;
-        drained.map_err(|undone| write_error::error(undone, &Sent::Object(Kind::Plugin, name)))
+        drained.map_err(|undone| write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name)))
     }
 
     /// What came of calling the plugin `name`, as a JSON object.
-    pub(crate) async fn call(&self, who: &Reason, name: &str, asked: &Asked) -> Result<Bytes, Error> {
+    pub(crate) async fn call(
+        &self,
+        who: &OperationReason,
+        name: &str,
+        asked: &TestCallRequest,
+    ) -> Result<Bytes, Error> {
         match asked.point {
             Point::BeforeLlmRequest => self.try_out::<BeforeLlmRequest>(who, name, asked).await,
             Point::BeforeToolCall => self.try_out::<BeforeToolCall>(who, name, asked).await,
@@ -170,12 +179,12 @@ impl Admin {
 
     async fn try_out<P: ExtensionPoint>(
         &self,
-        who: &Reason,
+        who: &OperationReason,
         name: &str,
-        asked: &Asked,
+        asked: &TestCallRequest,
     ) -> Result<Bytes, Error>
     where
-        P::Request: transcode::Request,
+        P::Request: transcode::HttpRequestMessage,
         P::Payload: transcode::Changes,
     {
         let request = transcode::decode::<P::Request>(&asked.request).map_err(Error::invalid)?;
@@ -201,7 +210,7 @@ fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
 }
 
 /// Reads the body of a call, which is an object without a key twice. Payload and context stay as they are.
-fn asked(body: &Bytes) -> Result<Asked, Error> {
+fn asked(body: &Bytes) -> Result<TestCallRequest, Error> {
     const KNOWN_MEMBERS: [&str; 5] = ["point", "payload", "context", "tenant", "tenant_config"];
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
         .map_err(|error| Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}")))?;
@@ -230,9 +239,9 @@ fn asked(body: &Bytes) -> Result<Asked, Error> {
         wrong.push(Violation::new("/tenant_config", "Must be an object, or be left out"));
     }
     let Some(point) = point.filter(|_| wrong.is_empty()) else { return Err(Error::invalid(wrong)) };
-    let question = Question { tenant: tenant.flatten(), tenant_config: tenant_config.flatten() };
+    let question = TestCallOptions { tenant: tenant.flatten(), tenant_config: tenant_config.flatten() };
     let [context, payload] = ["context", "payload"].map(|name| given(name).unwrap_or_default());
-    Ok(Asked::new(point, question, context, payload))
+    Ok(TestCallRequest::new(point, question, context, payload))
 }
 
 #[derive(Serialize)]
@@ -246,12 +255,12 @@ struct ReloadView<'a> {
 }
 
 impl<'a> ReloadView<'a> {
-    fn new(reloaded: &'a Reloaded) -> Self {
-        let Reloaded { outcome, revision, rejected, restart_required } = reloaded;
+    fn new(reloaded: &'a ReloadReport) -> Self {
+        let ReloadReport { outcome, revision, rejected, restart_required } = reloaded;
         let (outcome, waiting_for) = match outcome {
-            Outcome::Applied => ("applied", None),
-            Outcome::Unchanged => ("unchanged", None),
-            Outcome::Waiting(what) => ("waiting", Some(what.as_str())),
+            ReloadResult::Applied => ("applied", None),
+            ReloadResult::Unchanged => ("unchanged", None),
+            ReloadResult::Waiting(what) => ("waiting", Some(what.as_str())),
         };
         ReloadView { outcome, revision: *revision, waiting_for, rejected, restart_required }
     }
@@ -287,7 +296,7 @@ impl DrainView {
 }
 
 /// What came of a call. Members without a value are left out.
-fn view<P: ExtensionPoint>(who: &Reason, name: &str, trial: TestCallResult<P>) -> Bytes
+fn view<P: ExtensionPoint>(who: &OperationReason, name: &str, trial: TestCallResult<P>) -> Bytes
 where
     P::Payload: transcode::Changes,
 {
@@ -312,7 +321,7 @@ where
     out.into()
 }
 
-fn put_said<P: ExtensionPoint>(object: &mut ObjectWriter<'_>, sent: &P::Payload, said: Said<P>)
+fn put_said<P: ExtensionPoint>(object: &mut ObjectWriter<'_>, sent: &P::Payload, said: VerifiedReply<P>)
 where
     P::Payload: transcode::Changes,
 {
@@ -343,7 +352,7 @@ where
 /// Why there is no verdict.
 struct FailureJson(Failure);
 
-impl transcode::Put for FailureJson {
+impl transcode::WriteJson for FailureJson {
     fn put(&self, out: &mut Vec<u8>) {
         let Failure { reason, status, detail, .. } = &self.0;
         ObjectWriter::object(out, |object| {

@@ -8,7 +8,7 @@ use hookgate_proto::plugin::v1 as wire;
 use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
-use super::{Reason, plugin::find};
+use super::{OperationReason, plugin::find};
 use crate::{
     config,
     core::{
@@ -21,11 +21,11 @@ use crate::{
     },
     invoke::{
         ExtensionPoint,
-        reply::{self, Grant, Said},
+        reply::{self, Grant, VerifiedReply},
     },
     routing::{Step, TenantRoute},
     snapshot::InForce,
-    upstream::{CallMeta, Replied},
+    upstream::{CallMeta, PluginReply},
 };
 
 /// The tenant of a call that names none.
@@ -33,7 +33,7 @@ const DEFAULT_TENANT: &str = "test";
 
 /// What is asked of a plugin.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
+pub struct TestCallOptions {
     /// For whom: by this tenant's config, time-out and `writable` for the plugin at the point. None: for nobody.
     pub tenant: Option<String>,
     /// In place of the tenant's config; none: that, or an empty one.
@@ -45,7 +45,7 @@ pub struct TestCallResult<P: ExtensionPoint> {
     /// As it was sent.
     pub payload: Arc<P::Payload>,
     /// What the plugin said; else why there is nothing that could be used.
-    pub result: Result<Said<P>, Failure>,
+    pub result: Result<VerifiedReply<P>, Failure>,
     /// From the wait for a place to the checked reply.
     pub took: Duration,
 }
@@ -66,9 +66,9 @@ struct TestCallParams<'a> {
 /// CONFIG_INVALID where the plugin's schema refuses the tenant's config.
 pub async fn trial<P: ExtensionPoint>(
     in_force: &InForce,
-    who: &Reason,
+    who: &OperationReason,
     name: &str,
-    question: &Question,
+    question: &TestCallOptions,
     request: P::Request,
 ) -> Result<TestCallResult<P>, Error> {
     let (plugin, client) = find(in_force, name)?;
@@ -97,7 +97,7 @@ pub async fn trial<P: ExtensionPoint>(
                 CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
             let replied = client.call(P::POINT, call, Arc::clone(&payload), meta, terms.limit).await;
             let limits = &in_force.invoker.routes().replies;
-            replied.and_then(|Replied { bytes, served, .. }| {
+            replied.and_then(|PluginReply { bytes, served, .. }| {
                 let read = reply::read::<P>(bytes, &payload, grant, limits);
                 served.judge(read.as_ref().err().map(|flaw| flaw.reason));
                 read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
@@ -111,7 +111,7 @@ pub async fn trial<P: ExtensionPoint>(
 fn terms<'a>(
     in_force: &'a InForce,
     plugin: &config::Plugin,
-    question: &Question,
+    question: &TestCallOptions,
     point: crate::core::point::Point,
 ) -> Result<TestCallParams<'a>, Error> {
     let step = match &question.tenant {
@@ -183,7 +183,7 @@ fn offered<'a>(
 }
 
 fn context(
-    who: &Reason,
+    who: &OperationReason,
     terms: &TestCallParams<'_>,
     request: hookgate_proto::gateway::v1::RequestContext,
 ) -> CallContext {

@@ -13,7 +13,7 @@ use crate::{
     config::{Consent, ManifestDiff},
     core::{
         error::{Code, Error, Violation},
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
     },
     snapshot::InForce,
 };
@@ -43,7 +43,8 @@ impl Admin {
         })?;
         let contents = self.contents().await?;
         // Whether there is such a plugin, and whose it is, is found where it is written.
-        let Some(TypedObject::Plugin(plugin)) = contents.get(Kind::Plugin, name).map(|entry| &entry.typed)
+        let Some(TypedObject::Plugin(plugin)) =
+            contents.get(ObjectKind::Plugin, name).map(|entry| &entry.typed)
         else {
             return Ok(accepted);
         };

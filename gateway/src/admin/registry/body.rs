@@ -14,7 +14,7 @@ use crate::{
     core::error::{Code, Error, Violation},
     edge::{admission::MemoryPermit, body, header::single},
     json::{
-        self, Kind,
+        self, ValueKind,
         pointer::{push_index, push_key},
     },
 };
@@ -24,7 +24,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a path takes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::admin) struct Taken {
+pub(in crate::admin) struct BodySpec {
     /// The media type.
     media_type: &'static str,
     /// Whether it goes without saying: `curl -T` says none.
@@ -35,23 +35,23 @@ pub(in crate::admin) struct Taken {
     depth: usize,
 }
 
-impl Taken {
+impl BodySpec {
     /// An object.
-    pub(super) const OBJECT: Taken = Taken {
+    pub(super) const OBJECT: BodySpec = BodySpec {
         media_type: "application/json",
         is_usual: true,
         most: MAX_OBJECT_BYTES,
         depth: json::MAX_DEPTH,
     };
     /// What replaces members of an object (RFC 7396).
-    pub(super) const PATCH: Taken =
-        Taken { media_type: "application/merge-patch+json", is_usual: false, ..Taken::OBJECT };
+    pub(super) const PATCH: BodySpec =
+        BodySpec { media_type: "application/merge-patch+json", is_usual: false, ..BodySpec::OBJECT };
     /// Many objects.
-    pub(super) const DOCUMENT: Taken = Taken { most: MAX_DOCUMENT_BYTES, ..Taken::OBJECT };
+    pub(super) const DOCUMENT: BodySpec = BodySpec { most: MAX_DOCUMENT_BYTES, ..BodySpec::OBJECT };
 
     /// A call for a plugin, of at most `most` bytes: in its members lie a payload's values.
     pub(in crate::admin) const fn call(most: usize) -> Self {
-        Taken { most, depth: json::MAX_DEPTH + 2, ..Taken::OBJECT }
+        BodySpec { most, depth: json::MAX_DEPTH + 2, ..BodySpec::OBJECT }
     }
 }
 
@@ -67,7 +67,7 @@ pub(in crate::admin) const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 pub(super) async fn receive(
     headers: &HeaderMap,
     body: Body,
-    taken: Taken,
+    taken: BodySpec,
     room: &mut MemoryPermit,
 ) -> Result<Value, Error> {
     parsed("The body", &text(headers, body, taken, room).await?)
@@ -80,7 +80,7 @@ pub(super) async fn receive(
 pub(in crate::admin) async fn text(
     headers: &HeaderMap,
     body: Body,
-    taken: Taken,
+    taken: BodySpec,
     room: &mut MemoryPermit,
 ) -> Result<Bytes, Error> {
     check_content(headers, taken)?;
@@ -139,13 +139,13 @@ pub(in crate::admin) fn part<'t>(member: &str, name: &str, text: &'t [u8]) -> Re
 
 fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
     let kind = json::scan_all(text, depth).map_err(|flaws| {
-        let violation = |flaw: json::Flaw| {
+        let violation = |flaw: json::JsonError| {
             let (line, column) = flaw.position(text);
             Violation::new(flaw.pointer, format!("Line {line}, column {column}: {}", flaw.message))
         };
         Error::invalid(flaws.into_iter().map(violation).collect())
     })?;
-    if kind != Kind::Object {
+    if kind != ValueKind::Object {
         return Err(Error::invalid(vec![Violation::new("", format!("{name} is {kind}, not an object"))]));
     }
     Ok(())
@@ -173,8 +173,8 @@ fn parsed(name: &str, text: &[u8]) -> Result<Value, Error> {
     })
 }
 
-fn check_content(headers: &HeaderMap, taken: Taken) -> Result<(), Error> {
-    let Taken { media_type, is_usual, .. } = taken;
+fn check_content(headers: &HeaderMap, taken: BodySpec) -> Result<(), Error> {
+    let BodySpec { media_type, is_usual, .. } = taken;
     let is_it = match single(headers, header::CONTENT_TYPE.as_str())? {
         None => is_usual,
         Some(value) => {

@@ -21,12 +21,14 @@ use super::{
 };
 use crate::{
     admin::registry::{
-        query::Wanted,
-        view::{ChangeCounts, Difference, Held, ObjectView, Objects, PageView, RevisionView, Revisions},
-        write_error::Sent,
+        query::ListQuery,
+        view::{
+            ChangeCounts, Difference, ObjectView, Objects, PageView, RevisionView, Revisions, StoredObject,
+        },
+        write_error::SentBody,
     },
     auth::{Operator, is_tenant_id},
-    core::{error::Error, object::Kind},
+    core::{error::Error, object::ObjectKind},
     registry::{
         Contents, Entry, TypedObject,
         document::plural,
@@ -39,9 +41,9 @@ use crate::{
 
 /// What a path stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Route {
-    List(Kind),
-    One(Kind, String),
+pub(super) enum RegistryRoute {
+    List(ObjectKind),
+    One(ObjectKind, String),
     Bypass { binding: String, tenant: String },
     Switch { plugin: String, on: bool },
     Approve(String),
@@ -53,59 +55,67 @@ pub(super) enum Route {
 }
 
 /// Who asks.
-pub(super) struct Asking<'a> {
+pub(super) struct RegistryCaller<'a> {
     pub(super) operator: &'a Operator,
     /// Whom he is confined to.
     pub(super) tenant: Option<&'a str>,
 }
 
-impl Route {
+impl RegistryRoute {
     /// The one with these parts, and a name that an object can have where one must be there.
     pub(super) fn find(parts: &[&str]) -> Option<Self> {
-        let kind = |text: &str| Kind::ALL.into_iter().find(|kind| plural(*kind) == text);
+        let kind = |text: &str| ObjectKind::ALL.into_iter().find(|kind| plural(*kind) == text);
         match *parts {
-            ["apply"] => Some(Route::Apply),
-            ["revisions"] => Some(Route::Revisions),
-            ["revisions", number] => Some(Route::Revision(query::number(number)?)),
-            ["revisions", number, "diff"] => Some(Route::Difference(query::number(number)?)),
-            ["revisions", number, "rollback"] => Some(Route::RollBack(query::number(number)?)),
-            [list] => Some(Route::List(kind(list)?)),
+            ["apply"] => Some(RegistryRoute::Apply),
+            ["revisions"] => Some(RegistryRoute::Revisions),
+            ["revisions", number] => Some(RegistryRoute::Revision(query::number(number)?)),
+            ["revisions", number, "diff"] => Some(RegistryRoute::Difference(query::number(number)?)),
+            ["revisions", number, "rollback"] => Some(RegistryRoute::RollBack(query::number(number)?)),
+            [list] => Some(RegistryRoute::List(kind(list)?)),
             ["bindings", binding, "bypass", tenant] if edit::can_be_name(binding) && is_tenant_id(tenant) => {
-                Some(Route::Bypass { binding: binding.to_owned(), tenant: tenant.to_owned() })
+                Some(RegistryRoute::Bypass { binding: binding.to_owned(), tenant: tenant.to_owned() })
             }
-            [list, name] => Route::one(kind(list)?, name),
-            ["plugins", name, how @ ("enable" | "disable")] => Route::switch(name, how == "enable"),
-            ["plugins", name, "approve"] if edit::can_be_name(name) => Some(Route::Approve(name.to_owned())),
+            [list, name] => RegistryRoute::one(kind(list)?, name),
+            ["plugins", name, how @ ("enable" | "disable")] => RegistryRoute::switch(name, how == "enable"),
+            ["plugins", name, "approve"] if edit::can_be_name(name) => {
+                Some(RegistryRoute::Approve(name.to_owned()))
+            }
             _ => None,
         }
     }
 
     /// To the object of this name, whether one can have it or not.
-    pub(super) fn one(kind: Kind, name: &str) -> Option<Self> {
+    pub(super) fn one(kind: ObjectKind, name: &str) -> Option<Self> {
         // A bypass is written and ended at its binding.
-        (kind != Kind::Bypass).then(|| Route::One(kind, name.to_owned()))
+        (kind != ObjectKind::Bypass).then(|| RegistryRoute::One(kind, name.to_owned()))
     }
 
     /// To the plugin's switch, if one can have this name.
     pub(super) fn switch(plugin: &str, on: bool) -> Option<Self> {
-        edit::can_be_name(plugin).then(|| Route::Switch { plugin: plugin.to_owned(), on })
+        edit::can_be_name(plugin).then(|| RegistryRoute::Switch { plugin: plugin.to_owned(), on })
     }
 
     /// The methods that it takes, as `Allow` names them.
     pub(super) fn allow(&self) -> &'static str {
         match self {
-            Route::List(_) | Route::Revisions | Route::Revision(_) | Route::Difference(_) => "GET",
-            Route::One(..) => "GET, PUT, PATCH, DELETE",
-            Route::Bypass { .. } => "PUT, DELETE",
-            Route::Switch { .. } | Route::Approve(_) | Route::Apply | Route::RollBack(_) => "POST",
+            RegistryRoute::List(_)
+            | RegistryRoute::Revisions
+            | RegistryRoute::Revision(_)
+            | RegistryRoute::Difference(_) => "GET",
+            RegistryRoute::One(..) => "GET, PUT, PATCH, DELETE",
+            RegistryRoute::Bypass { .. } => "PUT, DELETE",
+            RegistryRoute::Switch { .. }
+            | RegistryRoute::Approve(_)
+            | RegistryRoute::Apply
+            | RegistryRoute::RollBack(_) => "POST",
         }
     }
 
     /// Whether a token that is confined to the tenant `own` may learn that there is such a path.
     pub(super) fn is_for(&self, own: &str, method: &Method) -> bool {
         let is_own = match self {
-            Route::List(Kind::Binding) | Route::One(Kind::Binding, _) => true,
-            Route::One(Kind::Tenant, id) => id == own,
+            RegistryRoute::List(ObjectKind::Binding) | RegistryRoute::One(ObjectKind::Binding, _) => true,
+            RegistryRoute::One(ObjectKind::Tenant, id) => id == own,
             _ => false,
         };
         is_own && *method == Method::GET
@@ -113,7 +123,7 @@ impl Route {
 
     /// Whether it wants the scope `hookgate:admin`: what was written by whom is not for every reader.
     pub(super) fn is_administration(&self, method: &Method) -> bool {
-        !matches!(self, Route::List(_) | Route::One(..)) || *method != Method::GET
+        !matches!(self, RegistryRoute::List(_) | RegistryRoute::One(..)) || *method != Method::GET
     }
 }
 
@@ -122,22 +132,22 @@ impl Admin {
     pub(super) async fn registry(
         &self,
         in_force: &InForce,
-        route: Route,
-        asking: Asking<'_>,
+        route: RegistryRoute,
+        asking: RegistryCaller<'_>,
         head: &Parts,
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
         let uri = &head.uri;
         let shown = match route {
-            Route::List(kind) => {
-                let wanted = Wanted::read(kind, uri)?;
+            RegistryRoute::List(kind) => {
+                let wanted = ListQuery::read(kind, uri)?;
                 encode(&self.list(in_force, &*self.contents().await?, kind, asking.tenant, &wanted))
             }
-            Route::One(kind, name) if head.method == Method::GET => {
+            RegistryRoute::One(kind, name) if head.method == Method::GET => {
                 query::none(uri)?;
                 encode(&self.one(in_force, &*self.contents().await?, kind, &name, asking.tenant)?)
             }
-            Route::Revisions => {
+            RegistryRoute::Revisions => {
                 let (most, before) = query::revisions(uri)?;
                 let (revisions, next) = self.operations.revisions(before, most).await.map_err(told)?;
                 let views = revisions.iter();
@@ -145,22 +155,22 @@ impl Admin {
                     views.map(|revision| RevisionView::new(revision, ChangeCounts::of(&revision.changes)));
                 encode(&Revisions { revisions: views.collect(), next_cursor: next })
             }
-            Route::Revision(number) => {
+            RegistryRoute::Revision(number) => {
                 query::none(uri)?;
                 let revision = self.operations.revision(number).await.map_err(told)?;
                 encode(&RevisionView::new(&revision, view::changes(&revision.changes)))
             }
-            Route::Difference(from) => {
+            RegistryRoute::Difference(from) => {
                 let to = query::difference(uri)?;
                 let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
-            Route::One(..)
-            | Route::Bypass { .. }
-            | Route::Switch { .. }
-            | Route::Approve(_)
-            | Route::Apply
-            | Route::RollBack(_) => {
+            RegistryRoute::One(..)
+            | RegistryRoute::Bypass { .. }
+            | RegistryRoute::Switch { .. }
+            | RegistryRoute::Approve(_)
+            | RegistryRoute::Apply
+            | RegistryRoute::RollBack(_) => {
                 return self.write(in_force, route, asking.operator, head, body).await;
             }
         };
@@ -172,11 +182,11 @@ impl Admin {
         &self,
         in_force: &InForce,
         contents: &'c Contents,
-        kind: Kind,
+        kind: ObjectKind,
         own: Option<&str>,
-        wanted: &Wanted,
+        wanted: &ListQuery,
     ) -> PageView<'c> {
-        let registered = if kind == Kind::Plugin { ActivePlugin::all(in_force) } else { Vec::new() };
+        let registered = if kind == ObjectKind::Plugin { ActivePlugin::all(in_force) } else { Vec::new() };
         let find = |name: &str| registered.iter().find(|plugin| plugin.name() == name);
         let state = |entry: &Entry| plugin::state(find(&entry.object.name), entry);
         let is_wanted = |entry: &Entry| {
@@ -203,14 +213,14 @@ impl Admin {
         &self,
         in_force: &InForce,
         contents: &'c Contents,
-        kind: Kind,
+        kind: ObjectKind,
         name: &str,
         own: Option<&str>,
     ) -> Result<ObjectView<'c>, Error> {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
-            Kind::Plugin => ActivePlugin::named(in_force, name),
-            Kind::Tenant | Kind::Binding | Kind::Bypass => None,
+            ObjectKind::Plugin => ActivePlugin::named(in_force, name),
+            ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Bypass => None,
         };
         Ok(self.object(in_force, contents, registered.as_ref(), entry))
     }
@@ -231,7 +241,7 @@ impl Admin {
         registered: Option<&ActivePlugin>,
         entry: &'a Entry,
     ) -> ObjectView<'a> {
-        let held = Held::new(entry, self.operations.has_registry());
+        let held = StoredObject::new(entry, self.operations.has_registry());
         let name = &*entry.object.name;
         match (&entry.typed, registered) {
             (TypedObject::Plugin(_), Some(registered)) => {
@@ -261,7 +271,7 @@ impl Admin {
 
 /// Why nothing is shown.
 pub(super) fn told(undone: OperationError) -> Error {
-    write_error::error(undone, &Sent::Nothing)
+    write_error::error(undone, &SentBody::Nothing)
 }
 
 /// Whether whoever is confined to the tenant `own` may see `entry`.

@@ -10,7 +10,7 @@ use crate::{
     config::Span,
     core::{
         error::Error,
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
     },
     registry::{
         bypass::{MAX_BYPASS_DURATION, MIN_BYPASS_DURATION},
@@ -22,7 +22,7 @@ use crate::{
 
 /// A part of a list of objects.
 #[derive(Debug)]
-pub(in crate::admin) struct Wanted {
+pub(in crate::admin) struct ListQuery {
     pub(in crate::admin) most: usize,
     /// Behind the object of this name.
     pub(in crate::admin) after: Option<String>,
@@ -31,17 +31,17 @@ pub(in crate::admin) struct Wanted {
     pub(in crate::admin) state: Option<State>,
 }
 
-impl Wanted {
+impl ListQuery {
     /// Of `kind`, as `uri` says.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, naming the member.
-    pub(super) fn read(kind: Kind, uri: &Uri) -> Result<Self, Error> {
+    pub(super) fn read(kind: ObjectKind, uri: &Uri) -> Result<Self, Error> {
         let known: &[&str] = match kind {
-            Kind::Plugin => &["limit", "cursor", "owner", "state", "label.KEY"],
-            Kind::Tenant => &["limit", "cursor", "owner", "enabled", "label.KEY"],
-            Kind::Binding => &["limit", "cursor", "owner", "plugin", "tenant", "label.KEY"],
-            Kind::Bypass => &["limit", "cursor", "binding", "tenant"],
+            ObjectKind::Plugin => &["limit", "cursor", "owner", "state", "label.KEY"],
+            ObjectKind::Tenant => &["limit", "cursor", "owner", "enabled", "label.KEY"],
+            ObjectKind::Binding => &["limit", "cursor", "owner", "plugin", "tenant", "label.KEY"],
+            ObjectKind::Bypass => &["limit", "cursor", "binding", "tenant"],
         };
         let mut query = Query::read(uri, known)?;
         let most = most(&mut query)?;
@@ -57,7 +57,7 @@ impl Wanted {
         let [plugin, tenant, binding] = ["plugin", "tenant", "binding"].map(|name| query.take(name));
         let labels = query.rest("label").collect();
         let filter = ListFilter { owner, plugin, tenant, binding, enabled, labels };
-        Ok(Wanted { most, after, filter, state })
+        Ok(ListQuery { most, after, filter, state })
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) enum PreconditionKind {
 
 /// How a write is meant.
 #[derive(Debug)]
-pub(in crate::admin) struct Meant {
+pub(in crate::admin) struct WriteOptions {
     /// See [`crate::registry::edit::Edit::expected`].
     pub(in crate::admin) expected: Option<u64>,
     /// See [`crate::registry::Writer::upon`].
@@ -150,7 +150,7 @@ pub(in crate::admin) struct Meant {
     pub(in crate::admin) force: bool,
 }
 
-impl Meant {
+impl WriteOptions {
     /// As `uri` says. `may_force`: it may delete.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl Meant {
         let revision = query.read_as("expected_revision", "a revision's number", number)?;
         let reason = reason(&mut query)?;
         let (dry_run, force) = (query.flag("dry_run")?, query.flag("force")?);
-        Ok(Meant { expected, upon: revision, reason, dry_run, force })
+        Ok(WriteOptions { expected, upon: revision, reason, dry_run, force })
     }
 
     /// The same of a bypass, and how long it is to last.
@@ -196,7 +196,13 @@ impl Meant {
             return Err(invalid("The query must have `reason`: why the binding is bypassed".to_owned()));
         };
         Ok((
-            Meant { expected: None, upon: None, reason, dry_run: query.flag("dry_run")?, force: false },
+            WriteOptions {
+                expected: None,
+                upon: None,
+                reason,
+                dry_run: query.flag("dry_run")?,
+                force: false,
+            },
             lasts,
         ))
     }

@@ -7,26 +7,26 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::{
     admin::plugin,
     config::Bypass,
-    core::object::{Kind, Owner},
-    registry::{Entry, effect::Effects, operations::Outcome, shown},
+    core::object::{ObjectKind, Owner},
+    registry::{Entry, effect::Effects, operations::WriteOutcome, shown},
     snapshot::HeldBack,
-    store::{Change, Content, Revision},
+    store::{Change, ObjectContent, Revision},
 };
 
 /// What the registry knows of an object beside its name.
 #[derive(Serialize)]
-pub(in crate::admin) struct Held {
+pub(in crate::admin) struct StoredObject {
     pub(in crate::admin) owner: Owner,
     /// Null where there is no registry.
     pub(in crate::admin) version: Option<u64>,
     pub(in crate::admin) spec: Value,
 }
 
-impl Held {
+impl StoredObject {
     /// Of `entry`; `has_versions`: it is in a registry.
     pub(super) fn new(entry: &Entry, has_versions: bool) -> Self {
         let object = &entry.object;
-        Held {
+        StoredObject {
             owner: object.content.owner,
             version: has_versions.then_some(object.version),
             spec: shown(object.kind, &object.content.spec),
@@ -41,19 +41,19 @@ pub(in crate::admin) enum ObjectView<'a> {
     Plugin {
         name: &'a str,
         #[serde(flatten)]
-        status: Box<plugin::View>,
+        status: Box<plugin::ProcessPluginView>,
         #[serde(flatten)]
-        held: Held,
+        held: StoredObject,
     },
     Tenant {
         id: &'a str,
         #[serde(flatten)]
-        held: Held,
+        held: StoredObject,
     },
     Binding {
         name: &'a str,
         #[serde(flatten)]
-        held: Held,
+        held: StoredObject,
     },
     Bypass {
         #[serde(flatten)]
@@ -84,19 +84,19 @@ pub(in crate::admin) enum Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    pub(super) fn new(kind: Kind, objects: Vec<ObjectView<'a>>) -> Self {
+    pub(super) fn new(kind: ObjectKind, objects: Vec<ObjectView<'a>>) -> Self {
         match kind {
-            Kind::Plugin => Objects::Plugins(objects),
-            Kind::Tenant => Objects::Tenants(objects),
-            Kind::Binding => Objects::Bindings(objects),
-            Kind::Bypass => Objects::Bypasses(objects),
+            ObjectKind::Plugin => Objects::Plugins(objects),
+            ObjectKind::Tenant => Objects::Tenants(objects),
+            ObjectKind::Binding => Objects::Bindings(objects),
+            ObjectKind::Bypass => Objects::Bypasses(objects),
         }
     }
 }
 
 /// What came of a write.
 #[derive(Serialize)]
-pub(in crate::admin) struct Written {
+pub(in crate::admin) struct WriteView {
     /// Null: nothing had to be changed, or it was only tried out.
     pub(in crate::admin) revision: Option<u64>,
     pub(in crate::admin) dry_run: bool,
@@ -109,9 +109,9 @@ pub(in crate::admin) struct Written {
     pub(in crate::admin) rejected: Vec<HeldBack>,
 }
 
-impl Written {
-    pub(super) fn new(outcome: &Outcome, dry_run: bool, active: bool, rejected: Vec<HeldBack>) -> Self {
-        Written {
+impl WriteView {
+    pub(super) fn new(outcome: &WriteOutcome, dry_run: bool, active: bool, rejected: Vec<HeldBack>) -> Self {
+        WriteView {
             revision: outcome.revision,
             dry_run,
             changes: changes(&outcome.changes),
@@ -131,7 +131,7 @@ impl Written {
 /// What changed of one object.
 #[derive(Serialize)]
 pub(in crate::admin) struct ChangeView {
-    pub(in crate::admin) kind: Kind,
+    pub(in crate::admin) kind: ObjectKind,
     pub(in crate::admin) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::admin) before: Option<ContentView>,
@@ -147,8 +147,10 @@ pub(in crate::admin) struct ContentView {
 
 pub(in crate::admin) fn changes(changes: &[Change]) -> Vec<ChangeView> {
     let one = |change: &Change| {
-        let content =
-            |content: &Content| ContentView { owner: content.owner, spec: shown(change.kind, &content.spec) };
+        let content = |content: &ObjectContent| ContentView {
+            owner: content.owner,
+            spec: shown(change.kind, &content.spec),
+        };
         ChangeView {
             kind: change.kind,
             name: change.name.to_string(),
@@ -195,7 +197,7 @@ pub(in crate::admin) struct ChangeCounts {
 impl ChangeCounts {
     pub(in crate::admin) fn of(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
-        let [plugins, tenants, bindings, bypasses] = Kind::ALL.map(count);
+        let [plugins, tenants, bindings, bypasses] = ObjectKind::ALL.map(count);
         ChangeCounts { plugins, tenants, bindings, bypasses }
     }
 }

@@ -12,12 +12,12 @@ use crate::{
     admin::{
         Admin, nothing,
         registry::{
-            Route,
-            body::{Taken, receive, said},
+            RegistryRoute,
+            body::{BodySpec, receive, said},
             encode,
-            query::{Meant, PreconditionKind},
-            view::Written,
-            write_error::{self, Sent},
+            query::{PreconditionKind, WriteOptions},
+            view::WriteView,
+            write_error::{self, SentBody},
         },
         writes::until_the_end,
     },
@@ -25,15 +25,15 @@ use crate::{
     config::{Consent, UnknownTenant},
     core::{
         error::{Error, Violation},
-        object::Kind,
+        object::ObjectKind,
         point::Point,
     },
     registry::{
         Contents, TypedObject, Writer,
         bypass::{BypassRequest, LocalView},
         document::{ApplyDocument, DocumentEdits, Prune},
-        edit::{Edit, Wish, can_be_name, right_name},
-        operations::{OperationError, Operations, Outcome},
+        edit::{Edit, EditAction, can_be_name, right_name},
+        operations::{OperationError, Operations, WriteOutcome},
     },
     routing::TenantRoute,
     snapshot::{HeldBack, InForce},
@@ -55,55 +55,60 @@ impl WriteTask {
     /// The plugins that it names.
     fn plugins(&self) -> Vec<String> {
         let WriteTask::Edits(edits, _) = self else { return Vec::new() };
-        let plugins = edits.iter().filter(|edit| edit.kind == Kind::Plugin);
+        let plugins = edits.iter().filter(|edit| edit.kind == ObjectKind::Plugin);
         plugins.map(|edit| edit.name.clone()).collect()
     }
 }
 
 /// A write as it was asked for.
-pub(in crate::admin) struct Asked {
+pub(in crate::admin) struct WriteRequest {
     task: WriteTask,
-    meant: Meant,
-    sent: Sent,
+    meant: WriteOptions,
+    sent: SentBody,
 }
 
-impl Asked {
+impl WriteRequest {
     /// One object is to be as `wish` says.
-    pub(in crate::admin) fn object(kind: Kind, name: String, wish: Wish, meant: Meant) -> Self {
-        let (expected, sent) = (meant.expected, Sent::Object(kind, name.clone()));
-        Asked { task: WriteTask::Edits(vec![Edit { kind, name, expected, wish }], None), meant, sent }
+    pub(in crate::admin) fn object(
+        kind: ObjectKind,
+        name: String,
+        wish: EditAction,
+        meant: WriteOptions,
+    ) -> Self {
+        let (expected, sent) = (meant.expected, SentBody::Object(kind, name.clone()));
+        WriteRequest { task: WriteTask::Edits(vec![Edit { kind, name, expected, wish }], None), meant, sent }
     }
 
     /// A plugin is to be switched on, or off.
-    pub(in crate::admin) fn switch(plugin: String, on: bool, meant: Meant) -> Self {
-        Asked::object(Kind::Plugin, plugin, Wish::Merge(json!({ "enabled": on })), meant)
+    pub(in crate::admin) fn switch(plugin: String, on: bool, meant: WriteOptions) -> Self {
+        WriteRequest::object(ObjectKind::Plugin, plugin, EditAction::Merge(json!({ "enabled": on })), meant)
     }
 
     /// Objects are to be as `document` says.
     ///
     /// # Errors
     /// PAYLOAD_INVALID: it is none, with the places of what is wrong.
-    pub(in crate::admin) fn document(document: Value, meant: Meant) -> Result<Self, Error> {
+    pub(in crate::admin) fn document(document: Value, meant: WriteOptions) -> Result<Self, Error> {
         let wishes = document_of(document)?.wishes(meant.force).map_err(Error::invalid)?;
         let DocumentEdits { edits, prune, places } = wishes;
-        Ok(Asked { task: WriteTask::Edits(edits, prune), meant, sent: Sent::Document(places) })
+        Ok(WriteRequest { task: WriteTask::Edits(edits, prune), meant, sent: SentBody::Document(places) })
     }
 
     /// The plugin is to do what was consented to.
-    pub(in crate::admin) fn approval(plugin: String, accepted: Consent, meant: Meant) -> Self {
-        Asked::object(Kind::Plugin, plugin, Wish::Accept(accepted), meant)
+    pub(in crate::admin) fn approval(plugin: String, accepted: Consent, meant: WriteOptions) -> Self {
+        WriteRequest::object(ObjectKind::Plugin, plugin, EditAction::Accept(accepted), meant)
     }
 
     /// The binding is to be out of the tenant's chains for a while, or back in them.
-    pub(in crate::admin) fn bypass(in_force: &InForce, glass: BypassRequest, meant: Meant) -> Self {
+    pub(in crate::admin) fn bypass(in_force: &InForce, glass: BypassRequest, meant: WriteOptions) -> Self {
         let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
         let here = LocalView { serves_others, stands: stands(in_force, &glass) };
-        Asked { task: WriteTask::Bypass(glass, here), meant, sent: Sent::Nothing }
+        WriteRequest { task: WriteTask::Bypass(glass, here), meant, sent: SentBody::Nothing }
     }
 
     /// Everything is to be as it was at the revision `number`.
-    pub(in crate::admin) fn roll_back(number: u64, meant: Meant) -> Self {
-        Asked { task: WriteTask::RollBack(number), meant, sent: Sent::Nothing }
+    pub(in crate::admin) fn roll_back(number: u64, meant: WriteOptions) -> Self {
+        WriteRequest { task: WriteTask::RollBack(number), meant, sent: SentBody::Nothing }
     }
 }
 
@@ -112,7 +117,7 @@ impl Admin {
     pub(super) async fn write(
         &self,
         in_force: &InForce,
-        route: Route,
+        route: RegistryRoute,
         operator: &Operator,
         head: &Parts,
         body: Body,
@@ -128,10 +133,10 @@ impl Admin {
     pub(in crate::admin) async fn perform(
         &self,
         operator: &Operator,
-        Asked { task, meant, sent }: Asked,
-    ) -> Result<Written, Error> {
+        WriteRequest { task, meant, sent }: WriteRequest,
+    ) -> Result<WriteView, Error> {
         let _under_way = self.writes.begin()?;
-        let Meant { reason, dry_run, upon, .. } = meant;
+        let WriteOptions { reason, dry_run, upon, .. } = meant;
         let writer = Writer { author: operator.author(), reason, upon };
         let operations = Arc::clone(&self.operations);
         let named = task.plugins();
@@ -143,12 +148,12 @@ impl Admin {
         // A dry run knows of those alone that were written before.
         let knows = !dry_run || outcome.changes.is_empty();
         let rejected = if knows { self.rejected(&named, &outcome) } else { Vec::new() };
-        Ok(Written::new(&outcome, dry_run, in_force, rejected))
+        Ok(WriteView::new(&outcome, dry_run, in_force, rejected))
     }
 
     /// The plugins among `named` and among what `outcome` changed that go on by the entry before, for they refuse this one.
-    fn rejected(&self, named: &[String], outcome: &Outcome) -> Vec<HeldBack> {
-        let changed = outcome.changes.iter().filter(|change| change.kind == Kind::Plugin);
+    fn rejected(&self, named: &[String], outcome: &WriteOutcome) -> Vec<HeldBack> {
+        let changed = outcome.changes.iter().filter(|change| change.kind == ObjectKind::Plugin);
         let changed: Vec<_> = changed.map(|change| &*change.name).collect();
         let mut rejected = self.gateway.snapshots.in_force().rejected.clone();
         rejected.retain(|held| named.contains(&held.plugin) || changed.contains(&&*held.plugin));
@@ -156,7 +161,7 @@ impl Admin {
     }
 
     /// Whether this process serves by what the registry holds after `outcome`. Bypasses wait for nothing that the revision does.
-    async fn is_in_force(&self, outcome: &Outcome) -> Result<bool, Error> {
+    async fn is_in_force(&self, outcome: &WriteOutcome) -> Result<bool, Error> {
         Ok(match outcome.revision {
             Some(revision) => {
                 self.gateway.snapshots.reaches(revision, ACTIVATION_TIMEOUT).await
@@ -173,49 +178,54 @@ impl Admin {
     async fn asked(
         &self,
         in_force: &InForce,
-        route: Route,
+        route: RegistryRoute,
         head: &Parts,
         body: Body,
-    ) -> Result<Asked, Error> {
+    ) -> Result<WriteRequest, Error> {
         let uri = &head.uri;
         match route {
-            Route::Bypass { binding, tenant } => {
+            RegistryRoute::Bypass { binding, tenant } => {
                 let (meant, lasts) = if head.method == Method::DELETE {
-                    (Meant::read(uri, PreconditionKind::Nothing, false)?, None)
+                    (WriteOptions::read(uri, PreconditionKind::Nothing, false)?, None)
                 } else {
-                    let (meant, lasts) = Meant::of_bypass(uri)?;
+                    let (meant, lasts) = WriteOptions::of_bypass(uri)?;
                     (meant, Some(lasts))
                 };
-                Ok(Asked::bypass(in_force, BypassRequest { binding, tenant, lasts }, meant))
+                Ok(WriteRequest::bypass(in_force, BypassRequest { binding, tenant, lasts }, meant))
             }
-            Route::RollBack(number) => {
-                Ok(Asked::roll_back(number, Meant::read(uri, PreconditionKind::Revision, false)?))
-            }
-            Route::Switch { plugin, on } => {
-                Ok(Asked::switch(plugin, on, Meant::read(uri, PreconditionKind::AnyVersion, false)?))
-            }
-            Route::One(kind, name) => {
+            RegistryRoute::RollBack(number) => Ok(WriteRequest::roll_back(
+                number,
+                WriteOptions::read(uri, PreconditionKind::Revision, false)?,
+            )),
+            RegistryRoute::Switch { plugin, on } => Ok(WriteRequest::switch(
+                plugin,
+                on,
+                WriteOptions::read(uri, PreconditionKind::AnyVersion, false)?,
+            )),
+            RegistryRoute::One(kind, name) => {
                 let is_put = head.method == Method::PUT;
                 check_name(kind, &name, is_put, "")?;
-                let may_force = head.method == Method::DELETE && kind == Kind::Plugin;
+                let may_force = head.method == Method::DELETE && kind == ObjectKind::Plugin;
                 let upon = if is_put { PreconditionKind::VersionOrNone } else { PreconditionKind::Version };
-                let meant = Meant::read(uri, upon, may_force)?;
+                let meant = WriteOptions::read(uri, upon, may_force)?;
                 let wish = match head.method {
-                    Method::DELETE => Wish::Gone { with_bindings: meant.force },
-                    Method::PATCH => Wish::Merge(self.receive(in_force, head, body, Taken::PATCH).await?),
-                    _ => Wish::Be(self.receive(in_force, head, body, Taken::OBJECT).await?),
+                    Method::DELETE => EditAction::Gone { with_bindings: meant.force },
+                    Method::PATCH => {
+                        EditAction::Merge(self.receive(in_force, head, body, BodySpec::PATCH).await?)
+                    }
+                    _ => EditAction::Be(self.receive(in_force, head, body, BodySpec::OBJECT).await?),
                 };
-                Ok(Asked::object(kind, name, wish, meant))
+                Ok(WriteRequest::object(kind, name, wish, meant))
             }
-            Route::Approve(plugin) => {
-                let meant = Meant::read(uri, PreconditionKind::AnyVersion, false)?;
-                let body = self.receive(in_force, head, body, Taken::OBJECT).await?;
+            RegistryRoute::Approve(plugin) => {
+                let meant = WriteOptions::read(uri, PreconditionKind::AnyVersion, false)?;
+                let body = self.receive(in_force, head, body, BodySpec::OBJECT).await?;
                 let accepted = self.approved(in_force, &plugin, body).await?;
-                Ok(Asked::approval(plugin, accepted, meant))
+                Ok(WriteRequest::approval(plugin, accepted, meant))
             }
             _ => {
-                let meant = Meant::read(uri, PreconditionKind::Revision, true)?;
-                Asked::document(self.receive(in_force, head, body, Taken::DOCUMENT).await?, meant)
+                let meant = WriteOptions::read(uri, PreconditionKind::Revision, true)?;
+                WriteRequest::document(self.receive(in_force, head, body, BodySpec::DOCUMENT).await?, meant)
             }
         }
     }
@@ -225,7 +235,7 @@ impl Admin {
         in_force: &InForce,
         head: &Parts,
         body: Body,
-        taken: Taken,
+        taken: BodySpec,
     ) -> Result<Value, Error> {
         let mut room = self.gateway.admission.room(in_force.limits.bytes_in_flight);
         receive(&head.headers, body, taken, &mut room).await
@@ -238,7 +248,7 @@ impl Admin {
 /// # Errors
 /// NOT_FOUND, or PAYLOAD_INVALID.
 pub(in crate::admin) fn check_name(
-    kind: Kind,
+    kind: ObjectKind,
     name: &str,
     may_be_new: bool,
     pointer: &str,
@@ -255,7 +265,7 @@ async fn perform(
     writer: &Writer,
     task: &WriteTask,
     dry_run: bool,
-) -> Result<Outcome, OperationError> {
+) -> Result<WriteOutcome, OperationError> {
     match task {
         WriteTask::Edits(edits, prune) => operations.write(writer, edits, prune.as_ref(), dry_run).await,
         WriteTask::RollBack(number) => operations.roll_back(writer, *number, dry_run).await,
@@ -276,13 +286,14 @@ fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequ
 /// Whether `changes` are bypasses and nothing else, and it is as they say; `contents` are what the registry holds.
 fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> bool {
     let bypasses = &in_force.config.bypasses;
-    let is_so = |change: &Change| match contents.get(Kind::Bypass, &change.name).map(|entry| &entry.typed) {
-        Some(TypedObject::Bypass(bypass)) => {
-            bypasses.contains(bypass) || bypass.until.0 <= OffsetDateTime::now_utc()
-        }
-        _ => !bypasses.iter().any(|bypass| bypass.name() == *change.name),
-    };
-    changes.iter().all(|change| change.kind == Kind::Bypass && is_so(change))
+    let is_so =
+        |change: &Change| match contents.get(ObjectKind::Bypass, &change.name).map(|entry| &entry.typed) {
+            Some(TypedObject::Bypass(bypass)) => {
+                bypasses.contains(bypass) || bypass.until.0 <= OffsetDateTime::now_utc()
+            }
+            _ => !bypasses.iter().any(|bypass| bypass.name() == *change.name),
+        };
+    changes.iter().all(|change| change.kind == ObjectKind::Bypass && is_so(change))
 }
 
 fn document_of(value: Value) -> Result<ApplyDocument, Error> {

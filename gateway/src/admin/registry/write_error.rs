@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::{
     core::{
         error::{Code, Error, Violation},
-        object::Kind,
+        object::ObjectKind,
     },
     json::pointer::push_key,
     registry::{
         RegistryError,
         document::{DocumentPointers, plural},
-        edit::Refusal,
+        edit::EditError,
         operations::{Invalid, OperationError, invalid},
     },
 };
@@ -20,21 +20,21 @@ use crate::{
 const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Where objects stand in the body that was sent.
-pub(crate) enum Sent {
+pub(crate) enum SentBody {
     /// Nowhere: there was none, or it names no object.
     Nothing,
     /// This one is the body.
-    Object(Kind, String),
+    Object(ObjectKind, String),
     /// Each has its place.
     Document(DocumentPointers),
 }
 
-impl Sent {
+impl SentBody {
     /// The pointer to what stands at `pointer` in an object: into the body where it is there, else `/bindings/NAME/...`.
-    fn pointer(&self, kind: Kind, name: &str, pointer: &str) -> String {
+    fn pointer(&self, kind: ObjectKind, name: &str, pointer: &str) -> String {
         match self {
-            Sent::Object(sent, own) if *sent == kind && own == name => pointer.to_owned(),
-            Sent::Document(places) if places.contains_key(&(kind, name.to_owned())) => {
+            SentBody::Object(sent, own) if *sent == kind && own == name => pointer.to_owned(),
+            SentBody::Document(places) if places.contains_key(&(kind, name.to_owned())) => {
                 format!("{}{pointer}", places[&(kind, name.to_owned())])
             }
             _ => {
@@ -47,7 +47,7 @@ impl Sent {
 }
 
 /// What `undone` means to whoever sent `sent`.
-pub(crate) fn error(undone: OperationError, sent: &Sent) -> Error {
+pub(crate) fn error(undone: OperationError, sent: &SentBody) -> Error {
     match undone {
         OperationError::Refused(refusal) => refused(refusal, sent),
         OperationError::Invalid(wrong) => not_valid(wrong, sent),
@@ -68,43 +68,45 @@ pub(crate) fn error(undone: OperationError, sent: &Sent) -> Error {
     }
 }
 
-fn refused(refusal: Refusal, sent: &Sent) -> Error {
+fn refused(refusal: EditError, sent: &SentBody) -> Error {
     let conflict = |kind, name: &str, detail: String| {
         let violations = vec![Violation::new(sent.pointer(kind, name, ""), detail.clone())];
         Error { violations, ..Error::new(Code::Conflict, detail) }
     };
     match refusal {
-        Refusal::Missing { kind, name } => Error::new(Code::NotFound, format!("There is no {kind} `{name}`")),
-        Refusal::Version { kind, name, current: 0, expected } => conflict(
+        EditError::Missing { kind, name } => {
+            Error::new(Code::NotFound, format!("There is no {kind} `{name}`"))
+        }
+        EditError::Version { kind, name, current: 0, expected } => conflict(
             kind,
             &name,
             format!(
                 "There is no {kind} `{name}`, whose version {expected} is expected; write 0 to create it"
             ),
         ),
-        Refusal::Version { kind, name, current, expected: 0 } => {
+        EditError::Version { kind, name, current, expected: 0 } => {
             conflict(kind, &name, format!("There is a {kind} `{name}` already: its version is {current}"))
         }
-        Refusal::Version { kind, name, current, expected } => conflict(
+        EditError::Version { kind, name, current, expected } => conflict(
             kind,
             &name,
             format!("The version of {kind} `{name}` is {current}, and {expected} is expected"),
         ),
-        Refusal::Revision { current, expected } => Error::new(
+        EditError::Revision { current, expected } => Error::new(
             Code::Conflict,
             format!("The registry is at revision {current}, and {expected} is expected"),
         ),
-        Refusal::OfFile { kind, name } => {
+        EditError::OfFile { kind, name } => {
             conflict(kind, &name, format!("The configuration file owns {kind} `{name}`: change it there"))
         }
-        Refusal::InUse { name, bindings } => {
+        EditError::InUse { name, bindings } => {
             let named: Vec<_> = bindings.iter().map(|binding| format!("`{binding}`")).collect();
             let detail = format!(
                 "Bindings name plugin `{name}`: {}; delete them first, or send `force=true` to delete them too",
                 named.join(", ")
             );
             let violation = |binding: &String| {
-                let at = sent.pointer(Kind::Binding, binding, "/plugin");
+                let at = sent.pointer(ObjectKind::Binding, binding, "/plugin");
                 Violation::new(at, format!("Names plugin `{name}`"))
             };
             Error {
@@ -112,7 +114,7 @@ fn refused(refusal: Refusal, sent: &Sent) -> Error {
                 ..Error::new(Code::Conflict, detail)
             }
         }
-        Refusal::Wrong { kind, name, problems } => {
+        EditError::Wrong { kind, name, problems } => {
             let wrong = problems.into_iter().map(|problem| Invalid {
                 object: Some((kind, name.clone())),
                 message: problem.sentence(),
@@ -123,7 +125,7 @@ fn refused(refusal: Refusal, sent: &Sent) -> Error {
     }
 }
 
-fn not_valid(wrong: Vec<Invalid>, sent: &Sent) -> Error {
+fn not_valid(wrong: Vec<Invalid>, sent: &SentBody) -> Error {
     let violation = |wrong: Invalid| {
         let pointer = match wrong.object {
             Some((kind, name)) => sent.pointer(kind, &name, &wrong.pointer),

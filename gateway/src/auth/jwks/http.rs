@@ -8,7 +8,7 @@ use http::{StatusCode, header};
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Fetch, FetchError};
-use crate::egress::Resolver;
+use crate::egress::EgressResolver;
 
 /// Largest set, in bytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
@@ -37,7 +37,7 @@ impl Http {
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
-            .dns_resolver(Resolver)
+            .dns_resolver(EgressResolver)
             .timeout(limit)
             .user_agent(concat!("hookgate/", env!("CARGO_PKG_VERSION")))
             .build()

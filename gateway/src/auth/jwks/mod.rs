@@ -47,7 +47,7 @@ pub(super) enum FetchError {
 
 /// The keys that one issuer publishes.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct PublishedKeys {
     issuer: String,
     /// Where it publishes them.
     url: String,
@@ -82,7 +82,7 @@ impl FetchState {
     }
 }
 
-impl Published {
+impl PublishedKeys {
     /// Keys from `url`; nothing is fetched yet. Err says what is wrong with the URL.
     pub(super) fn new(issuer: &str, url: &str, ttl: Duration) -> Result<Arc<Self>, String> {
         let source = http::Http::new(url, http::FETCH_TIMEOUT)?;
@@ -90,7 +90,7 @@ impl Published {
     }
 
     fn from_source(issuer: &str, url: &str, source: Box<dyn Fetch>, ttl: Duration) -> Arc<Self> {
-        Arc::new(Published {
+        Arc::new(PublishedKeys {
             issuer: issuer.to_owned(),
             url: url.to_owned(),
             source,
@@ -101,7 +101,7 @@ impl Published {
         })
     }
 
-    /// Whether [`Published::new`] would make the same of these.
+    /// Whether [`PublishedKeys::new`] would make the same of these.
     pub(super) fn is_of(&self, issuer: &str, url: &str, ttl: Duration) -> bool {
         (&*self.issuer, &*self.url, self.ttl) == (issuer, url, ttl)
     }

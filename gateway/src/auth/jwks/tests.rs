@@ -55,22 +55,22 @@ impl Fake {
     }
 }
 
-fn published(kids: Option<Vec<&'static str>>) -> (Arc<Published>, Fake) {
+fn published(kids: Option<Vec<&'static str>>) -> (Arc<PublishedKeys>, Fake) {
     let script = Script {
         kids: StdMutex::new(kids),
         fetches: AtomicUsize::new(0),
         permits: Semaphore::new(1_000_000),
     };
     let fake = Fake(Arc::new(script));
-    (Published::from_source("https://id", "", Box::new(fake.clone()), TTL), fake)
+    (PublishedKeys::from_source("https://id", "", Box::new(fake.clone()), TTL), fake)
 }
 
-fn kids(published: &Published) -> Option<Vec<String>> {
+fn kids(published: &PublishedKeys) -> Option<Vec<String>> {
     published.keys().map(|keys| keys.keys.iter().filter_map(|key| key.kid.clone()).collect())
 }
 
 /// Starts `keep_fresh`; it ends when the token is dropped from the test with the runtime.
-fn start(published: &Arc<Published>) -> CancellationToken {
+fn start(published: &Arc<PublishedKeys>) -> CancellationToken {
     let stop = CancellationToken::new();
     let (published, stopped) = (Arc::clone(published), stop.clone());
     tokio::spawn(async move { published.keep_fresh(&stopped).await });
@@ -209,7 +209,7 @@ async fn a_failed_fetch_is_tried_again_after_1_2_4_to_30_seconds() {
 #[tokio::test(start_paused = true)]
 async fn the_generation_changes_with_the_keys_and_only_then() {
     let (published, fake) = published(Some(vec!["a"]));
-    let generation = async |published: &Arc<Published>| {
+    let generation = async |published: &Arc<PublishedKeys>| {
         pass(30).await;
         published.refetch().await;
         published.keys().unwrap().generation

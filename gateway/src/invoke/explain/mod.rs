@@ -12,7 +12,7 @@ use super::budget;
 use crate::{
     config::{self, Bypass, Config},
     core::error::Code,
-    routing::{self, Condition, Plan, RouteTable, Step, Subject, TenantRoute},
+    routing::{self, Condition, MatchSubject, Plan, RouteTable, Step, TenantRoute},
 };
 
 mod model;
@@ -22,10 +22,11 @@ mod walk;
 mod warnings;
 
 pub use crate::invoke::explain::model::{
-    AbsenceCause, Absent, Budget, Call, ExpectedOutcome, Explanation, From, Millis, Question, Standing,
-    StepExplanation, StepForecast, Tenant, TimeoutSource, Tried, WorstCase,
+    AbsenceCause, AbsentBinding, BindingSource, BudgetReport, ConditionReport, ExpectedOutcome, ExplainCall,
+    ExplainQuery, Explanation, Millis, StepExplanation, StepForecast, TenantLookup, TenantReport,
+    TimeoutSource, WorstCase,
 };
-use walk::{Takes, Walked, walk};
+use walk::{Takes, TimedForecast, walk};
 
 /// Explains what `question` asks of `table`, which was built from `config`. Without `manifests_known` nobody has asked the
 /// plugins who they are: they are taken to offer whatever their bindings name.
@@ -33,7 +34,7 @@ pub fn explain(
     config: &Config,
     table: &RouteTable,
     manifests_known: bool,
-    question: &Question,
+    question: &ExplainQuery,
 ) -> Explanation {
     let tenant = tenant(config, table, &question.tenant);
     let caller = question.call.timeout_ms.map(Duration::from_millis);
@@ -48,7 +49,7 @@ pub fn explain(
         plan_digest: None,
         steps: Vec::new(),
         absent: Vec::new(),
-        budget: Budget {
+        budget: BudgetReport {
             limit_ms: Millis(limit),
             caller_timeout_ms: caller.map(Millis),
             margin_ms: caller.map(|caller| Millis(budget::margin(caller))),
@@ -66,22 +67,22 @@ pub fn explain(
     said
 }
 
-fn tenant(config: &Config, table: &RouteTable, id: &str) -> Tenant {
+fn tenant(config: &Config, table: &RouteTable, id: &str) -> TenantReport {
     let list = &config.tenants.list;
     let listed = list.iter().any(|tenant| tenant.id == id);
     let status = match (table.tenant(id), listed) {
-        (TenantRoute::Known(_), true) => Standing::Listed,
-        (TenantRoute::Known(_), false) => Standing::Unlisted,
-        (TenantRoute::Disabled, _) => Standing::Disabled,
-        (TenantRoute::Unknown, _) => Standing::Refused,
+        (TenantRoute::Known(_), true) => TenantLookup::Listed,
+        (TenantRoute::Known(_), false) => TenantLookup::Unlisted,
+        (TenantRoute::Disabled, _) => TenantLookup::Disabled,
+        (TenantRoute::Unknown, _) => TenantLookup::Refused,
     };
     let code = match status {
-        Standing::Listed | Standing::Unlisted => None,
-        Standing::Disabled => Some(Code::TenantDisabled),
-        Standing::Refused => Some(Code::TenantUnknown),
+        TenantLookup::Listed | TenantLookup::Unlisted => None,
+        TenantLookup::Disabled => Some(Code::TenantDisabled),
+        TenantLookup::Refused => Some(Code::TenantUnknown),
     };
     let ids = list.iter().map(|tenant| tenant.id.as_str());
-    Tenant {
+    TenantReport {
         id: id.to_owned(),
         status,
         unknown: config.tenants.unknown,
@@ -95,7 +96,7 @@ fn steps(
     plan: &Plan,
     manifests_known: bool,
     total: Duration,
-    question: &Question,
+    question: &ExplainQuery,
 ) -> Vec<StepExplanation> {
     let of_plan: Vec<_> = plan.steps.iter().map(|step| assumed(step, manifests_known)).collect();
     let subject = subject(question);
@@ -125,9 +126,9 @@ fn assumed(step: &Step, manifests_known: bool) -> Step {
 }
 
 /// What conditions look at: the call's values before and after are the same, since no plugin was asked.
-fn subject(question: &Question) -> Subject<'_> {
-    let Question { call, text, .. } = question;
-    Subject {
+fn subject(question: &ExplainQuery) -> MatchSubject<'_> {
+    let ExplainQuery { call, text, .. } = question;
+    MatchSubject {
         point: question.point,
         tool: call.tool.as_deref().map(|tool| [tool, tool]),
         text: text.as_deref().map(|text| [text, text]),
@@ -142,9 +143,9 @@ fn said_of(
     binding: &config::Binding,
     step: &Step,
     total: Duration,
-    question: &Question,
-    went: Walked,
-    worst: Walked,
+    question: &ExplainQuery,
+    went: TimedForecast,
+    worst: TimedForecast,
 ) -> StepExplanation {
     let written = &*step.written;
     let tenant = config.tenants.list.iter().find(|tenant| tenant.id == question.tenant);
@@ -162,7 +163,7 @@ fn said_of(
         } else {
             TimeoutSource::Plugin
         },
-        source: if written.is_floor { From::Global } else { From::Tenant },
+        source: if written.is_floor { BindingSource::Global } else { BindingSource::Tenant },
         selector: binding.selector.clone(),
         overrides: own.into_iter().flat_map(|own| own.keys().cloned()).collect(),
         conditions: tried(step, question),
@@ -185,7 +186,7 @@ fn said_of(
 }
 
 /// The conditions of `step` in the order in which they are looked at.
-fn tried(step: &Step, question: &Question) -> Vec<Tried> {
+fn tried(step: &Step, question: &ExplainQuery) -> Vec<ConditionReport> {
     let call = &question.call;
     let one = |(condition, result)| {
         let value = match condition {
@@ -203,7 +204,12 @@ fn tried(step: &Step, question: &Question) -> Vec<Tried> {
             Condition::Tools => ("tools".to_owned(), &step.conditions.written()["tools"]),
             Condition::Text => ("text".to_owned(), &step.conditions.written()["text"]),
         };
-        Tried { field, patterns: patterns(written), value: value.filter(|value| !value.is_empty()), result }
+        ConditionReport {
+            field,
+            patterns: patterns(written),
+            value: value.filter(|value| !value.is_empty()),
+            result,
+        }
     };
     step.conditions.each(subject(question)).map(one).collect()
 }
@@ -222,18 +228,18 @@ fn patterns(written: &Value) -> Vec<String> {
     }
 }
 
-fn absent(config: &Config, table: &RouteTable, question: &Question) -> Vec<Absent> {
+fn absent(config: &Config, table: &RouteTable, question: &ExplainQuery) -> Vec<AbsentBinding> {
     let absent = routing::absent(config, |at| table.manifest(at), &question.tenant, question.point);
-    let one = |(binding, why): (&config::Binding, routing::Absent)| {
+    let one = |(binding, why): (&config::Binding, routing::AbsenceReason)| {
         let name = binding.effective_name();
         let is_it = |bypass: &&Arc<Bypass>| bypass.binding == name && bypass.tenant == question.tenant;
-        let is_bypassed = why == routing::Absent::Bypassed;
+        let is_bypassed = why == routing::AbsenceReason::Bypassed;
         let bypass = config.bypasses.iter().find(is_it).filter(|_| is_bypassed);
-        Absent {
+        AbsentBinding {
             plugin: binding.plugin.clone(),
             cause: why.into(),
-            selector: binding.selector.clone().filter(|_| why == routing::Absent::NotSelected),
-            points: binding.points.clone().filter(|_| why == routing::Absent::PointNotListed),
+            selector: binding.selector.clone().filter(|_| why == routing::AbsenceReason::NotSelected),
+            points: binding.points.clone().filter(|_| why == routing::AbsenceReason::PointNotListed),
             until: bypass.map(|bypass| bypass.until),
             reason: bypass.map(|bypass| bypass.reason.clone()),
             binding: name.into_owned(),

@@ -10,32 +10,32 @@ use crate::{
         point::Point,
         step::{Mode, OnError},
     },
-    routing::{self, Checked},
+    routing::{self, ConditionOutcome},
 };
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct ExplainQuery {
     /// Whose call it is.
     pub tenant: String,
     /// Where.
     pub point: Point,
     /// What else decides about its steps.
-    pub call: Call,
+    pub call: ExplainCall,
     /// `text` or `content`; never said again.
     pub text: Option<String>,
 }
 
-impl Question {
+impl ExplainQuery {
     /// A call that carries nothing.
     pub fn new(tenant: impl Into<String>, point: Point) -> Self {
-        Question { tenant: tenant.into(), point, call: Call::default(), text: None }
+        ExplainQuery { tenant: tenant.into(), point, call: ExplainCall::default(), text: None }
     }
 }
 
 /// What a call carries that decides about its steps. What is absent it doesn't carry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
+pub struct ExplainCall {
     /// The tool's name.
     pub tool: Option<String>,
     /// The context's `agent_id`.
@@ -52,11 +52,11 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Whose call it is.
-    pub tenant: Tenant,
+    pub tenant: TenantReport,
     /// Where.
     pub point: Point,
     /// What it was said to carry.
-    pub call: Call,
+    pub call: ExplainCall,
     /// Of what is in force at a gateway; none for a file.
     pub revision: Option<u64>,
     /// Whether manifests are known: a file alone doesn't tell what plugins offer.
@@ -66,20 +66,20 @@ pub struct Explanation {
     /// In the order in which they run.
     pub steps: Vec<StepExplanation>,
     /// Bindings that might stand here and don't.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentBinding>,
     /// The invocation's time.
-    pub budget: Budget,
+    pub budget: BudgetReport,
     /// Sentences on what will surprise.
     pub warnings: Vec<String>,
 }
 
 /// The tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenant {
+pub struct TenantReport {
     /// Its id.
     pub id: String,
     /// What the table says of it.
-    pub status: Standing,
+    pub status: TenantLookup,
     /// `tenants.unknown`.
     pub unknown: UnknownTenant,
     /// The error that its calls are answered with; none where it is served.
@@ -91,7 +91,7 @@ pub struct Tenant {
 /// What the table says of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum TenantLookup {
     /// Listed and served.
     Listed,
     /// Not listed and served with the bindings for all.
@@ -122,13 +122,13 @@ pub struct StepExplanation {
     /// Who says so.
     pub timeout_source: TimeoutSource,
     /// For whom the binding stands.
-    pub source: From,
+    pub source: BindingSource,
     /// The labels that the tenant has in common with the binding's selector: all of it; none without one.
     pub selector: Option<BTreeMap<String, String>>,
     /// Names of the top-level keys of the plugin's tenant-level configuration that are this tenant's.
     pub overrides: Vec<String>,
     /// In the order in which they are looked at.
-    pub conditions: Vec<Tried>,
+    pub conditions: Vec<ConditionReport>,
     /// What it comes to where every plugin continues at once.
     #[serde(flatten)]
     pub comes: StepForecast,
@@ -149,7 +149,7 @@ pub enum TimeoutSource {
 /// For whom a binding stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum From {
+pub enum BindingSource {
     /// For all tenants, or those of its selector.
     Global,
     /// For this one.
@@ -158,7 +158,7 @@ pub enum From {
 
 /// A condition, and what it comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct ConditionReport {
     /// `tools`, `agents`, `models`, `text`, or `labels.` and the key.
     pub field: String,
     /// As written; for `text` with `contains` or `regex` before them.
@@ -166,7 +166,7 @@ pub struct Tried {
     /// What the call carries; none for nothing, and for `text`, whose value is never said again.
     pub value: Option<String>,
     /// Whether it holds.
-    pub result: Checked,
+    pub result: ConditionOutcome,
 }
 
 /// What becomes of a step.
@@ -232,7 +232,7 @@ pub struct WorstCase {
 
 /// A binding that might stand here and doesn't.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Absent {
+pub struct AbsentBinding {
     /// Its name.
     pub binding: String,
     /// Its plugin's.
@@ -269,23 +269,23 @@ pub enum AbsenceCause {
     Bypassed,
 }
 
-impl std::convert::From<routing::Absent> for AbsenceCause {
-    fn from(absent: routing::Absent) -> Self {
+impl From<routing::AbsenceReason> for AbsenceCause {
+    fn from(absent: routing::AbsenceReason) -> Self {
         match absent {
-            routing::Absent::BindingDisabled => AbsenceCause::BindingDisabled,
-            routing::Absent::PluginDisabled => AbsenceCause::PluginDisabled,
-            routing::Absent::NotSelected => AbsenceCause::Selector,
-            routing::Absent::Disabled => AbsenceCause::Disabled,
-            routing::Absent::PointNotListed => AbsenceCause::Points,
-            routing::Absent::PointNotOffered => AbsenceCause::NotOffered,
-            routing::Absent::Bypassed => AbsenceCause::Bypassed,
+            routing::AbsenceReason::BindingDisabled => AbsenceCause::BindingDisabled,
+            routing::AbsenceReason::PluginDisabled => AbsenceCause::PluginDisabled,
+            routing::AbsenceReason::NotSelected => AbsenceCause::Selector,
+            routing::AbsenceReason::Disabled => AbsenceCause::Disabled,
+            routing::AbsenceReason::PointNotListed => AbsenceCause::Points,
+            routing::AbsenceReason::PointNotOffered => AbsenceCause::NotOffered,
+            routing::AbsenceReason::Bypassed => AbsenceCause::Bypassed,
         }
     }
 }
 
 /// The invocation's time, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Budget {
+pub struct BudgetReport {
     /// `limits.budget`.
     pub limit_ms: Millis,
     /// What the caller says.

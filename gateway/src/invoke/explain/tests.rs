@@ -29,7 +29,7 @@ use crate::{
         AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, Chain, ExtensionPoint, Plugins,
         ReplyLimits, StepReport,
     },
-    upstream::{Replied, Served},
+    upstream::{PluginReply, ServingEndpoint},
 };
 
 const PLUGINS: usize = 3;
@@ -43,7 +43,7 @@ pub(crate) struct Case {
     pub(crate) members: Value,
     /// By plugin: none, or the points offered.
     offers: Vec<Option<[bool; 4]>>,
-    pub(crate) question: Question,
+    pub(crate) question: ExplainQuery,
 }
 
 impl Case {
@@ -86,7 +86,7 @@ impl Plugins for Continuing {
         _payload: Arc<P::Payload>,
         _ctx: &CallContext,
         limit: Duration,
-    ) -> Result<Replied, Failure> {
+    ) -> Result<PluginReply, Failure> {
         self.given.lock().expect("no panic").insert(step.binding.to_string(), limit);
         if self.takes == Takes::AllItGets {
             tokio::time::sleep(limit).await;
@@ -98,7 +98,11 @@ impl Plugins for Continuing {
         // `continue` is the same field in the replies of all points.
         let reply =
             BeforeToolCallResponse { verdict: Some(Verdict::Continue(Continue {})), ..Default::default() };
-        Ok(Replied { bytes: reply.encode_to_vec().into(), queue: Duration::ZERO, served: Served::default() })
+        Ok(PluginReply {
+            bytes: reply.encode_to_vec().into(),
+            queue: Duration::ZERO,
+            served: ServingEndpoint::default(),
+        })
     }
 
     fn observe<P: ExtensionPoint>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: &CallContext) {}
@@ -109,7 +113,7 @@ impl Plugins for Continuing {
 }
 
 /// The call of `question`, as the edge hands it on.
-fn context(question: &Question) -> CallContext {
+fn context(question: &ExplainQuery) -> CallContext {
     let received = Instant::now();
     let mut ctx = CallContext {
         identity: Arc::new(Identity {
@@ -136,7 +140,7 @@ async fn run<P: ExtensionPoint>(
     config: &Config,
     plan: &Plan,
     plugins: &Continuing,
-    question: &Question,
+    question: &ExplainQuery,
     payload: P::Payload,
 ) -> Vec<StepReport> {
     let ctx = context(question);
@@ -151,7 +155,7 @@ fn real(
     config: &Config,
     plan: &Plan,
     takes: Takes,
-    question: &Question,
+    question: &ExplainQuery,
 ) -> (Vec<StepReport>, BTreeMap<String, Duration>) {
     let plugins = Continuing { takes, given: Mutex::default() };
     let tool = || question.call.tool.clone().unwrap_or_default();
@@ -318,7 +322,7 @@ fn members() -> impl Strategy<Value = Value> {
     })
 }
 
-fn question() -> impl Strategy<Value = Question> {
+fn question() -> impl Strategy<Value = ExplainQuery> {
     let whose = select(&["t0", "t1", "t2", "stranger"][..]);
     let tool = maybe(&["fs.read", "fs.write", "shell1", "", "web"]);
     let labels = prop::collection::btree_map("team|claim[.]role", "|a|b", 0..3);
@@ -331,8 +335,8 @@ fn question() -> impl Strategy<Value = Question> {
         |(tenant, point, (tool, agent, model, text), labels, waits)| {
             let own = |value: Option<&str>| value.map(str::to_owned);
             let (tool, agent, model) = (own(tool), own(agent), own(model));
-            let call = Call { tool, agent, model, labels, timeout_ms: waits };
-            Question { tenant: tenant.into(), point, call, text: own(text) }
+            let call = ExplainCall { tool, agent, model, labels, timeout_ms: waits };
+            ExplainQuery { tenant: tenant.into(), point, call, text: own(text) }
         },
     )
 }
@@ -347,7 +351,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
 pub(crate) fn compare(
     config: &Config,
     table: &RouteTable,
-    question: &Question,
+    question: &ExplainQuery,
 ) -> Result<Vec<[ExpectedOutcome; 2]>, TestCaseError> {
     let said = explain(config, table, true, question);
     let TenantRoute::Known(plans) = table.tenant(&question.tenant) else {
@@ -364,7 +368,7 @@ pub(crate) fn compare(
     prop_assert_eq!(at_once.collect::<Vec<_>>(), reported(&steps));
     for step in &said.steps {
         prop_assert_eq!(step.comes.outcome == ExpectedOutcome::Called, given.contains_key(&step.binding));
-        let unmet = step.conditions.iter().any(|tried| tried.result == routing::Checked::NotMatched);
+        let unmet = step.conditions.iter().any(|tried| tried.result == routing::ConditionOutcome::NotMatched);
         let reached = step.comes.outcome != ExpectedOutcome::NotReached;
         prop_assert_eq!(step.comes.outcome == ExpectedOutcome::SkippedCondition, unmet && reached);
     }

@@ -10,7 +10,7 @@ use crate::{
     },
     invoke::{
         budget::allowance,
-        decide::{ChainAction, Event, decide},
+        decide::{ChainAction, StepEvent, decide},
         precheck::{Before, before, grant, handed_over},
     },
     routing::Step,
@@ -25,7 +25,7 @@ pub(super) enum Takes {
 
 /// How a step goes.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct TimedForecast {
     pub(super) comes: StepForecast,
     /// The most it can take; zero where it would get too little; none where time is not looked at.
     pub(super) limit: Option<Duration>,
@@ -34,12 +34,12 @@ pub(super) struct Walked {
 }
 
 /// Walks `steps`, of whose conditions `met` tells what they come to, with `total` time.
-pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<Walked> {
+pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<TimedForecast> {
     let (mut left, mut ended) = (total, false);
     let mut one = |(step, met): (&Step, &bool)| {
         if ended && step.mode != Mode::Observe {
             let comes = StepForecast { outcome: ExpectedOutcome::NotReached, reason: None, detail: None };
-            return Walked { comes, limit: None, cut: false };
+            return TimedForecast { comes, limit: None, cut: false };
         }
         let mut limit = None;
         let (event, failure, cut) = match step.mode {
@@ -56,7 +56,7 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
                         if takes == Takes::AllItGets {
                             left = left.saturating_sub(gets);
                         }
-                        (Event::Continued { patched: false }, None, cut)
+                        (StepEvent::Continued { patched: false }, None, cut)
                     }
                     Before::Leave(event, failure) => (event, failure, limit.is_some()),
                 }
@@ -64,14 +64,14 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
         };
         let ruling = decide(step.mode, step.on_error, event);
         ended |= ruling.next == ChainAction::Stop;
-        Walked { comes: comes(ruling.outcome, event, failure), limit, cut }
+        TimedForecast { comes: comes(ruling.outcome, event, failure), limit, cut }
     };
     steps.iter().zip(met).map(&mut one).collect()
 }
 
-fn comes(outcome: StepOutcome, event: Event, failure: Option<Failure>) -> StepForecast {
+fn comes(outcome: StepOutcome, event: StepEvent, failure: Option<Failure>) -> StepForecast {
     let reason = match event {
-        Event::BudgetShort => Some(Reason::Budget),
+        StepEvent::BudgetShort => Some(Reason::Budget),
         _ => failure.as_ref().map(|failure| failure.reason),
     };
     let outcome = match outcome {

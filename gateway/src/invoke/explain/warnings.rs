@@ -1,10 +1,10 @@
 //! What will surprise whoever reads a plan, in sentences.
 
-use super::{Budget, ExpectedOutcome, Millis, StepExplanation};
+use super::{BudgetReport, ExpectedOutcome, Millis, StepExplanation};
 use crate::core::step::{Mode, OnError};
 
 /// Warnings of `steps` under `budget`.
-pub(super) fn of(steps: &[StepExplanation], budget: &Budget) -> Vec<String> {
+pub(super) fn of(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
     warnings.extend(add_up(steps, budget));
     warnings.extend(steps.iter().filter_map(in_the_worst_case));
@@ -40,7 +40,7 @@ fn at_once(step: &StepExplanation) -> Option<String> {
 }
 
 /// The steps that must not fail can take longer than the invocation.
-fn add_up(steps: &[StepExplanation], budget: &Budget) -> Option<String> {
+fn add_up(steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
     let must = |step: &&StepExplanation| {
         step.mode != Mode::Observe
             && step.on_error == OnError::Fail

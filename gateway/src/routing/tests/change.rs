@@ -422,7 +422,7 @@ fn a_bypass_takes_a_binding_out_of_one_tenants_plans_and_remakes_no_others() {
     assert_ne!(plan(&table, "t1", TOOL).digest, plan(&after, "t1", TOOL).digest);
     let why = absent(&config, |_| None, "t1", TOOL);
     let why: Vec<_> = why.iter().map(|(binding, why)| (&*binding.plugin, *why)).collect();
-    assert_eq!(why, [("a", Absent::Bypassed)]);
+    assert_eq!(why, [("a", AbsenceReason::Bypassed)]);
     // And back, without a trace of it.
     let ended = Config { bypasses: Vec::new(), ..config };
     let back = after.after(&ended, &[], 1).expect("valid");

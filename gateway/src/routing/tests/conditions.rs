@@ -15,16 +15,16 @@ fn compiled(written: Value) -> Conditions {
 static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// A call that carries nothing.
-fn bare(point: Point) -> Subject<'static> {
-    Subject { point, tool: None, text: None, model: None, agent: None, labels: &NO_LABELS }
+fn bare(point: Point) -> MatchSubject<'static> {
+    MatchSubject { point, tool: None, text: None, model: None, agent: None, labels: &NO_LABELS }
 }
 
-fn tool(original: &'static str, current: &'static str) -> Subject<'static> {
-    Subject { tool: Some([original, current]), ..bare(TOOL) }
+fn tool(original: &'static str, current: &'static str) -> MatchSubject<'static> {
+    MatchSubject { tool: Some([original, current]), ..bare(TOOL) }
 }
 
-fn text(original: &'static str, current: &'static str) -> Subject<'static> {
-    Subject { text: Some([original, current]), ..bare(Point::BeforeLlmRequest) }
+fn text(original: &'static str, current: &'static str) -> MatchSubject<'static> {
+    MatchSubject { text: Some([original, current]), ..bare(Point::BeforeLlmRequest) }
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn conditions_on_what_the_point_does_not_have_are_not_applied() {
     let conditions = compiled(json!({ "tools": ["fs.*"], "text": { "contains": ["secret"] } }));
     for point in Point::ALL {
         // Even where the caller names both values, only the point's own is looked at.
-        let subject = Subject { tool: Some(["no", "no"]), text: Some(["no", "no"]), ..bare(point) };
+        let subject = MatchSubject { tool: Some(["no", "no"]), text: Some(["no", "no"]), ..bare(point) };
         assert!(!conditions.met(&subject), "{point}");
         let subject = match point.names_a_tool() {
-            true => Subject { tool: Some(["fs.read", "fs.read"]), ..subject },
-            false => Subject { text: Some(["secret", "secret"]), ..subject },
+            true => MatchSubject { tool: Some(["fs.read", "fs.read"]), ..subject },
+            false => MatchSubject { text: Some(["secret", "secret"]), ..subject },
         };
         assert!(conditions.met(&subject), "{point}");
     }
@@ -105,7 +105,7 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
         assert!(conditions.met(&bare(point)), "{point}");
         let empty =
             BTreeMap::from([("team".to_owned(), String::new()), ("other".to_owned(), "y".to_owned())]);
-        let subject = Subject {
+        let subject = MatchSubject {
             tool: Some(["", ""]),
             text: Some(["", ""]),
             model: Some(""),
@@ -126,11 +126,11 @@ fn text_that_the_agent_left_empty_does_not_hide_what_stands_in_other_fields() {
 #[test]
 fn keys_are_joined_by_and() {
     let conditions = compiled(json!({ "agents": ["coder-*"], "models": ["gpt-?"], "tools": ["fs.*"] }));
-    let all = Subject { agent: Some("coder-1"), model: Some("gpt-5"), ..tool("fs.read", "fs.read") };
+    let all = MatchSubject { agent: Some("coder-1"), model: Some("gpt-5"), ..tool("fs.read", "fs.read") };
     assert!(conditions.met(&all));
-    assert!(!conditions.met(&Subject { agent: Some("writer"), ..all }));
-    assert!(!conditions.met(&Subject { model: Some("gpt-55"), ..all }));
-    assert!(!conditions.met(&Subject { tool: Some(["net.get", "net.get"]), ..all }));
+    assert!(!conditions.met(&MatchSubject { agent: Some("writer"), ..all }));
+    assert!(!conditions.met(&MatchSubject { model: Some("gpt-55"), ..all }));
+    assert!(!conditions.met(&MatchSubject { tool: Some(["net.get", "net.get"]), ..all }));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn labels_of_the_request_and_the_token_are_matched_by_key() {
             .into_iter()
             .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
             .collect();
-        let subject = Subject { labels: &labels, ..bare(TOOL) };
+        let subject = MatchSubject { labels: &labels, ..bare(TOOL) };
         assert_eq!(conditions.met(&subject), expected, "{labels:?}");
     }
 }
@@ -158,7 +158,7 @@ fn labels_of_the_request_and_the_token_are_matched_by_key() {
 #[test]
 fn an_agent_filter_by_part_of_its_id_is_a_glob() {
     let conditions = compiled(json!({ "agents": ["*research*"] }));
-    let agent = |agent| conditions.met(&Subject { agent: Some(agent), ..bare(Point::BeforeLlmRequest) });
+    let agent = |agent| conditions.met(&MatchSubject { agent: Some(agent), ..bare(Point::BeforeLlmRequest) });
     assert!(agent("deep-research-2") && !agent("coder"));
 }
 
@@ -177,7 +177,7 @@ proptest! {
         }));
         let [a, b, c, d] = values.each_ref().map(String::as_str);
         let labels = BTreeMap::from([("k".to_owned(), d.to_owned())]);
-        let full = Subject {
+        let full = MatchSubject {
             point, tool: Some([a, b]), text: Some([a, b]), model: Some(c), agent: Some(d), labels: &labels,
         };
         let mut less = full;
@@ -198,7 +198,7 @@ proptest! {
         for point in Point::ALL {
             let with = |current| {
                 let values = Some([original.as_str(), current]);
-                conditions.met(&Subject { tool: values, text: values, ..bare(point) })
+                conditions.met(&MatchSubject { tool: values, text: values, ..bare(point) })
             };
             prop_assert!(!with(&original) || with(&current));
         }

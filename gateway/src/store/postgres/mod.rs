@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{
         CommitError, Object, Revision, RevisionDraft, Snapshot, Store, StoreError, StoreInspection, Tables,
-        connections::{ConnectionPool, Database, Taken},
+        connections::{ConnectionPool, Database, PooledConnection},
         error,
-        migrations::{self, Done, MigrationError},
-        rows::{self, Batch, ContentRow, ObjectRow, RevisionRow, Write, by_kind},
+        migrations::{self, AppliedMigration, MigrationError},
+        rows::{self, ChangeBatch, ContentRow, ObjectRow, RevisionInsert, RevisionRow, by_kind},
     },
 };
 
@@ -45,19 +45,19 @@ const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 /// See the module.
 pub(super) struct Postgres {
     options: PgConnectOptions,
-    connections: ConnectionPool<Server>,
+    connections: ConnectionPool<PostgresServer>,
     hints: Arc<watch::Sender<u64>>,
     listening: Once,
     closed: CancellationToken,
 }
 
 /// A server, as connections are made to it.
-struct Server {
+struct PostgresServer {
     options: PgConnectOptions,
     place: String,
 }
 
-impl Server {
+impl PostgresServer {
     fn new(options: PgConnectOptions) -> Self {
         let place = match options.get_socket() {
             Some(socket) => format!("PostgreSQL at {}", socket.display()),
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-impl Database for Server {
+impl Database for PostgresServer {
     type Connection = PgConnection;
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
@@ -95,7 +95,7 @@ impl Drop for Postgres {
 impl Postgres {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         Self {
-            connections: ConnectionPool::new(Server::new(options.clone()), MAX_CONNECTIONS),
+            connections: ConnectionPool::new(PostgresServer::new(options.clone()), MAX_CONNECTIONS),
             options,
             hints: Arc::new(watch::Sender::new(0)),
             listening: Once::new(),
@@ -130,7 +130,7 @@ impl Postgres {
         &self,
         connection: &mut PgConnection,
         draft: &RevisionDraft,
-        write: &Write,
+        write: &RevisionInsert,
     ) -> Result<Written, StoreError> {
         let limit = limit(write);
         let advance = sqlx::query(rows::UPDATE_HEAD).bind(write.base).execute(&mut *connection);
@@ -143,7 +143,7 @@ impl Postgres {
             let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection);
             return Ok(Written::Moved(rows::number(self.within(ANSWER_TIMEOUT, head).await?)?));
         }
-        for batch in Batch::of(&draft.changes) {
+        for batch in ChangeBatch::of(&draft.changes) {
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(batch.names());
             batch.check(self.within(limit, gone.fetch_all(&mut *connection)).await?)?;
             let (mut names, mut owners, mut specs) = (Vec::new(), Vec::new(), Vec::new());
@@ -187,7 +187,7 @@ impl Postgres {
         if !self.within(ANSWER_TIMEOUT, made.fetch_one(&mut *connection)).await? {
             return Ok(Tables::Absent);
         }
-        let done = sqlx::query_as::<_, Done>(migrations::SELECT_APPLIED).fetch_all(connection);
+        let done = sqlx::query_as::<_, AppliedMigration>(migrations::SELECT_APPLIED).fetch_all(connection);
         let done = self.within(ANSWER_TIMEOUT, done).await?;
         migrations::tables(&migrations::postgres(), &done)
             .map_err(|why| StoreError::Unusable(format!("{}: {why}", self.connections.place())))
@@ -294,7 +294,7 @@ impl Store for Postgres {
     }
 
     async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError> {
-        let write = Write::new(draft)?;
+        let write = RevisionInsert::new(draft)?;
         let mut taken = self.connections.take().await?;
         let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let written = self.write(&mut transaction, draft, &write).await?;
@@ -349,7 +349,7 @@ impl Postgres {
         Ok(Snapshot { revision, objects: found })
     }
 
-    async fn check_server(&self, taken: &mut Taken<'_, Server>) -> Result<(), StoreError> {
+    async fn check_server(&self, taken: &mut PooledConnection<'_, PostgresServer>) -> Result<(), StoreError> {
         let asked = sqlx::query_as::<_, (i32, String)>(
             "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')",
         );
@@ -372,18 +372,18 @@ fn usable(version: i32, encoding: &str) -> Result<(), String> {
 }
 
 /// How long a statement that carries the draft may take.
-fn limit(write: &Write) -> Duration {
+fn limit(write: &RevisionInsert) -> Duration {
     let mib = u32::try_from(write.len() >> 20).unwrap_or(u32::MAX);
     ANSWER_TIMEOUT.saturating_add(EXTRA_TIMEOUT_PER_MIB.saturating_mul(mib))
 }
 
 /// Takes away the objects named in `$1`, and gives what they were.
-fn delete(kind: Kind) -> &'static str {
+fn delete(kind: ObjectKind) -> &'static str {
     by_kind!(kind, "DELETE FROM ", " WHERE name = ANY($1) RETURNING name, owner, spec")
 }
 
 /// Puts in objects: their names, owners and specs.
-fn insert(kind: Kind) -> &'static str {
+fn insert(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,
         "INSERT INTO ",

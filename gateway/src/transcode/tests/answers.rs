@@ -12,7 +12,7 @@ use crate::{
         point::Point,
         step::{Reason, StepOutcome},
     },
-    transcode::value::Message,
+    transcode::value::JsonMessage,
 };
 
 /// An answer in which every member is set.
@@ -141,7 +141,7 @@ fn a_payload_of_every_type_is_written() {
 
 #[test]
 fn a_block_holds_the_problem_and_every_member_of_the_answer_once() {
-    let problem = Problem {
+    let problem = ProblemDetails {
         r#type: "about:blank",
         title: "Forbidden",
         status: 403,
@@ -167,7 +167,7 @@ fn a_block_holds_the_problem_and_every_member_of_the_answer_once() {
 #[test]
 fn a_problem_lists_its_errors_with_their_pointers() {
     let errors = [Violation::new("/payload/a~1b", "must be \"x\"")];
-    let mut problem = Problem {
+    let mut problem = ProblemDetails {
         r#type: "about:blank",
         title: "Bad Request",
         status: 400,
@@ -197,7 +197,7 @@ fn a_problem_names_the_step_that_led_to_it_beside_all_steps() {
         point: Point::BeforeToolCall,
         reason: Reason::BreakerOpen,
     };
-    let problem = Problem {
+    let problem = ProblemDetails {
         r#type: "about:blank",
         title: "Service Unavailable",
         status: 503,
@@ -248,7 +248,7 @@ fn declared(message: &str) -> Vec<String> {
 
 #[test]
 fn the_members_are_those_of_the_contract() {
-    fn assert_members<M: Message>(message: &str) {
+    fn assert_members<M: JsonMessage>(message: &str) {
         assert_eq!(M::MEMBERS, declared(message), "{message}");
     }
     assert_members::<gateway::BeforeLlmRequestRequest>("hookgate.gateway.v1.BeforeLlmRequestRequest");

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     core::error::Violation,
     json::MAX_DEPTH,
-    payload::{Checked, MAX_VIOLATIONS},
+    payload::{MAX_VIOLATIONS, Validate},
 };
 
 type Refusal = fn(&str) -> Vec<Violation>;
@@ -14,7 +14,7 @@ const TOOL: Refusal = refused::<gateway::BeforeToolCallRequest>;
 const RESULT: Refusal = refused::<gateway::AfterToolResultRequest>;
 const RESPONSE: Refusal = refused::<gateway::BeforeResponseRequest>;
 
-fn refused<R: Request + std::fmt::Debug>(text: &str) -> Vec<Violation> {
+fn refused<R: HttpRequestMessage + std::fmt::Debug>(text: &str) -> Vec<Violation> {
     decode::<R>(&body(text)).expect_err(text)
 }
 

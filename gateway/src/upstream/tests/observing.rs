@@ -13,12 +13,12 @@ use crate::{
     config::{self, Size},
     core::{failure::Failure, point::Point, step::Reason},
     telemetry::Telemetry,
-    upstream::{BreakerState, CallMeta, Replied, Shared, State},
+    upstream::{BreakerState, CallMeta, PluginReply, Shared, State},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-type Told = (usize, Result<Replied, Failure>);
+type Told = (usize, Result<PluginReply, Failure>);
 
 /// An observer that answers once for every permit of `go`, with a queue of so many entries and bytes.
 struct Observer {
@@ -216,7 +216,7 @@ async fn outage_of_an_observer_costs_few_entries_and_the_rest_wait_for_its_end()
     let (tell, mut told) = mpsc::unbounded_channel();
     for _ in 0..100 {
         let tell = tell.clone();
-        let done = Box::new(move |result: Result<Replied, Failure>| {
+        let done = Box::new(move |result: Result<PluginReply, Failure>| {
             let reason = result.as_ref().err().map(|failure| failure.reason);
             if let Ok(replied) = result {
                 replied.served.judge(None);

@@ -29,7 +29,7 @@ use crate::{
     config::{self, Span},
     core::{failure::Failure, point::Point},
     telemetry::Telemetry,
-    upstream::{CallMeta, InProcess, PluginClient, Replied, Shared, State},
+    upstream::{CallMeta, InProcess, PluginClient, PluginReply, Shared, State},
 };
 
 /// Longest that a test waits for what must happen.
@@ -445,12 +445,12 @@ impl Client {
     }
 
     /// A call whose reply is found good.
-    pub(crate) async fn tool_call(&self, limit: Duration) -> Result<Replied, Failure> {
+    pub(crate) async fn tool_call(&self, limit: Duration) -> Result<PluginReply, Failure> {
         call(&self.plugin, limit).await
     }
 
     /// A call whose `limit` is less than its step's.
-    pub(crate) async fn shortened_call(&self, limit: Duration) -> Result<Replied, Failure> {
+    pub(crate) async fn shortened_call(&self, limit: Duration) -> Result<PluginReply, Failure> {
         call_with(
             &self.plugin,
             CallMeta { tenant: Arc::default(), depth: 1, whole: false, trial: false },
@@ -461,11 +461,11 @@ impl Client {
 }
 
 /// A call whose reply is found good.
-pub(crate) async fn call(plugin: &PluginClient, limit: Duration) -> Result<Replied, Failure> {
+pub(crate) async fn call(plugin: &PluginClient, limit: Duration) -> Result<PluginReply, Failure> {
     call_with(plugin, CallMeta { tenant: Arc::default(), depth: 1, whole: true, trial: false }, limit).await
 }
 
-async fn call_with(plugin: &PluginClient, meta: CallMeta, limit: Duration) -> Result<Replied, Failure> {
+async fn call_with(plugin: &PluginClient, meta: CallMeta, limit: Duration) -> Result<PluginReply, Failure> {
     let payload = BeforeToolCallPayload { tool_name: "fs.read".into(), ..Default::default() };
     let call = plugin::Call::default();
     let mut replied = plugin.call(Point::BeforeToolCall, call, Arc::new(payload), meta, limit).await?;

@@ -16,7 +16,7 @@ use crate::upstream::dial_error::{DialError, DialErrorKind};
 
 pin_project! {
     /// Reads and writes as the stream within.
-    pub(super) struct Answered<S> {
+    pub(super) struct AnswerProbe<S> {
         #[pin]
         stream: S,
         tell: Option<oneshot::Sender<Result<(), DialError>>>,
@@ -25,15 +25,15 @@ pin_project! {
     }
 }
 
-impl<S> Answered<S> {
+impl<S> AnswerProbe<S> {
     /// `stream`, a TLS connection, and what came of the first read.
     pub(super) fn new(stream: S) -> (Self, oneshot::Receiver<Result<(), DialError>>) {
         let (tell, told) = oneshot::channel();
-        (Answered { stream, tell: Some(tell), failed: None }, told)
+        (AnswerProbe { stream, tell: Some(tell), failed: None }, told)
     }
 }
 
-impl<S: AsyncRead> Answered<S> {
+impl<S: AsyncRead> AnswerProbe<S> {
     /// Makes a write, or anything like it, with `write`. One that fails ends the connection, but why may stand in what
     /// the other end said before it hung up: that is read before anybody hears of the failure.
     fn write<T>(
@@ -68,7 +68,7 @@ impl<S: AsyncRead> Answered<S> {
     }
 }
 
-impl<S: AsyncRead> AsyncRead for Answered<S> {
+impl<S: AsyncRead> AsyncRead for AnswerProbe<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         let before = buf.filled().len();
@@ -89,7 +89,7 @@ impl<S: AsyncRead> AsyncRead for Answered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite> AsyncWrite for Answered<S> {
+impl<S: AsyncRead + AsyncWrite> AsyncWrite for AnswerProbe<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, |stream, cx| stream.poll_write(cx, buf))
     }
@@ -159,19 +159,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_heard_whether_a_read_or_a_write_fails_first() {
-        let (mut stream, told) = Answered::new(Gone::default());
+        let (mut stream, told) = AnswerProbe::new(Gone::default());
         stream.read_u8().await.expect_err("refused");
         assert_eq!(
             told.await.expect("told").expect_err("refused").cause,
             DialErrorKind::ClientCertificateRefused
         );
-        let (mut stream, told) = Answered::new(Gone::default());
+        let (mut stream, told) = AnswerProbe::new(Gone::default());
         stream.write_u8(0).await.expect_err("gone");
         assert_eq!(
             told.await.expect("told").expect_err("refused").cause,
             DialErrorKind::ClientCertificateRefused
         );
-        let (mut stream, told) = Answered::new(Gone::default());
+        let (mut stream, told) = AnswerProbe::new(Gone::default());
         stream.flush().await.expect_err("gone");
         assert_eq!(
             told.await.expect("told").expect_err("refused").cause,
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn an_end_without_a_word_is_told_apart_from_an_answer() {
         for (says, cause) in [(&b"x"[..], None), (b"", Some(DialErrorKind::Closed))] {
-            let (mut stream, told) = Answered::new(tokio::io::join(says, tokio::io::sink()));
+            let (mut stream, told) = AnswerProbe::new(tokio::io::join(says, tokio::io::sink()));
             stream.read_to_end(&mut Vec::new()).await.expect("it ends");
             assert_eq!(told.await.expect("told").err().map(|error| error.cause), cause);
         }

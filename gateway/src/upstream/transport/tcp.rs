@@ -7,7 +7,7 @@ use http::uri::{Authority, Scheme};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::{Transport, answered::Answered};
+use super::{Transport, answered::AnswerProbe};
 use crate::{
     config::DialPolicy,
     egress, tls,
@@ -19,7 +19,7 @@ use crate::{
 
 /// A host that stands for any number of addresses.
 #[derive(Clone)]
-pub(in crate::upstream) struct Names {
+pub(in crate::upstream) struct DnsTarget {
     /// As the configuration has it.
     pub(in crate::upstream) address: String,
     pub(in crate::upstream) host: String,
@@ -120,7 +120,7 @@ impl Tcp {
             let detail = "the plugin doesn't offer HTTP/2 (`h2` in ALPN): make it a gRPC server";
             return Err(DialError::new(DialErrorKind::TlsFailed, detail));
         }
-        let (stream, answered) = Answered::new(stream);
+        let (stream, answered) = AnswerProbe::new(stream);
         let connected = Connection::http2(stream, Scheme::HTTPS, self.authority.clone(), true).await;
         // In TLS 1.3 our side is done before the plugin has seen our certificate: that it is refused shows in place of
         // the first bytes of HTTP/2, which a server sends unasked.

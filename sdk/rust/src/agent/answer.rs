@@ -10,7 +10,7 @@ use prost::Message;
 use tonic::{Code, Status};
 use tonic_types::{StatusExt, pb::Status as RpcStatus};
 
-use super::wire::{AgentPoint, Opened};
+use super::wire::{AgentPoint, ParsedAnswer};
 use crate::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, Point,
 };
@@ -31,14 +31,14 @@ pub struct Continue<P> {
     /// What the plugins remarked, in the order of the chain.
     pub notices: Vec<PluginNotice>,
     /// Facts of the answer.
-    pub answered: Answered,
+    pub answered: AnswerFacts,
     /// Why there was no decision, where the agent was told to go on without one; the payload is then its own.
     pub no_decision: Option<NoDecision>,
 }
 
 impl<P> Continue<P> {
     pub(super) fn without_decision(payload: P, why: NoDecision) -> Self {
-        let answered = Answered::default();
+        let answered = AnswerFacts::default();
         Continue { payload, modified: false, notices: Vec::new(), answered, no_decision: Some(why) }
     }
 }
@@ -46,7 +46,7 @@ impl<P> Continue<P> {
 /// Facts of an answer, for logs and for `Agent::with_plan`.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Answered {
+pub struct AnswerFacts {
     /// The gateway's id of this invocation.
     pub request_id: String,
     /// Which chain ran.
@@ -62,7 +62,7 @@ pub struct Answered {
 pub enum AgentError {
     /// A plugin said no. Never retry it.
     #[error(transparent)]
-    Blocked(Box<Blocked>),
+    Blocked(Box<BlockedCall>),
     /// Nobody said yes: an error, a time-out, or the gateway can't be reached.
     #[error(transparent)]
     NoDecision(Box<NoDecision>),
@@ -72,7 +72,7 @@ pub enum AgentError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
-pub struct Blocked {
+pub struct BlockedCall {
     /// Where.
     pub point: Point,
     /// Machine-readable reason, such as `TOOL_NOT_ALLOWED`.
@@ -92,7 +92,7 @@ pub struct Blocked {
     /// What the plugins remarked, in the order of the chain.
     pub notices: Vec<PluginNotice>,
     /// Facts of the answer.
-    pub answered: Answered,
+    pub answered: AnswerFacts,
 }
 
 /// How far a block reaches.
@@ -198,8 +198,8 @@ fn chain_report(status: &Status) -> Option<ChainReport> {
 /// What an answer says; an answer that says nothing is no decision.
 pub(super) fn read<W: AgentPoint>(
     response: W::Response,
-) -> Result<Result<Continue<W::Payload>, Blocked>, Box<NoDecision>> {
-    let Opened { decision, payload, modified, block, notices, answered } = W::open(response);
+) -> Result<Result<Continue<W::Payload>, BlockedCall>, Box<NoDecision>> {
+    let ParsedAnswer { decision, payload, modified, block, notices, answered } = W::open(response);
     let Some(payload) = payload else {
         return Err(NoDecision::bad_answer(W::POINT, "the gateway's answer holds no payload"));
     };
@@ -224,13 +224,13 @@ fn blocked(
     block: Block,
     payload: Payload,
     notices: Vec<PluginNotice>,
-    answered: Answered,
-) -> Blocked {
+    answered: AnswerFacts,
+) -> BlockedCall {
     let scope = match block.scope() {
         CancelScope::Run => Scope::Run,
         CancelScope::Step | CancelScope::Unspecified => Scope::Step,
     };
-    Blocked {
+    BlockedCall {
         point,
         code: block.code,
         message: block.message,

@@ -51,7 +51,7 @@ use crate::{
     BeforeToolCallPayload, Context, MAX_CALL_BYTES, Point, context::ForwardedMetadata,
 };
 
-pub use answer::{AgentError, Answered, Blocked, Continue, NoDecision, Payload, Scope};
+pub use answer::{AgentError, AnswerFacts, BlockedCall, Continue, NoDecision, Payload, Scope};
 pub use token::{Claims, Signer, Token, TokenError};
 
 /// The gateway's own budget for an invocation; longer waiting is of no use by default.

@@ -9,17 +9,17 @@ use hookgate_proto::{
 };
 use tonic::{Request, Response, Status, transport::Channel};
 
-use super::answer::{Answered, Payload};
+use super::answer::{AnswerFacts, Payload};
 use crate::Point;
 
 /// An answer of any point, taken apart.
-pub(super) struct Opened<P> {
+pub(super) struct ParsedAnswer<P> {
     pub(super) decision: Decision,
     pub(super) payload: Option<P>,
     pub(super) modified: bool,
     pub(super) block: Option<Block>,
     pub(super) notices: Vec<PluginNotice>,
-    pub(super) answered: Answered,
+    pub(super) answered: AnswerFacts,
 }
 
 /// One extension point on the wire.
@@ -41,7 +41,7 @@ pub(super) trait AgentPoint {
         request: Request<Self::Request>,
     ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 
-    fn open(response: Self::Response) -> Opened<Self::Payload>;
+    fn open(response: Self::Response) -> ParsedAnswer<Self::Payload>;
 
     fn any(payload: Self::Payload) -> Payload;
 }
@@ -73,14 +73,14 @@ macro_rules! agent_point {
                 client.$method(request).await
             }
 
-            fn open(response: Self::Response) -> Opened<Self::Payload> {
-                Opened {
+            fn open(response: Self::Response) -> ParsedAnswer<Self::Payload> {
+                ParsedAnswer {
                     decision: response.decision(),
                     payload: response.payload,
                     modified: response.modified,
                     block: response.block,
                     notices: response.notices,
-                    answered: Answered {
+                    answered: AnswerFacts {
                         request_id: response.request_id,
                         plan_digest: response.plan_digest,
                         revision: response.revision,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use hookgate::{
-    auth::{Authenticator, Reason},
+    auth::{Authenticator, RefusalReason},
     core::error::Code,
 };
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
@@ -179,7 +179,11 @@ async fn a_token_with_a_new_key_fetches_it_and_a_key_that_is_gone_verifies_nothi
 
     idp.answers(published(&[("new", &new)]));
     assert!(ask(&running.auth, &with_new).await.is_ok());
-    assert_eq!(ask(&running.auth, &with_old).await.unwrap_err(), Reason::Kid, "though it was remembered");
+    assert_eq!(
+        ask(&running.auth, &with_old).await.unwrap_err(),
+        RefusalReason::Kid,
+        "though it was remembered"
+    );
     assert_eq!(idp.requests(), 2);
 }
 
@@ -193,7 +197,7 @@ async fn a_key_of_the_same_name_but_other_numbers_forgets_what_the_old_one_verif
     assert!(ask(&running.auth, &token).await.is_ok());
     idp.answers(published(&[("k", &new), ("other", &other)]));
     assert!(ask(&running.auth, &idp.token("other", &other)).await.is_ok());
-    assert_eq!(ask(&running.auth, &token).await.unwrap_err(), Reason::Signature);
+    assert_eq!(ask(&running.auth, &token).await.unwrap_err(), RefusalReason::Signature);
 }
 
 #[tokio::test]
@@ -211,7 +215,7 @@ async fn ten_thousand_unknown_kids_reach_the_issuer_once() {
         calls.spawn(async move { ask(&auth, &forged).await.unwrap_err() });
     }
     let reasons = calls.join_all().await;
-    assert!(reasons.iter().all(|reason| *reason == Reason::Kid));
+    assert!(reasons.iter().all(|reason| *reason == RefusalReason::Kid));
     assert_eq!(idp.requests(), 2, "one at start, one for all of them");
     assert!(ask(&running.auth, &idp.token("k", &key)).await.is_ok());
 }
@@ -259,7 +263,7 @@ async fn nothing_but_a_whole_small_200_brings_keys() {
             let reason = ask(&running.auth, &token).await.unwrap_err();
             assert_eq!(
                 (reason, reason.code()),
-                (Reason::KeysUnavailable, Code::Internal),
+                (RefusalReason::KeysUnavailable, Code::Internal),
                 "an outage is no 401"
             );
             idp.answers(published(&[("k", &key)]));
@@ -305,7 +309,7 @@ async fn keys_outlive_their_issuer() {
     let second = token(&header, &claims(&idp.url, "globex"), &key.signs, Algorithm::EdDSA);
     assert!(ask(&running.auth, &first).await.is_ok());
     drop(idp);
-    assert_eq!(ask(&running.auth, &unknown).await.unwrap_err(), Reason::Kid);
+    assert_eq!(ask(&running.auth, &unknown).await.unwrap_err(), RefusalReason::Kid);
     assert!(ask(&running.auth, &first).await.is_ok(), "remembered");
     assert!(ask(&running.auth, &second).await.is_ok(), "seen for the first time");
     assert!(running.auth.ready());

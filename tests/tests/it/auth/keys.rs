@@ -16,7 +16,7 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use hookgate::auth::{Authenticator, Reason, VerifiedToken};
+use hookgate::auth::{Authenticator, RefusalReason, VerifiedToken};
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, crypto, jwk::Jwk};
 use serde_json::{Value, json};
@@ -149,7 +149,10 @@ pub(crate) fn authenticator(issuers: &Value) -> Authenticator {
 }
 
 /// What the authenticator says of `token`.
-pub(crate) async fn ask(authenticator: &Authenticator, token: &str) -> Result<Arc<VerifiedToken>, Reason> {
+pub(crate) async fn ask(
+    authenticator: &Authenticator,
+    token: &str,
+) -> Result<Arc<VerifiedToken>, RefusalReason> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
     authenticator.authenticate(&headers).await.map_err(|refusal| refusal.reason)

@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hookgate::{
-    auth::{Authenticator, Reason},
+    auth::{Authenticator, RefusalReason},
     core::error::Code,
 };
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey};
@@ -52,7 +52,7 @@ fn acme() -> Value {
     claims(ISSUER, "acme")
 }
 
-async fn tenant(authenticator: &Authenticator, token: &str) -> Result<String, Reason> {
+async fn tenant(authenticator: &Authenticator, token: &str) -> Result<String, RefusalReason> {
     let verified = ask(authenticator, token).await?;
     Ok(verified.invoker().map_err(|refusal| refusal.reason)?.tenant.to_string())
 }
@@ -94,8 +94,8 @@ async fn a_token_passes_only_when_header_key_and_signature_are_of_one_algorithm(
                 let forged = token(&forged, &acme(), &keys(signature).signs, signature);
                 let expected = match (header == key, signature == key) {
                     (true, true) => Ok("acme".to_owned()),
-                    (true, false) => Err(Reason::Signature),
-                    (false, _) => Err(Reason::Algorithm),
+                    (true, false) => Err(RefusalReason::Signature),
+                    (false, _) => Err(RefusalReason::Algorithm),
                 };
                 passed += usize::from(expected.is_ok());
                 assert_eq!(
@@ -131,11 +131,23 @@ async fn a_public_key_is_never_a_shared_secret() {
                 let as_hmac = json!({ "alg": name(algorithm), "kid": name(key) });
                 let as_own = json!({ "alg": name(key), "kid": name(key) });
                 let forged = |header| token(&header, &acme(), &secret, algorithm);
-                assert_eq!(tenant(&authenticator, &forged(as_hmac)).await, Err(Reason::Algorithm), "{key:?}");
-                assert_eq!(tenant(&authenticator, &forged(as_own)).await, Err(Reason::Signature), "{key:?}");
+                assert_eq!(
+                    tenant(&authenticator, &forged(as_hmac)).await,
+                    Err(RefusalReason::Algorithm),
+                    "{key:?}"
+                );
+                assert_eq!(
+                    tenant(&authenticator, &forged(as_own)).await,
+                    Err(RefusalReason::Signature),
+                    "{key:?}"
+                );
                 // With the only HMAC key chosen by its algorithm, the secret is simply the wrong one.
                 let unnamed = json!({ "alg": name(algorithm) });
-                assert_eq!(tenant(&authenticator, &forged(unnamed)).await, Err(Reason::Signature), "{key:?}");
+                assert_eq!(
+                    tenant(&authenticator, &forged(unnamed)).await,
+                    Err(RefusalReason::Signature),
+                    "{key:?}"
+                );
             }
         }
     }
@@ -166,12 +178,12 @@ async fn no_signature_but_the_whole_and_only_one_verifies() {
         ];
         for forged in wrong {
             let forged = format!("{}.{}", unsigned(&header, &acme()), URL_SAFE_NO_PAD.encode(&forged));
-            assert_eq!(tenant(&authenticator, &forged).await, Err(Reason::Signature), "{algorithm:?}");
+            assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature), "{algorithm:?}");
         }
         // A good signature under other claims.
         let (_, signature) = good.rsplit_once('.').unwrap();
         let forged = format!("{}.{signature}", unsigned(&header, &claims(ISSUER, "globex")));
-        assert_eq!(tenant(&authenticator, &forged).await, Err(Reason::Signature), "{algorithm:?}");
+        assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature), "{algorithm:?}");
     }
 }
 
@@ -184,10 +196,10 @@ async fn a_key_that_the_token_brings_along_is_not_used() {
         let mut header = json!({ "alg": "EdDSA", "kid": kid });
         let plain = token(&header, &acme(), &attacker.signs, Algorithm::EdDSA);
         let reason = tenant(&authenticator, &plain).await.unwrap_err();
-        assert!(matches!(reason, Reason::Signature | Reason::Kid), "{reason:?}");
+        assert!(matches!(reason, RefusalReason::Signature | RefusalReason::Kid), "{reason:?}");
         header["jwk"] = jwk.clone();
         let forged = token(&header, &acme(), &attacker.signs, Algorithm::EdDSA);
-        assert_eq!(tenant(&authenticator, &forged).await, Err(Reason::Header));
+        assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Header));
     }
 }
 
@@ -199,7 +211,8 @@ async fn an_rsa_jwk_without_alg_verifies_rs256_alone() {
     let authenticator = with_keys(json!([{ "jwk_file": path }]));
     for algorithm in ALGORITHMS {
         let token = token(&json!({ "alg": name(algorithm) }), &acme(), &keys(algorithm).signs, algorithm);
-        let expected = if algorithm == Algorithm::RS256 { Ok("acme".into()) } else { Err(Reason::Algorithm) };
+        let expected =
+            if algorithm == Algorithm::RS256 { Ok("acme".into()) } else { Err(RefusalReason::Algorithm) };
         assert_eq!(tenant(&authenticator, &token).await, expected, "{algorithm:?}");
     }
 }
@@ -254,8 +267,8 @@ async fn every_refused_forgery_is_a_401_and_never_an_expiry() {
     expired["exp"] = json!(1);
     let header = json!({ "alg": "ES256" });
     let signed = token(&header, &expired, &keys(Algorithm::ES256).signs, Algorithm::ES256);
-    assert_eq!(tenant(&authenticator, &signed).await, Err(Reason::Expired));
+    assert_eq!(tenant(&authenticator, &signed).await, Err(RefusalReason::Expired));
     // Who can't sign isn't told when.
     let forged = token(&header, &expired, &keys(Algorithm::ES384).signs, Algorithm::ES384);
-    assert_eq!(tenant(&authenticator, &forged).await, Err(Reason::Signature));
+    assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature));
 }

@@ -1,8 +1,8 @@
 //! `hookgate config check --connect` with a registry: what a start would find there, and that nothing is written.
 
 use hookgate::{
-    core::object::{Kind, Owner},
-    store::{Content, Tables},
+    core::object::{ObjectKind, Owner},
+    store::{ObjectContent, Tables},
 };
 use hookgate_tests::fake::FakePlugin;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ async fn a_check_says_what_a_start_would_find_and_leaves_the_store_as_it_was() {
 
         let store = place.prepared().await;
         let spec = |id: &str| api(json!({ "id": id }));
-        let first = draft(0, vec![change(Kind::Tenant, "nova", None, spec("nova"))]);
+        let first = draft(0, vec![change(ObjectKind::Tenant, "nova", None, spec("nova"))]);
         store.commit(&first).await.unwrap();
         let ran = connect(&file).await;
         let says = ": revision 1, 1 object of the API; a start writes 2 objects of the file\n";
@@ -106,15 +106,15 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
     let binding = |members: Value| {
         let mut spec = json!({ "name": "own", "plugin": "content-policy", "tenant": "acme", "priority": 7 });
         spec.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        change(Kind::Binding, "own", None, api(spec))
+        change(ObjectKind::Binding, "own", None, api(spec))
     };
     for place in Place::every().await {
         let mut file = file(&place.url);
         file["plugins"] = json!([{ "name": "content-policy", "builtin": "content-policy" }]);
         file["bindings"] = json!([{ "plugin": "content-policy", "tenant": "*", "priority": 1 }]);
         let store = place.prepared().await;
-        let taken = change(Kind::Tenant, "acme", None, api(json!({ "id": "acme" })));
-        let strange = change(Kind::Tenant, "x", None, api(json!({ "id": "x", "colour": "red" })));
+        let taken = change(ObjectKind::Tenant, "acme", None, api(json!({ "id": "acme" })));
+        let strange = change(ObjectKind::Tenant, "x", None, api(json!({ "id": "x", "colour": "red" })));
         let steps: [(_, &[&str]); 4] = [
             (
                 taken,
@@ -180,7 +180,7 @@ async fn plugins_of_the_api_are_asked_as_a_start_would() {
     file["egress"] = json!({ "cidrs": ["127.0.0.0/8"] });
     let store = place.prepared().await;
     let spec = json!({ "name": "guard", "endpoint": plugin.endpoint(), "accepted": plugin.accepted() });
-    let new = |name: &str, spec: Value| change(Kind::Plugin, name, None, api(spec));
+    let new = |name: &str, spec: Value| change(ObjectKind::Plugin, name, None, api(spec));
     store.commit(&draft(0, vec![new("guard", spec)])).await.unwrap();
     let ran = connect(&file).await;
     assert!(ran.code == Some(0) && ran.stdout.contains("guard   http://127"), "{ran:?}");
@@ -207,12 +207,15 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     };
     let unapproved = spec(Value::Null);
     let approved = spec(accepted);
-    store.commit(&draft(0, vec![change(Kind::Plugin, "guard", None, unapproved.clone())])).await.unwrap();
+    store
+        .commit(&draft(0, vec![change(ObjectKind::Plugin, "guard", None, unapproved.clone())]))
+        .await
+        .unwrap();
     let ran = connect(&file).await;
     assert!(ran.code == Some(1) && ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
     assert!(!ran.stderr.contains("not ready without it"), "it holds nothing up: {ran:?}");
 
-    store.commit(&draft(1, vec![change(Kind::Plugin, "guard", unapproved, approved)])).await.unwrap();
+    store.commit(&draft(1, vec![change(ObjectKind::Plugin, "guard", unapproved, approved)])).await.unwrap();
     assert_eq!(connect(&file).await.code, Some(0));
     plugin.stop().await;
     let ran = connect(&file).await;
@@ -228,8 +231,8 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     assert!(ran.stderr.contains("there, or correct `endpoint`\n"), "{ran:?}");
 
     // But for the process that doesn't apply it.
-    let own = Content { owner: Owner::File, spec: file["plugins"][0].clone().into() };
-    store.commit(&draft(2, vec![change(Kind::Plugin, "own", None, Some(own))])).await.unwrap();
+    let own = ObjectContent { owner: Owner::File, spec: file["plugins"][0].clone().into() };
+    store.commit(&draft(2, vec![change(ObjectKind::Plugin, "own", None, Some(own))])).await.unwrap();
     file["store"]["apply_file"] = json!(false);
     let ran = connect(&file).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use hookgate::telemetry::names::{Kind, METRICS, Metric, TENANT};
+use hookgate::telemetry::names::{InstrumentKind, METRICS, Metric, TENANT};
 use hookgate_tests::{
     prometheus::{Prometheus, promtool},
     repository,
@@ -111,7 +111,8 @@ fn alerts() -> Vec<Value> {
 /// The names of a metric's series.
 fn series(metric: &Metric) -> Vec<String> {
     let name = prometheus(metric);
-    let ends: &[&str] = if metric.kind == Kind::Histogram { &["_bucket", "_count", "_sum"] } else { &[""] };
+    let ends: &[&str] =
+        if metric.kind == InstrumentKind::Histogram { &["_bucket", "_count", "_sum"] } else { &[""] };
     ends.iter().map(|end| format!("{name}{end}")).collect()
 }
 

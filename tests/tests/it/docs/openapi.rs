@@ -12,7 +12,7 @@ use hookgate::{
         step::{Mode, OnError, Reason, StepOutcome},
     },
     invoke::explain,
-    routing::Checked,
+    routing::ConditionOutcome,
     upstream::{BreakerState, State, Why},
 };
 use hookgate_tests::{
@@ -107,13 +107,13 @@ fn closed_sets_of_explanations_are_those_of_the_code() {
         words(schema("ExpectedOutcome")).into_iter().map(str::to_owned).collect(),
     ];
     let coded = [
-        variants::<explain::Standing>(),
+        variants::<explain::TenantLookup>(),
         variants::<UnknownTenant>(),
         variants::<Mode>(),
         variants::<OnError>(),
         variants::<explain::TimeoutSource>(),
-        variants::<explain::From>(),
-        variants::<Checked>(),
+        variants::<explain::BindingSource>(),
+        variants::<ConditionOutcome>(),
         variants::<explain::AbsenceCause>(),
         variants::<explain::ExpectedOutcome>(),
     ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookgate::{core::object::Kind, store};
+use hookgate::{core::object::ObjectKind, store};
 use hookgate_tests::{agent::HttpAgent, gateway::Gateway};
 use http::Method;
 use serde_json::json;
@@ -74,7 +74,8 @@ async fn every_write_that_the_registry_took_at_sigterm_is_answered() {
 
         let url = format!("sqlite:{}", it.folder.path().join("hookgate.db").display());
         let held = store::open(&url).unwrap().snapshot().await.unwrap();
-        let is_held = |id: &str| held.objects.iter().any(|of| of.kind == Kind::Tenant && *of.name == *id);
+        let is_held =
+            |id: &str| held.objects.iter().any(|of| of.kind == ObjectKind::Tenant && *of.name == *id);
         let lost: Vec<_> = came.iter().flat_map(|came| &came.lost).filter(|id| is_held(id)).collect();
         assert!(lost.is_empty(), "round {round}: {lost:?} were written without an answer\n{}", exit.log);
         for (id, status) in came.iter().flat_map(|came| &came.answered) {

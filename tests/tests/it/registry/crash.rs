@@ -6,7 +6,7 @@ use std::{
 };
 
 use hookgate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{Revision, Snapshot},
 };
 use hookgate_tests::{agent::HttpAgent, gateway::Gateway};
@@ -68,7 +68,7 @@ async fn assert_shown(operator: &HttpAgent, place: &Place) {
     let (snapshot, _) = read(place).await;
     let shown = get(operator, "tenants?limit=500").await.body;
     assert_eq!(shown["revision"], snapshot.revision);
-    let tenants = snapshot.objects.iter().filter(|object| object.kind == Kind::Tenant);
+    let tenants = snapshot.objects.iter().filter(|object| object.kind == ObjectKind::Tenant);
     let expected = tenants.map(|tenant| (tenant.version, tenant.content.spec.value()));
     let shown = shown["tenants"].as_array().expect("a list").iter();
     let shown = shown.map(|tenant| (tenant["version"].as_u64().expect("a version"), tenant["spec"].clone()));

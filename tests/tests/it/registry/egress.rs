@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 use hookgate_tests::{
     ca::Ca,
     fake::FakePlugin,
@@ -46,7 +46,11 @@ impl Rig {
             let name = name.as_str();
             let binding = json!({ "name": name, "plugin": name, "tenant": name, "priority": 1 });
             let tenant = json!({ "id": name });
-            let objects = [(Kind::Plugin, spec.clone()), (Kind::Tenant, tenant), (Kind::Binding, binding)];
+            let objects = [
+                (ObjectKind::Plugin, spec.clone()),
+                (ObjectKind::Tenant, tenant),
+                (ObjectKind::Binding, binding),
+            ];
             objects.map(|(kind, spec)| change(kind, name, None, api(spec)))
         });
         let mut objects: Vec<_> = objects.collect();

@@ -1,6 +1,6 @@
 //! The file and the registry: what the file owns, what the API owns, and which revision holds (protocol.md, section 7).
 
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 use hookgate_tests::{gateway::Setup, metrics::Scrape};
 use serde_json::json;
 use tempfile::TempDir;
@@ -80,7 +80,8 @@ async fn a_file_that_makes_the_whole_wrong_is_refused_with_the_object_of_the_oth
     let folder = folder();
     let gateway = stored(file_with("acme"), &folder).start().await;
     let binding = json!({ "plugin": "content-policy", "tenant": "acme", "priority": 20, "name": "mine" });
-    let written = Writer::open(&url(&folder)).await.write(&[(Kind::Binding, "mine", Some(binding))]).await;
+    let written =
+        Writer::open(&url(&folder)).await.write(&[(ObjectKind::Binding, "mine", Some(binding))]).await;
     let written = written.expect("it runs");
     serves_by(&gateway, written).await;
     let clash = file_with("acme").builtin("response-sanitizer", &json!({})).binding("response-sanitizer", 20);
@@ -108,7 +109,7 @@ async fn what_a_newer_version_wrote_leaves_the_table_in_force_and_shows() {
     let gateway = stored(file_with("acme"), &folder).start().await;
     let newer = json!({ "id": "newer", "colour": "blue" });
     let writer = Writer::open(&url(&folder)).await;
-    let written = writer.write(&[(Kind::Tenant, "newer", Some(newer))]).await.expect("it runs");
+    let written = writer.write(&[(ObjectKind::Tenant, "newer", Some(newer))]).await.expect("it runs");
     let status = status_is(&gateway, |status| !status["configuration"]["rejected"].is_null()).await;
     assert!(status["configuration"]["rejected"]["problems"].to_string().contains("`newer`"), "{status:#}");
     assert_eq!((&status["revision"], &status["store"]["revision"]), (&json!(1), &json!(written)));
@@ -117,6 +118,6 @@ async fn what_a_newer_version_wrote_leaves_the_table_in_force_and_shows() {
     assert_eq!(gauges, [1.0, written as f64], "{}", scrape.text);
     assert_eq!(call(&gateway, "acme").await.body["revision"], 1);
     // Once it is gone, everything goes on.
-    let gone = writer.write(&[(Kind::Tenant, "newer", None)]).await.expect("it runs");
+    let gone = writer.write(&[(ObjectKind::Tenant, "newer", None)]).await.expect("it runs");
     serves_by(&gateway, gone).await;
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 use hookgate_tests::{
     gateway::{Gateway, Setup},
     postgres::Cluster,
@@ -135,7 +135,7 @@ async fn a_broken_plugin_of_the_api_holds_no_start_up() {
     let plugin = json!({ "name": "away", "endpoint": "unix:///nowhere/at/all.sock" });
     let binding = json!({ "name": "away", "plugin": "away", "tenant": "*", "priority": 5 });
     let writer = Writer::open(&place.url).await;
-    let wishes = [(Kind::Plugin, "away", Some(plugin)), (Kind::Binding, "away", Some(binding))];
+    let wishes = [(ObjectKind::Plugin, "away", Some(plugin)), (ObjectKind::Binding, "away", Some(binding))];
     writer.write(&wishes).await.expect("it runs");
     let gateway: Gateway = place.setup().start().await;
     let answer = call(&gateway, "acme").await;

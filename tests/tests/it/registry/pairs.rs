@@ -9,9 +9,9 @@ use std::{
 use hookgate::{
     core::{
         error::Code,
-        object::{Kind, Owner},
+        object::{ObjectKind, Owner},
     },
-    store::{Content, Revision, Snapshot},
+    store::{ObjectContent, Revision, Snapshot},
 };
 use hookgate_tests::agent::{HttpAgent, HttpAnswer};
 use http::Method;
@@ -103,7 +103,7 @@ impl Said {
     }
 }
 
-type State = BTreeMap<(Kind, Arc<str>), (u64, Content)>;
+type State = BTreeMap<(ObjectKind, Arc<str>), (u64, ObjectContent)>;
 
 /// Every acknowledged write is there, every other one whole or not at all; revisions have no gaps, each goes on from
 /// the one before, and they end in `now`.

@@ -1,6 +1,6 @@
 //! Plugins of the API while their entries change: a refusal keeps the one before, and holds nobody else up (K17, G22).
 
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 use hookgate_tests::{
     fake::{Act, FakePlugin, Handshake},
     gateway::Gateway,
@@ -51,12 +51,15 @@ async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_
     let gateway = setup.start().await;
     let writer = Writer::open(&url).await;
     let binding = json!({ "name": "guard", "plugin": "guard", "tenant": "*", "priority": 20 });
-    let wishes = [(Kind::Plugin, "guard", Some(entry(&plugin, 1))), (Kind::Binding, "guard", Some(binding))];
+    let wishes = [
+        (ObjectKind::Plugin, "guard", Some(entry(&plugin, 1))),
+        (ObjectKind::Binding, "guard", Some(binding)),
+    ];
     serves_by(&gateway, writer.write(&wishes).await.expect("it runs")).await;
     let first = made_with(&gateway).await;
 
     plugin.set_initialize(Handshake::Fails(Status::invalid_argument("strictness 2 is too much")));
-    let wishes = [(Kind::Plugin, "guard", Some(entry(&plugin, 2))), tenant("globex", 1)];
+    let wishes = [(ObjectKind::Plugin, "guard", Some(entry(&plugin, 2))), tenant("globex", 1)];
     let refused = writer.write(&wishes).await.expect("it runs");
     serves_by(&gateway, refused).await;
     assert_eq!(made_with(&gateway).await, first, "the config before is in use");
@@ -73,7 +76,8 @@ async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_
     assert_eq!((made_with(&gateway).await, plugin.counts().initializes), (first.clone(), asked));
 
     plugin.set_initialize(Handshake::Proper);
-    let taken = writer.write(&[(Kind::Plugin, "guard", Some(entry(&plugin, 3)))]).await.expect("it runs");
+    let taken =
+        writer.write(&[(ObjectKind::Plugin, "guard", Some(entry(&plugin, 3)))]).await.expect("it runs");
     serves_by(&gateway, taken).await;
     assert_ne!(made_with(&gateway).await, first);
     status_is(&gateway, |status| status["configuration"]["rejected"].is_null()).await;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use hookgate::{
-    core::object::{Kind, Owner},
-    store::{self, Change, CommitError, Content, RevisionDraft, Store, StoreError},
+    core::object::{ObjectKind, Owner},
+    store::{self, Change, CommitError, ObjectContent, RevisionDraft, Store, StoreError},
 };
 use hookgate_tests::{
     agent::HttpAnswer,
@@ -25,7 +25,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Writer(Arc<dyn Store>);
 
 /// What is to be there after a write; none: it is to be gone.
-pub(crate) type Wish<'w> = (Kind, &'w str, Option<Value>);
+pub(crate) type Wish<'w> = (ObjectKind, &'w str, Option<Value>);
 
 impl Writer {
     /// To the database at `url`.
@@ -47,7 +47,7 @@ impl Writer {
                     .iter()
                     .find(|object| object.kind == *kind && *object.name == **name)
                     .map(|object| object.content.clone()),
-                after: spec.clone().map(|spec| Content { owner: Owner::Api, spec: spec.into() }),
+                after: spec.clone().map(|spec| ObjectContent { owner: Owner::Api, spec: spec.into() }),
             };
             let draft = RevisionDraft {
                 id: Uuid::now_v7(),
@@ -74,7 +74,7 @@ impl Writer {
 
 /// A tenant of the API.
 pub(crate) fn tenant(id: &str, plan: u64) -> Wish<'_> {
-    (Kind::Tenant, id, Some(json!({ "id": id, "labels": { "plan": plan.to_string() } })))
+    (ObjectKind::Tenant, id, Some(json!({ "id": id, "labels": { "plan": plan.to_string() } })))
 }
 
 /// A file with the built-in `content-policy` for all tenants, and this tenant.

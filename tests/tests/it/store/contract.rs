@@ -1,7 +1,7 @@
 //! What every store promises to one who reads and writes it.
 
 use hookgate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{CommitError, Snapshot, StoreError},
 };
 use serde_json::json;
@@ -44,23 +44,27 @@ async fn a_commit_is_a_revision_with_all_that_it_did_and_gives_objects_its_numbe
         let first = draft(
             0,
             vec![
-                change(Kind::Plugin, "a", None, plugin.clone()),
-                change(Kind::Tenant, "t", None, api(json!({ "id": "t" }))),
-                change(Kind::Binding, "b", None, api(json!({ "plugin": "a" }))),
+                change(ObjectKind::Plugin, "a", None, plugin.clone()),
+                change(ObjectKind::Tenant, "t", None, api(json!({ "id": "t" }))),
+                change(ObjectKind::Binding, "b", None, api(json!({ "plugin": "a" }))),
             ],
         );
         assert_eq!(store.commit(&first).await.unwrap(), 1, "{place}");
         let after = api(json!({ "plugin": "a", "priority": 7 }));
         let second = vec![
-            change(Kind::Tenant, "t", api(json!({ "id": "t" })), None),
-            change(Kind::Binding, "b", api(json!({ "plugin": "a" })), after.clone()),
+            change(ObjectKind::Tenant, "t", api(json!({ "id": "t" })), None),
+            change(ObjectKind::Binding, "b", api(json!({ "plugin": "a" })), after.clone()),
         ];
         let second = draft(1, second);
         assert_eq!(store.commit(&second).await.unwrap(), 2, "{place}");
 
         let snapshot = store.snapshot().await.unwrap();
         assert_eq!((snapshot.revision, store.head().await.unwrap()), (2, 2), "{place}");
-        assert_eq!(versions(&snapshot), [(Kind::Plugin, "a", 1), (Kind::Binding, "b", 2)], "{place}");
+        assert_eq!(
+            versions(&snapshot),
+            [(ObjectKind::Plugin, "a", 1), (ObjectKind::Binding, "b", 2)],
+            "{place}"
+        );
         assert_eq!(Some(&snapshot.objects[0].content), plugin.as_ref(), "{place}");
         assert_eq!(Some(&snapshot.objects[1].content), after.as_ref(), "{place}");
         let read = store.revision(2).await.unwrap().unwrap();
@@ -78,7 +82,7 @@ async fn a_draft_upon_another_revision_than_the_last_changes_nothing_and_names_t
             let refused = store.commit(&add(base, "b")).await;
             assert!(matches!(refused, Err(CommitError::Moved { head: 1 })), "{place}: {refused:?}");
         }
-        assert_eq!(versions(&store.snapshot().await.unwrap()), [(Kind::Tenant, "a", 1)], "{place}");
+        assert_eq!(versions(&store.snapshot().await.unwrap()), [(ObjectKind::Tenant, "a", 1)], "{place}");
         assert_eq!(store.commit(&add(1, "b")).await.unwrap(), 2, "{place}");
     }
 }
@@ -105,18 +109,18 @@ async fn a_draft_that_does_not_fit_what_is_there_is_refused_whole() {
         let store = place.prepared().await;
         store.commit(&add(0, "a")).await.unwrap();
         let (there, other) = (api(json!({ "id": "a" })), api(json!({ "id": "x" })));
-        let good = || change(Kind::Plugin, "p", None, api(json!({})));
-        let of_a = |before, after| vec![good(), change(Kind::Tenant, "a", before, after)];
+        let good = || change(ObjectKind::Plugin, "p", None, api(json!({})));
+        let of_a = |before, after| vec![good(), change(ObjectKind::Tenant, "a", before, after)];
         let misfits = [
             of_a(None, other.clone()),
             of_a(other.clone(), None),
             of_a(None, None),
-            vec![good(), change(Kind::Tenant, "nobody", there.clone(), other.clone())],
+            vec![good(), change(ObjectKind::Tenant, "nobody", there.clone(), other.clone())],
             vec![good(), good()],
-            vec![change(Kind::Tenant, "z", None, other.clone()), good()],
-            vec![change(Kind::Tenant, "", None, other.clone())],
-            vec![change(Kind::Tenant, "a\0b", None, other.clone())],
-            vec![change(Kind::Tenant, &"x".repeat(4096), None, other.clone())],
+            vec![change(ObjectKind::Tenant, "z", None, other.clone()), good()],
+            vec![change(ObjectKind::Tenant, "", None, other.clone())],
+            vec![change(ObjectKind::Tenant, "a\0b", None, other.clone())],
+            vec![change(ObjectKind::Tenant, &"x".repeat(4096), None, other.clone())],
             vec![],
         ];
         for changes in misfits {
@@ -127,7 +131,11 @@ async fn a_draft_that_does_not_fit_what_is_there_is_refused_whole() {
             );
         }
         let snapshot = store.snapshot().await.unwrap();
-        assert_eq!((snapshot.revision, versions(&snapshot)), (1, vec![(Kind::Tenant, "a", 1)]), "{place}");
+        assert_eq!(
+            (snapshot.revision, versions(&snapshot)),
+            (1, vec![(ObjectKind::Tenant, "a", 1)]),
+            "{place}"
+        );
         assert_eq!(store.commit(&draft(1, of_a(there, other))).await.unwrap(), 2, "{place}");
     }
 }
@@ -141,7 +149,7 @@ async fn what_is_deleted_and_made_again_has_a_version_it_never_had() {
         for base in [0, 2, 4] {
             store.commit(&add(base, "a")).await.unwrap();
             seen.push(store.snapshot().await.unwrap().objects[0].version);
-            let gone = draft(base + 1, vec![change(Kind::Tenant, "a", there.clone(), None)]);
+            let gone = draft(base + 1, vec![change(ObjectKind::Tenant, "a", there.clone(), None)]);
             store.commit(&gone).await.unwrap();
         }
         assert_eq!(seen, [1, 3, 5], "{place}");
@@ -193,7 +201,7 @@ async fn hostile_names_are_kept_as_they_are_and_in_the_order_of_their_bytes() {
     for place in Place::every().await {
         let store = place.prepared().await;
         let spec = |name: &String| api(json!({ "id": name, "labels": { "nul": "\0", name: 1e-7 } }));
-        let new = names.iter().map(|name| change(Kind::Tenant, name, None, spec(name)));
+        let new = names.iter().map(|name| change(ObjectKind::Tenant, name, None, spec(name)));
         let mut made = draft(0, new.collect());
         made.reason = HOSTILE.concat();
         store.commit(&made).await.unwrap();
@@ -206,7 +214,7 @@ async fn hostile_names_are_kept_as_they_are_and_in_the_order_of_their_bytes() {
         let revision = store.revision(1).await.unwrap().unwrap();
         assert_eq!((&revision.changes, &revision.reason), (&made.changes, &made.reason), "{place}");
         // One goes, and nobody else.
-        let gone = change(Kind::Tenant, HOSTILE[1], spec(&HOSTILE[1].to_owned()), None);
+        let gone = change(ObjectKind::Tenant, HOSTILE[1], spec(&HOSTILE[1].to_owned()), None);
         store.commit(&draft(1, vec![gone])).await.unwrap();
         assert_eq!(store.snapshot().await.unwrap().objects.len(), names.len() - 1, "{place}");
     }

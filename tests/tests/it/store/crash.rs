@@ -8,7 +8,7 @@ use std::{
 };
 
 use hookgate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{self, Change},
 };
 use serde_json::json;
@@ -24,7 +24,7 @@ const KILLS: u64 = 8;
 fn three(number: u64, there: bool) -> Vec<Change> {
     let spec = |number: u64| api(json!({ "n": number, "long": "x".repeat(3000) }));
     let before = || if there { spec(number - 1) } else { None };
-    Kind::ALL.map(|kind| change(kind, "same", before(), spec(number))).into()
+    ObjectKind::ALL.map(|kind| change(kind, "same", before(), spec(number))).into()
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn nothing_acknowledged_is_lost(place: Place) {
         let whole =
             snapshot.objects.iter().all(|one| one.version == head && one.content.spec.value()["n"] == head);
         assert!(
-            whole && snapshot.objects.len() == Kind::ALL.len(),
+            whole && snapshot.objects.len() == ObjectKind::ALL.len(),
             "{place}: half of a revision is there: {snapshot:?}"
         );
         let mut revisions = store.since(0, usize::MAX).await.unwrap();

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hookgate::{
-    core::object::{Kind, Owner},
-    store::{Change, Content, Revision, Snapshot, Store},
+    core::object::{ObjectKind, Owner},
+    store::{Change, ObjectContent, Revision, Snapshot, Store},
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value, json};
@@ -12,19 +12,19 @@ use tokio::runtime::Runtime;
 
 use crate::store::support::{Place, change, draft};
 
-type Objects = BTreeMap<(Kind, Arc<str>), (Content, u64)>;
+type Objects = BTreeMap<(ObjectKind, Arc<str>), (ObjectContent, u64)>;
 
 /// What becomes of some objects; none: it is deleted where it is there.
-type Step = BTreeMap<(Kind, &'static str), Option<Content>>;
+type Step = BTreeMap<(ObjectKind, &'static str), Option<ObjectContent>>;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let key = (prop::sample::select(&Kind::ALL), prop::sample::select(&["a", "B", "\u{e4}", "'; --"]));
+    let key = (prop::sample::select(&ObjectKind::ALL), prop::sample::select(&["a", "B", "\u{e4}", "'; --"]));
     let value = prop_oneof![
         any::<f64>().prop_filter("JSON has only these", |n| n.is_finite()).prop_map(|n| json!({ "n": n })),
         any::<u64>().prop_map(|n| json!([n, null, { "": true }])),
         any::<String>().prop_map(Value::String),
     ];
-    let content = (any::<bool>(), value).prop_map(|(file, spec)| Content {
+    let content = (any::<bool>(), value).prop_map(|(file, spec)| ObjectContent {
         owner: if file { Owner::File } else { Owner::Api },
         spec: spec.into(),
     });

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hookgate::core::object::Kind;
+use hookgate::core::object::ObjectKind;
 use serde_json::json;
 
 use crate::store::support::{Place, api, change, draft};
@@ -14,7 +14,7 @@ const BINDINGS: usize = 5;
 async fn sixty_thousand_objects_are_written_at_once_and_read_in_a_moment() {
     let tenants = (0..TENANTS).map(|tenant| {
         let spec = json!({ "id": format!("t{tenant:05}"), "labels": { "plan": "pro" } });
-        change(Kind::Tenant, &format!("t{tenant:05}"), None, api(spec))
+        change(ObjectKind::Tenant, &format!("t{tenant:05}"), None, api(spec))
     });
     let bindings = (0..TENANTS * BINDINGS).map(|number| {
         let (tenant, place) = (number / BINDINGS, number % BINDINGS);
@@ -23,7 +23,7 @@ async fn sixty_thousand_objects_are_written_at_once_and_read_in_a_moment() {
             "name": &name, "plugin": format!("p{place}"), "tenant": format!("t{tenant:05}"), "priority": place * 10,
             "points": ["before_tool_call"], "match": { "tools": ["fs.*"] }, "config": { "limit": number },
         });
-        change(Kind::Binding, &name, None, api(spec))
+        change(ObjectKind::Binding, &name, None, api(spec))
     });
     let mut changes: Vec<_> = tenants.chain(bindings).collect();
     changes.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));

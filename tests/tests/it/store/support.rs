@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use hookgate::{
-    core::object::{Kind, Owner},
-    store::{self, Change, Content, RevisionDraft, Snapshot, Store},
+    core::object::{ObjectKind, Owner},
+    store::{self, Change, ObjectContent, RevisionDraft, Snapshot, Store},
 };
 use hookgate_tests::postgres;
 use serde_json::{Value, json};
@@ -50,11 +50,16 @@ impl Place {
     }
 }
 
-pub(crate) fn api(spec: Value) -> Option<Content> {
-    Some(Content { owner: Owner::Api, spec: spec.into() })
+pub(crate) fn api(spec: Value) -> Option<ObjectContent> {
+    Some(ObjectContent { owner: Owner::Api, spec: spec.into() })
 }
 
-pub(crate) fn change(kind: Kind, name: &str, before: Option<Content>, after: Option<Content>) -> Change {
+pub(crate) fn change(
+    kind: ObjectKind,
+    name: &str,
+    before: Option<ObjectContent>,
+    after: Option<ObjectContent>,
+) -> Change {
     Change { kind, name: name.into(), before, after }
 }
 
@@ -65,10 +70,10 @@ pub(crate) fn draft(base: u64, changes: Vec<Change>) -> RevisionDraft {
 
 /// A tenant that is new.
 pub(crate) fn add(base: u64, name: &str) -> RevisionDraft {
-    draft(base, vec![change(Kind::Tenant, name, None, api(json!({ "id": name })))])
+    draft(base, vec![change(ObjectKind::Tenant, name, None, api(json!({ "id": name })))])
 }
 
 /// Kind, name and version of each object.
-pub(crate) fn versions(snapshot: &Snapshot) -> Vec<(Kind, &str, u64)> {
+pub(crate) fn versions(snapshot: &Snapshot) -> Vec<(ObjectKind, &str, u64)> {
     snapshot.objects.iter().map(|object| (object.kind, &*object.name, object.version)).collect()
 }

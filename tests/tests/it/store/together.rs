@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::join_all;
 use hookgate::{
-    core::object::Kind,
+    core::object::ObjectKind,
     store::{CommitError, StoreError},
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -78,7 +78,7 @@ async fn many_may_prepare_an_empty_database_at_once() {
             assert!(matches!(prepared, Ok(Ok(()))), "{place}: {prepared:?}");
         }
         assert_eq!(stores[3].commit(&add(0, "a")).await.unwrap(), 1, "{place}");
-        assert_eq!(versions(&stores[5].snapshot().await.unwrap()), [(Kind::Tenant, "a", 1)], "{place}");
+        assert_eq!(versions(&stores[5].snapshot().await.unwrap()), [(ObjectKind::Tenant, "a", 1)], "{place}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use hookgate::telemetry::names::{Kind, METRICS, Metric, TENANT};
+use hookgate::telemetry::names::{InstrumentKind, METRICS, Metric, TENANT};
 use hookgate_tests::{
     agent::{HttpAgent, path},
     ca::Ca,
@@ -35,7 +35,7 @@ use crate::{
 pub(crate) fn prometheus(metric: &Metric) -> String {
     let name = metric.name.replace('.', "_");
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
-    let total = if metric.kind == Kind::Counter { "_total" } else { "" };
+    let total = if metric.kind == InstrumentKind::Counter { "_total" } else { "" };
     format!("{name}{unit}{total}")
 }
 
