@@ -94,7 +94,7 @@ pub(crate) fn own_peak() -> Result<u64, BenchError> {
 }
 
 /// What a process of this binary in one of its roles says until it ends.
-pub(crate) fn said_by(arguments: &[&str]) -> Result<String, BenchError> {
+pub(crate) fn output_of(arguments: &[&str]) -> Result<String, BenchError> {
     let mut command = Command::new(std::env::current_exe()?);
     let said = command.arg("role").args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !said.status.success() {

@@ -149,7 +149,7 @@ impl SnapshotParts {
             table,
             // The chain of the tenant that calls is empty.
             clients: Vec::new(),
-            replies: ReplyLimits::of(limits),
+            replies: ReplyLimits::from_limits(limits),
             observed: Arc::new(self.telemetry.clone()),
             abort: CancellationToken::new(),
         };

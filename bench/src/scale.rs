@@ -79,7 +79,7 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, BenchError> {
             let calls = tenants == sizes.last().unwrap_or(&0);
             let calls = calls.then_some(if quick { "0.2" } else { "20" }).map(|seconds| ["--calls", seconds]);
             let arguments: Vec<_> = arguments.into_iter().chain(calls.into_iter().flatten()).collect();
-            found.push(serde_json::from_str(&process::said_by(&arguments)?)?);
+            found.push(serde_json::from_str(&process::output_of(&arguments)?)?);
         }
     }
     Ok(found)

@@ -83,7 +83,7 @@ pub(crate) struct Whole {
 pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, BenchError> {
     let (sizes, seconds) = if quick { (&TENANT_COUNTS[..2], "0.4") } else { (&TENANT_COUNTS[..], "20") };
     let measure = |tenants: &usize| {
-        Ok(serde_json::from_str(&process::said_by(&["whole", &tenants.to_string(), seconds])?)?)
+        Ok(serde_json::from_str(&process::output_of(&["whole", &tenants.to_string(), seconds])?)?)
     };
     sizes.iter().map(measure).collect()
 }

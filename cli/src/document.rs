@@ -5,7 +5,7 @@ use hookgate::config::JsonObject;
 
 /// Reads an object of JSON, or a file of JSON or YAML, whose path may have an `@` before it; none: an empty one. By hand and not by clap, which shows what it
 /// refuses: a value may be a secret.
-pub(super) fn of(flag: &str, text: Option<&String>) -> Result<JsonObject, String> {
+pub(super) fn parse(flag: &str, text: Option<&String>) -> Result<JsonObject, String> {
     let Some(text) = text else { return Ok(JsonObject::new()) };
     if text.trim_start().starts_with('{') {
         return object(flag, text);

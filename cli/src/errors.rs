@@ -41,7 +41,7 @@ pub(super) fn run(code: Option<&str>, output: Output) -> Exit {
         return output::data(output, &rows, || overview(&rows), Exit::ok());
     };
     let wanted = name.to_uppercase();
-    match Code::named(&wanted) {
+    match Code::from_name(&wanted) {
         Some(code) => {
             let row = ErrorCodeRow::from(code);
             output::data(output, &row, || one(&row), Exit::ok())

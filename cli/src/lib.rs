@@ -288,12 +288,12 @@ impl Exit {
 
     /// 1: it could not be done.
     pub fn failure(message: impl Into<String>) -> Self {
-        Exit::said(1, message.into())
+        Exit::with_message(1, message.into())
     }
 
     /// 2: the configuration or the arguments are wrong.
     pub fn usage(message: impl Into<String>) -> Self {
-        Exit::said(2, message.into())
+        Exit::with_message(2, message.into())
     }
 
     /// 2: what is wrong with the configuration, each mistake behind its place in the file.
@@ -302,7 +302,7 @@ impl Exit {
     }
 
     /// `code`, and nothing to say: standard output has it all.
-    fn told(code: u8) -> Self {
+    fn already_reported(code: u8) -> Self {
         Exit { code, message: None }
     }
 
@@ -313,17 +313,17 @@ impl Exit {
 
     /// 4: a required plugin is missing.
     pub fn plugin_missing(message: impl Into<String>) -> Self {
-        Exit::said(4, message.into())
+        Exit::with_message(4, message.into())
     }
 
     /// A sentence, behind the name of who says it.
-    fn said(code: u8, message: String) -> Self {
+    fn with_message(code: u8, message: String) -> Self {
         Exit { code, message: Some(format!("hookgate: {message}")) }
     }
 
     /// 4: nobody said yes or no.
     fn no_decision(message: impl Into<String>) -> Self {
-        Exit::said(4, message.into())
+        Exit::with_message(4, message.into())
     }
 
     /// Prints what went wrong, behind what was logged, and gives back the exit code. Returns though nobody reads it, as

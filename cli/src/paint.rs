@@ -19,7 +19,7 @@ pub(super) struct Paint {
 
 impl Paint {
     /// For standard output.
-    pub(super) fn of_stdout() -> Self {
+    pub(super) fn for_stdout() -> Self {
         Paint { coloured: terminal::has_colours(&io::stdout()) }
     }
 

@@ -33,7 +33,7 @@ pub(super) fn points() -> impl TypedValueParser<Value = Point> {
     };
     let name = |point: Point| PossibleValue::new(point.as_str()).alias(hyphenated(point));
     PossibleValuesParser::new(Point::ALL.map(name))
-        .map(|name| Point::named(&name.replace('-', "_")).expect("it is one of those listed"))
+        .map(|name| Point::from_name(&name.replace('-', "_")).expect("it is one of those listed"))
 }
 
 /// A payload. Which flags belong to which point stands in [`FLAGS`].
@@ -138,7 +138,7 @@ impl Payload {
     /// # Errors
     /// What was typed wrongly, in one sentence that shows where.
     pub(super) fn json(&self, point: Point) -> Result<Bytes, String> {
-        let Some(path) = &self.payload else { return self.of_flags(point) };
+        let Some(path) = &self.payload else { return self.encode_flags(point) };
         let (shown, read) = if path.as_os_str() == "-" {
             ("standard input".to_owned(), read(std::io::stdin().lock()))
         } else {
@@ -153,7 +153,7 @@ impl Payload {
         Ok(bytes.trim_ascii().to_vec().into())
     }
 
-    fn of_flags(&self, point: Point) -> Result<Bytes, String> {
+    fn encode_flags(&self, point: Point) -> Result<Bytes, String> {
         let mut out = Vec::new();
         let mut wrong = None;
         let values = self.values(point);

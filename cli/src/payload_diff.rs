@@ -11,7 +11,7 @@ pub(super) struct Members(Vec<(String, String)>);
 
 impl Members {
     /// Those of the JSON object `text`.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         Members(json::members(text).map(|(name, value)| (name.into_owned(), value.to_owned())).collect())
     }
 
@@ -24,7 +24,7 @@ impl Members {
     /// Takes over the members of the JSON object `changes`, and shows the difference.
     pub(super) fn change(&mut self, changes: &str, paint: &Paint) -> String {
         let mut shown = String::new();
-        for (name, value) in Members::of(changes).0 {
+        for (name, value) in Members::parse(changes).0 {
             let line = |sign: char, value: &str| printable(&format!("{sign} {name}  {value}"));
             let held = self.0.iter_mut().find(|(held, _)| *held == name);
             if let Some((_, held)) = &held {

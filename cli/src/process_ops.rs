@@ -193,7 +193,7 @@ impl PluginCallArgs {
             members.insert("tenant".into(), to_raw_value(tenant).map_err(unwritable)?);
         }
         if self.tenant_config.is_some() {
-            let config = document::of("--tenant-config", self.tenant_config.as_ref())?;
+            let config = document::parse("--tenant-config", self.tenant_config.as_ref())?;
             members.insert("tenant_config".into(), to_raw_value(&config).map_err(unwritable)?);
         }
         serde_json::to_vec(&members).map_err(unwritable)
@@ -267,7 +267,7 @@ fn called(body: &Value) -> (String, Exit) {
     }
     let exit = match &*verdict {
         "continue" => Exit::ok(),
-        "cancel" => Exit::told(3),
+        "cancel" => Exit::already_reported(3),
         _ => Exit::failure(format!(
             "the call failed: {}: {}\n  = {}",
             text(&failure["reason"]),

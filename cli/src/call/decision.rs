@@ -25,7 +25,7 @@ struct DecisionMembers<'a> {
 impl Decision {
     /// # Errors
     /// Why there is none: the error that the gateway answered, or what doesn't fit together.
-    pub(super) fn of(answer: &Answer) -> Result<Self, String> {
+    pub(super) fn from_answer(answer: &Answer) -> Result<Self, String> {
         let header = answer.decision.as_deref();
         if header.is_none() && answer.body["decision"].is_null() {
             return Err(answer.error());
@@ -61,7 +61,12 @@ mod tests {
 
     fn of(status: u16, decision: Option<&str>, text: &str) -> Result<Decision, String> {
         let body = serde_json::from_str(text).expect("it is JSON");
-        Decision::of(&Answer { status, decision: decision.map(str::to_owned), text: text.to_owned(), body })
+        Decision::from_answer(&Answer {
+            status,
+            decision: decision.map(str::to_owned),
+            text: text.to_owned(),
+            body,
+        })
     }
 
     const GOES_ON: &str = r#"{"decision":"continue","payload":{"text":"a"}}"#;

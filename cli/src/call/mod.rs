@@ -59,14 +59,14 @@ pub(super) async fn run(call: &CallArgs) -> Exit {
         Ok(answer) => answer,
         Err(unanswered) => return Exit::no_decision(format!("no decision: {unanswered}")),
     };
-    let exit = match Decision::of(&answer) {
+    let exit = match Decision::from_answer(&answer) {
         Ok(Decision::Continue) => Exit::ok(),
-        Ok(Decision::Block) => Exit::told(3),
+        Ok(Decision::Block) => Exit::already_reported(3),
         Err(why) => {
             let steps = render::steps_so_far(&answer);
             return answer.refuse(call.output, Exit::no_decision(format!("no decision: {why}{steps}")));
         }
     };
-    let table = || render::table(&answer, &request.payload, call.trace, &Paint::of_stdout());
+    let table = || render::table(&answer, &request.payload, call.trace, &Paint::for_stdout());
     answer.print(call.output, table, exit)
 }

@@ -65,7 +65,7 @@ pub(super) fn table(answer: &Answer, sent: &[u8], trace: bool, paint: &Paint) ->
     };
     let mut text = decision(&said, paint);
     if let Some(payload) = said.payload {
-        text += &format!("\npayload\n{}", Members::of(payload.get()).lines());
+        text += &format!("\npayload\n{}", Members::parse(payload.get()).lines());
     }
     if !said.notices.is_empty() {
         text += &format!("\n{}", notices(&said.notices));
@@ -141,7 +141,7 @@ fn traced(steps: &[StepBody<'_>], sent: &[u8], paint: &Paint) -> String {
         return "trace: the answer tells no steps, because there are none or by `answer.detail: minimal`\n"
             .into();
     }
-    let mut payload = Members::of(&String::from_utf8_lossy(sent));
+    let mut payload = Members::parse(&String::from_utf8_lossy(sent));
     let mut text = String::from("trace\n");
     for (at, step) in steps.iter().enumerate() {
         let place = printable(&format!("  {} {}", at + 1, step.binding));

@@ -54,7 +54,7 @@ impl Answer {
                 self.status
             );
         }
-        let code = Code::named(&name);
+        let code = Code::from_name(&name);
         let who = code.map_or("gateway", |code| code.party().as_str());
         let detail = text(&self.body["detail"]);
         let mut said = format!("{name} (the {who} failed): {}", as_flags(&detail));
@@ -91,24 +91,28 @@ mod tests {
 
     use super::*;
 
-    fn said(body: Value) -> String {
+    fn error_text(body: Value) -> String {
         Answer { status: 400, decision: None, text: body.to_string(), body }.error()
     }
 
     #[test]
     fn an_error_is_said_once_and_in_the_words_of_the_command_line() {
         let whole = json!({ "code": "CONFLICT", "detail": "It is so", "errors": [{ "pointer": "", "message": "It is so" }] });
-        assert_eq!(said(whole).lines().count(), 2, "the sentence and the remedy");
+        assert_eq!(error_text(whole).lines().count(), 2, "the sentence and the remedy");
         let query = json!({ "code": "PAYLOAD_INVALID", "detail": "`expected_version` in the query must be a whole number" });
         let expected = "PAYLOAD_INVALID (the caller failed): --expected-version must be a whole number\n  = ";
-        assert!(said(query.clone()).starts_with(expected), "{}", said(query));
+        assert!(error_text(query.clone()).starts_with(expected), "{}", error_text(query));
         let two = json!({ "code": "PAYLOAD_INVALID", "detail": "There are 2", "errors": [
             { "pointer": "", "message": "One" }, { "pointer": "/a", "message": "Another" },
         ] });
         let step = json!({ "code": "PLUGIN_TIMEOUT", "detail": "Why", "plugin": "a\u{1b}c", "binding": "b",
             "point": "before_response", "reason": "timeout" });
         let expected = "PLUGIN_TIMEOUT (the plugin failed): Why\n  plugin a c, binding b, at before_response: timeout\n  = ";
-        assert!(said(step.clone()).starts_with(expected), "{}", said(step));
-        assert!(said(two.clone()).contains("There are 2\n  One\n  /a: Another\n  = "), "{}", said(two));
+        assert!(error_text(step.clone()).starts_with(expected), "{}", error_text(step));
+        assert!(
+            error_text(two.clone()).contains("There are 2\n  One\n  /a: Another\n  = "),
+            "{}",
+            error_text(two)
+        );
     }
 }

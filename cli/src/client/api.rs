@@ -172,7 +172,7 @@ impl ApiClient {
 
     /// Where it is, as it is shown.
     pub(crate) fn base(&self) -> String {
-        self.place.shown()
+        self.place.display()
     }
 
     /// What to look at where another answered.

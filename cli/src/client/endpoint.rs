@@ -43,7 +43,7 @@ impl Place {
     ///
     /// # Errors
     /// What is wrong with it, in one sentence that doesn't repeat it: somebody may have written a password into it.
-    pub(crate) fn of(port: Port, name: &str, text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(port: Port, name: &str, text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("{name} {what}: write it as {}", port.example());
         if let (Port::Admin, Some(path)) = (port, text.strip_prefix(SOCKET_SCHEME)) {
             return match socket_flaw(path) {
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// As it is shown.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display(&self) -> String {
         match self {
             Place::Net(url) => url.as_str().trim_end_matches('/').to_owned(),
             Place::Socket(path) => format!("{SOCKET_SCHEME}{}", path.display()),

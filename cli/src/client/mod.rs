@@ -100,7 +100,7 @@ impl DataPortArgs {
         let chosen = profile::chosen(self.credentials.profile.as_deref())?;
         let (name, text) = addressed(self.addr.as_ref(), Port::Data, chosen.as_ref())
             .unwrap_or_else(|| ("--addr".into(), DEFAULT_ADDR.into()));
-        let place = Place::of(Port::Data, &name, &text)?;
+        let place = Place::parse(Port::Data, &name, &text)?;
         self.credentials.client(Port::Data, place, chosen.as_ref(), patience).await
     }
 }
@@ -119,7 +119,7 @@ impl AdminPortArgs {
                  --profile that has `admin`; or {otherwise}"
             )
         })?;
-        let place = Place::of(Port::Admin, &name, &text)?;
+        let place = Place::parse(Port::Admin, &name, &text)?;
         self.credentials.client(Port::Admin, place, chosen.as_ref(), patience).await
     }
 }
@@ -270,7 +270,7 @@ pub(super) fn ops(address: &str, patience: Span) -> Result<ApiClient, String> {
     let parts = bare.rsplit_once(':').filter(|_| !bare.contains('/'));
     let numbered = parts.is_some_and(|(_, number)| number.parse::<u16>().is_ok());
     let url = if numbered { format!("http://{bare}") } else { String::new() };
-    ApiClient::new(port, Place::of(port, "--addr", &url)?, None, None, patience)
+    ApiClient::new(port, Place::parse(port, "--addr", &url)?, None, None, patience)
 }
 
 fn certificates(flag: &str, path: &Path) -> Result<Vec<Certificate>, String> {

@@ -47,7 +47,7 @@ pub(super) async fn run(file: &Path, output: Output) -> Exit {
         (Ok(_), _) => mistakes(None, output, Exit::ok()),
         // As a start says it.
         (Err(problems), Output::Table) => Exit::problems(&problems),
-        (Err(problems), _) => mistakes(Some(&problems), output, Exit::told(2)),
+        (Err(problems), _) => mistakes(Some(&problems), output, Exit::already_reported(2)),
     }
 }
 

@@ -64,7 +64,7 @@ impl<'r> StoreRow<'r> {
     fn new(config: &Config, stored: &'r StoreReport) -> Option<Self> {
         let settings = config.store.as_ref()?;
         let store = StoreRow {
-            url: settings.url.shown(),
+            url: settings.url.display(),
             unreachable: None,
             revision: None,
             tables: None,
@@ -174,7 +174,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
     let read = async { App::rehearse_with_store(config::load(file, config::environment_variables())?).await };
     let DryRun { app, loaded, of_file, stored } = match Box::pin(read).await {
         Ok(rehearsed) => rehearsed,
-        Err(problems) => return refused(&problems, output),
+        Err(problems) => return problems_exit(&problems, output),
     };
     let connected = Box::pin(app.connect(enough(wait))).await;
     let mistakes = (!connected.problems.is_empty()).then(|| loaded.render(&connected.problems));
@@ -184,7 +184,7 @@ pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
         store.as_ref().map_or_else(Default::default, |store| (store.line(), store.sentence()));
     let report = ConnectCheckOutput::new(Some(&connected), store, mistakes.as_ref());
     if output != Output::Table {
-        return output::data(output, &report, String::new, Exit::told(code));
+        return output::data(output, &report, String::new, Exit::already_reported(code));
     }
     let right = if mistakes.is_none() { check::fine(file, &of_file) } else { String::new() } + &line;
     // What it doesn't take of its config is said below, with the line.
@@ -217,14 +217,14 @@ async fn enough(wait: Duration) {
 }
 
 /// Mistakes that keep it from calling anybody.
-fn refused(problems: &Problems, output: Output) -> Exit {
+fn problems_exit(problems: &Problems, output: Output) -> Exit {
     match output {
         Output::Table => Exit::problems(problems),
         _ => output::data(
             output,
             &ConnectCheckOutput::new(None, None, Some(problems)),
             String::new,
-            Exit::told(2),
+            Exit::already_reported(2),
         ),
     }
 }

@@ -73,7 +73,7 @@ pub(super) async fn run(command: ConfigCommand) -> Exit {
 /// What is said of a registry that a start would read, and a command that looks at the file alone doesn't.
 pub(super) fn unread(config: &Config) -> Option<String> {
     let store = config.store.as_ref()?;
-    Some(format!("the registry at {} was not looked at", store.url.shown()))
+    Some(format!("the registry at {} was not looked at", store.url.display()))
 }
 
 fn schema() -> Exit {

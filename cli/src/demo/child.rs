@@ -39,7 +39,7 @@ impl PluginProcess {
         let mut child = PluginProcess { name, socket, log, process };
         match time::timeout(START_TIMEOUT, child.listens()).await {
             Ok(listens) => listens.map(|()| child),
-            Err(_) => Err(format!("{name} doesn't listen after {START_TIMEOUT:?}\n{}", child.said())),
+            Err(_) => Err(format!("{name} doesn't listen after {START_TIMEOUT:?}\n{}", child.output())),
         }
     }
 
@@ -58,14 +58,14 @@ impl PluginProcess {
         // Nothing tells that a socket is listened at but a connection.
         while UnixStream::connect(&self.socket).await.is_err() {
             if let Ok(Some(status)) = self.process.try_wait() {
-                return Err(format!("{} ended with {status}\n{}", self.name, self.said()));
+                return Err(format!("{} ended with {status}\n{}", self.name, self.output()));
             }
             time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }

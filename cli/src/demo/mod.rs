@@ -70,7 +70,7 @@ impl DemoAgents {
         Ok(DemoAgents { honest, forgers })
     }
 
-    fn of(&self, call: &ScriptedCall) -> Result<&Caller, String> {
+    fn caller_for(&self, call: &ScriptedCall) -> Result<&Caller, String> {
         let callers = if call.forged { &self.forgers } else { &self.honest };
         callers.get(call.tenant).ok_or_else(|| format!("nobody calls for {}", call.tenant))
     }
@@ -105,7 +105,7 @@ async fn act(
 ) -> Result<(), String> {
     screen.title(&scene.title);
     for call in scene.calls {
-        let told = players.of(&call)?.call(&call).await?;
+        let told = players.caller_for(&call)?.call(&call).await?;
         screen.call(&call, &told);
         answers.push((call, told.answer));
     }

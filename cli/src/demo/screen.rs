@@ -23,7 +23,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Screen { paint: Paint::of_stdout() }
+        Screen { paint: Paint::for_stdout() }
     }
 
     pub(super) fn line(&self, text: impl Display) {

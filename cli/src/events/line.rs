@@ -16,7 +16,7 @@ const DETAIL_MEMBERS: &[&str] = &[
 const NAME_WIDTH: usize = 22;
 
 /// The line of `event`, without its end.
-pub(super) fn of(event: &Value, paint: &Paint) -> String {
+pub(super) fn format_line(event: &Value, paint: &Paint) -> String {
     let text = |name: &str| match &event[name] {
         Value::String(text) => printable(text),
         Value::Null => String::new(),

@@ -79,7 +79,7 @@ pub(super) async fn run(asked: &EventsArgs) -> Exit {
         Ok(asker) => asker,
         Err(wrong) => return Exit::usage(wrong),
     };
-    let shown = EventPrinter { form: asked.output, paint: Paint::of_stdout() };
+    let shown = EventPrinter { form: asked.output, paint: Paint::for_stdout() };
     if !asked.follow {
         return look(asked, &asker, &shown).await;
     }
@@ -103,7 +103,7 @@ async fn look(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> Ex
         Err(unanswered) => return Exit::failure(unanswered),
     };
     if answer.status != 200 {
-        return refused(&answer);
+        return refusal_exit(&answer);
     }
     let Ok(kept) = serde_json::from_str::<EventHistory>(&answer.text) else {
         return Exit::failure(asker.strange(answer.status));
@@ -139,7 +139,7 @@ async fn follow(asked: &EventsArgs, asker: &ApiClient, shown: &EventPrinter) -> 
             }
             // A gateway that is full, or goes: the next one may take it.
             Ok(Heard::Refused(answer)) if connected && answer.status >= 500 => answer.error(),
-            Ok(Heard::Refused(answer)) => return refused(&answer),
+            Ok(Heard::Refused(answer)) => return refusal_exit(&answer),
             Err(unanswered) if !connected => return Exit::failure(unanswered),
             Err(unanswered) => unanswered,
         };
@@ -238,7 +238,9 @@ impl EventPrinter {
     fn print(&self, event: &str) -> Option<Exit> {
         let text = match self.form {
             EventFormat::Json => event.to_owned(),
-            EventFormat::Table => line::of(&serde_json::from_str(event).unwrap_or_default(), &self.paint),
+            EventFormat::Table => {
+                line::format_line(&serde_json::from_str(event).unwrap_or_default(), &self.paint)
+            }
         };
         let mut stdout = io::stdout().lock();
         match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -250,7 +252,7 @@ impl EventPrinter {
 }
 
 /// What the gateway says instead of events: a mistake of the question is one of the command line.
-fn refused(answer: &Answer) -> Exit {
+fn refusal_exit(answer: &Answer) -> Exit {
     match answer.status {
         400 => Exit::usage(answer.error()),
         401 | 403 => Exit::failure(

@@ -74,12 +74,12 @@ pub(super) async fn run(asked: ExplainArgs) -> Exit {
         Err(wrong) => return Exit::usage(wrong),
     };
     let said = match &asked.config {
-        Some(file) => of_file(file, &question).map(|said| (said, file.display().to_string())),
-        None => of_gateway(&asked, &question).await,
+        Some(file) => explain_file(file, &question).map(|said| (said, file.display().to_string())),
+        None => explain_gateway(&asked, &question).await,
     };
     said.map_or_else(
         |exit| exit,
-        |(said, source)| output::data(asked.output, &said, || table::of(&said, &source), Exit::ok()),
+        |(said, source)| output::data(asked.output, &said, || table::render(&said, &source), Exit::ok()),
     )
 }
 
@@ -106,7 +106,7 @@ fn question(asked: &ExplainArgs) -> Result<ExplainQuery, String> {
     Ok(ExplainQuery { tenant: asked.tenant.clone(), point: asked.point, call, text: asked.text.clone() })
 }
 
-fn of_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
+fn explain_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
     let wrong = |problems: config::Problems| Exit::problems(&problems);
     let loaded = config::load(file, config::environment_variables()).map_err(wrong)?;
     let table =
@@ -117,11 +117,14 @@ fn of_file(file: &Path, question: &ExplainQuery) -> Result<Explanation, Exit> {
     Ok(explain(&loaded.config, &table, false, question))
 }
 
-async fn of_gateway(asked: &ExplainArgs, question: &ExplainQuery) -> Result<(Explanation, String), Exit> {
+async fn explain_gateway(
+    asked: &ExplainArgs,
+    question: &ExplainQuery,
+) -> Result<(Explanation, String), Exit> {
     let asker = asked.gateway.asker(REQUEST_TIMEOUT, "name a file by --config").await.map_err(Exit::usage)?;
     let answer = asker.ask(Method::GET, &path(question), None).await.map_err(Exit::failure)?;
     if answer.status != 200 {
-        return Err(answer.refuse(asked.output, Exit::failure(refused(&answer))));
+        return Err(answer.refuse(asked.output, Exit::failure(refusal_text(&answer))));
     }
     let said = serde_json::from_str(&answer.text);
     let said = said.map_err(|_| Exit::failure(asker.strange(answer.status)))?;
@@ -143,7 +146,7 @@ fn path(question: &ExplainQuery) -> String {
 }
 
 /// What the gateway says instead of an explanation, and what else to look at on this port.
-fn refused(answer: &Answer) -> String {
+fn refusal_text(answer: &Answer) -> String {
     let more = match answer.status {
         401 | 403 => {
             "\n  = `hookgate token inspect` says what is wrong with a token, `hookgate token mint --admin` makes one"

@@ -18,7 +18,7 @@ use hookgate::{
 const MAX_LINE_WIDTH: usize = 100;
 
 /// The explanation of `source`, a file or a gateway.
-pub(super) fn of(said: &Explanation, source: &str) -> String {
+pub(super) fn render(said: &Explanation, source: &str) -> String {
     let mut text = columns(&head(said, source));
     if said.tenant.code.is_some() {
         return text;
@@ -129,7 +129,7 @@ fn remarks(step: &StepExplanation) -> Vec<String> {
     if !step.overrides.is_empty() {
         remarks.push(format!("the tenant's own configuration sets {}", step.overrides.join(", ")));
     }
-    remarks.extend(step.conditions.iter().map(tried));
+    remarks.extend(step.conditions.iter().map(condition_line));
     remarks.extend(step.comes.detail.as_ref().map(|detail| {
         let reason = step.comes.reason.as_deref().unwrap_or_default();
         format!("{reason}: {detail}")
@@ -137,7 +137,7 @@ fn remarks(step: &StepExplanation) -> Vec<String> {
     remarks
 }
 
-fn tried(tried: &ConditionReport) -> String {
+fn condition_line(tried: &ConditionReport) -> String {
     let what = format!("{} {}", tried.field, tried.patterns.join(" | "));
     let value = tried.value.as_ref().map(|value| format!(" by `{value}`")).unwrap_or_default();
     match tried.result {

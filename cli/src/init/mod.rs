@@ -62,7 +62,7 @@ impl InitFolder {
         let is_there = |name: &&str| self.path.join(name).symlink_metadata().is_ok();
         let there: Vec<_> = files.iter().map(|file| file.0).filter(is_there).collect();
         if !there.is_empty() {
-            return Err(self.taken(&there));
+            return Err(self.existing_files(&there));
         }
         let made = first_missing(&self.path);
         let written = fs::create_dir_all(&self.path).map_err(wrong).and_then(|()| self.create(&files));
@@ -90,7 +90,7 @@ impl InitFolder {
                     let _ = fs::remove_file(self.path.join(written)); // the first error is the one to tell of
                 }
                 return Err(match error.kind() {
-                    io::ErrorKind::AlreadyExists => self.taken(&[name]),
+                    io::ErrorKind::AlreadyExists => self.existing_files(&[name]),
                     _ => unwritable(&self.given, &error),
                 });
             }
@@ -98,7 +98,7 @@ impl InitFolder {
         Ok(())
     }
 
-    fn taken(&self, names: &[&str]) -> String {
+    fn existing_files(&self, names: &[&str]) -> String {
         let paths = names.iter().map(|name| output::printable(&self.given.join(name).display().to_string()));
         let (paths, are) =
             (paths.collect::<Vec<_>>().join(", "), if names.len() == 1 { "is" } else { "are" });

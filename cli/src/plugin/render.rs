@@ -129,7 +129,7 @@ impl CallFailure {
 
     /// The call failed, as a step would.
     pub(super) fn call(failure: &Failure) -> Self {
-        let code = Code::of_step(failure.reason, failure.status);
+        let code = Code::for_step(failure.reason, failure.status);
         let (reason, detail) = (failure.reason.as_str(), printable(&failure.detail));
         let sentence = format!("the call failed: {reason}: {detail}\n  = {}", remedy(failure.reason));
         CallFailure { reason, code: Some(code.as_str()), detail, sentence }
@@ -214,7 +214,7 @@ impl CallReport {
             text += &format!("{} things of the reply broke a rule and were left out\n", self.sanitised);
         }
         if self.changes.is_some() {
-            let mut payload = Members::of(&String::from_utf8_lossy(sent));
+            let mut payload = Members::parse(&String::from_utf8_lossy(sent));
             text += &format!("\npatch\n{}", payload.change(&self.changes_text, paint));
         }
         if !self.notices.is_empty() {
@@ -247,7 +247,7 @@ fn millis(micros: u64) -> String {
 }
 
 impl ManifestReport {
-    fn of(manifest: &Manifest) -> Self {
+    fn from_manifest(manifest: &Manifest) -> Self {
         let offered = |point| {
             let offer = manifest.offers(point)?;
             Some(OfferedPoint {
@@ -285,7 +285,7 @@ impl Report {
     pub(super) fn new(endpoint: &str, manifest: Option<&Manifest>, handshake: Duration) -> Self {
         Report {
             endpoint: endpoint.to_owned(),
-            plugin: manifest.map(ManifestReport::of),
+            plugin: manifest.map(ManifestReport::from_manifest),
             handshake_us: micros(handshake),
             call: None,
             failure: None,
@@ -296,14 +296,14 @@ impl Report {
     pub(super) fn print(&self, output: Output, sent: &[u8]) -> Exit {
         let exit = match (&self.failure, &self.call) {
             (Some(failed), _) => Exit::failure(failed.sentence.clone()),
-            (None, Some(CallReport { cancel: Some(_), .. })) => Exit::told(3),
+            (None, Some(CallReport { cancel: Some(_), .. })) => Exit::already_reported(3),
             (None, _) => Exit::ok(),
         };
         output::data(output, self, || self.table(sent), exit)
     }
 
     fn table(&self, sent: &[u8]) -> String {
-        let paint = Paint::of_stdout();
+        let paint = Paint::for_stdout();
         let described = self.plugin.as_ref().map(|plugin| plugin.table(self.handshake_us));
         let called = self.call.as_ref().map(|call| format!("\n{} {}", call.point, call.table(sent, &paint)));
         described.unwrap_or_default() + &called.unwrap_or_default()

@@ -99,11 +99,11 @@ impl Test {
         let written = serde_json::json!({ "name": "", "endpoint": self.endpoint });
         let mut plugin: config::Plugin =
             serde_json::from_value(written).map_err(|error| error.to_string())?;
-        plugin.config = document::of("--config", self.config.as_ref())?;
+        plugin.config = document::parse("--config", self.config.as_ref())?;
         plugin.grants =
             vec![Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
         plugin.limits.timeout = self.timeout;
-        plugin.tls = self.tls.written();
+        plugin.tls = self.tls.client_tls();
         if plugin.tls.is_some() && !["https://", "dns:///"].iter().any(|tls| self.endpoint.starts_with(tls)) {
             return Err(
                 "--ca, --cert, --key, --server-name and --spiffe-id are for an endpoint that speaks TLS: \
@@ -119,7 +119,7 @@ impl Test {
 }
 
 impl TlsArgs {
-    fn written(&self) -> Option<ClientTls> {
+    fn client_tls(&self) -> Option<ClientTls> {
         let tls = ClientTls {
             ca_file: self.ca.clone(),
             cert_file: self.cert.clone(),
@@ -151,7 +151,7 @@ where
         Err(wrong) => return Exit::usage(wrong),
     };
     let made = test.plugin().and_then(|plugin| {
-        let tenant_config = document::of("--tenant-config", test.tenant_config.as_ref())?;
+        let tenant_config = document::parse("--tenant-config", test.tenant_config.as_ref())?;
         let limits = config::Limits::default();
         let resolve = |config: &_, scope: config::ReferenceScope<'_>| {
             resolve_references(config, config::environment_variables(), scope)
@@ -169,7 +169,7 @@ where
     let end = CancellationToken::new();
     let began = Instant::now();
     client.start(end.clone());
-    let status = settled(&client, &shared).await;
+    let status = wait_until_settled(&client, &shared).await;
     let mut report = Report::new(&test.endpoint, status.manifest.as_deref(), began.elapsed());
     let call = match (&status.manifest, status.state) {
         (Some(manifest), State::Ready) => call::<P>(test, &client, manifest, &tenant_config, &request).await,
@@ -185,7 +185,7 @@ where
 }
 
 /// How the plugin stands after the handshake. Describe, Initialize and the connection have limits of their own.
-async fn settled(client: &PluginClient, shared: &Shared) -> Status {
+async fn wait_until_settled(client: &PluginClient, shared: &Shared) -> Status {
     let mut changes = shared.changes();
     loop {
         changes.mark_unchanged();
@@ -251,7 +251,7 @@ where
     let replied = replied.map_err(|failure| CallFailure::call(&failure))?;
     let grant = Grant { access: offer.access, writable: None };
     // A gateway's, unless its configuration says otherwise.
-    let limits = ReplyLimits::of(&config::Limits::default());
+    let limits = ReplyLimits::from_limits(&config::Limits::default());
     let said = reply::read::<P>(replied.bytes, &payload, grant, &limits);
     let said = said.map_err(|flaw| CallFailure::call(&Failure::new(flaw.reason, flaw.detail)))?;
     let after = said.payload.as_ref().unwrap_or(&payload);

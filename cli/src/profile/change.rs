@@ -85,7 +85,7 @@ pub(super) fn set(mut profiles: Profiles, path: &Path, set: SetProfileArgs) -> E
 fn apply(profiles: &mut Profiles, set: SetProfileArgs) -> Result<(), String> {
     file::named(&set.name)?;
     for (port, flag, text) in [(Port::Admin, "--admin", &set.admin), (Port::Data, "--data", &set.data)] {
-        text.iter().try_for_each(|text| Place::of(port, flag, text).map(drop))?;
+        text.iter().try_for_each(|text| Place::parse(port, flag, text).map(drop))?;
     }
     // From where it is typed, and not from where the file is.
     let whole =

@@ -120,7 +120,7 @@ impl Profiles {
             let folder = path.parent().unwrap_or(&path);
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            let text = serde_saphyr::to_string(&self.written()).map_err(io::Error::other)?;
+            let text = serde_saphyr::to_string(&self.to_value()).map_err(io::Error::other)?;
             file.write_all(text.as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(&path).map(drop).map_err(|error| error.error)
@@ -129,11 +129,11 @@ impl Profiles {
             .map_err(|error| format!("{} can't be written: {error}", printable(&path.display().to_string())))
     }
 
-    fn written(&self) -> Value {
+    fn to_value(&self) -> Value {
         let list: Map<_, _> = self
             .list
             .iter()
-            .map(|(name, profile)| (name.clone(), profile.written(Source::written)))
+            .map(|(name, profile)| (name.clone(), profile.written(Source::to_value)))
             .collect();
         match &self.current {
             Some(current) => json!({ "current": current, "profiles": list }),

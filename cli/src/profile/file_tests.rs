@@ -8,10 +8,10 @@ fn every_member_is_read_and_written_as_it_was() {
                 ca_file: ca.pem\n    token: { env: TOKEN }\n    admin_token: { command: [vault, read] }\n  more: { token: \
                 { file: t.txt } }\n";
     let profiles = Profiles::parse(text).unwrap();
-    let written = profiles.written();
+    let written = profiles.to_value();
     assert_eq!(written, serde_saphyr::from_str::<Value>(text).unwrap());
     let again = Profiles::parse(&serde_saphyr::to_string(&written).unwrap()).unwrap();
-    assert_eq!(again.written(), written);
+    assert_eq!(again.to_value(), written);
     assert!(!profiles.has_comments && Profiles::parse("current: a # b\n").unwrap().has_comments);
     for nothing in ["", "\n", "# nothing\n", "profiles:\n"] {
         assert!(Profiles::parse(nothing).unwrap().list.is_empty(), "{nothing}");

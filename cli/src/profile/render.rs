@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// The name of the profile that is asked where no argument names one.
-fn asked(profiles: &Profiles) -> Option<String> {
+fn selected_profile(profiles: &Profiles) -> Option<String> {
     client::variable(PROFILE_VARIABLE).or_else(|| profiles.current.clone())
 }
 
 pub(super) fn list(profiles: &Profiles, output: Output) -> Exit {
-    let asked = asked(profiles);
+    let asked = selected_profile(profiles);
     let is_asked = |name: &str| asked.as_deref() == Some(name);
     let data = profiles.list.iter().map(|(name, profile)| data(name, profile, is_asked(name)));
     let data: Vec<_> = data.collect();
@@ -39,7 +39,7 @@ pub(super) fn list(profiles: &Profiles, output: Output) -> Exit {
 }
 
 pub(super) fn one(profiles: &Profiles, path: &Path, name: Option<String>, output: Output) -> Exit {
-    let asked = asked(profiles);
+    let asked = selected_profile(profiles);
     let Some(name) = name.or_else(|| asked.clone()) else {
         return Exit::usage(
             "no profile is the current one: name one, or choose one by `hookgate profile use`",
@@ -69,7 +69,9 @@ pub(super) fn one(profiles: &Profiles, path: &Path, name: Option<String>, output
 
 fn data(name: &str, profile: &Profile, asked: bool) -> Value {
     let mut said = json!({ "name": name, "current": asked });
-    if let (Value::Object(said), Value::Object(written)) = (&mut said, profile.written(Source::shown)) {
+    if let (Value::Object(said), Value::Object(written)) =
+        (&mut said, profile.written(Source::to_public_value))
+    {
         said.extend(written);
     }
     said

@@ -62,15 +62,15 @@ impl Source {
     }
 
     /// As it is written in the file, whatever that holds.
-    pub(super) fn written(&self) -> Value {
+    pub(super) fn to_value(&self) -> Value {
         match self {
             Source::Literal(token) => json!(token.expose_secret()),
-            other => other.shown(),
+            other => other.to_public_value(),
         }
     }
 
     /// As it is shown.
-    pub(super) fn shown(&self) -> Value {
+    pub(super) fn to_public_value(&self) -> Value {
         match self {
             Source::Literal(_) => json!("***"),
             Source::Env(name) => json!({ "env": name }),

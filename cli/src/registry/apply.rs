@@ -104,7 +104,7 @@ async fn differ(wanted: ApplyArgs) -> Result<Exit, Exit> {
     let is_same = render_write::is_empty(&tried.body);
     let table =
         || if is_same { render_write::end(&tried.body) } else { render_write::difference(&tried.body) };
-    Ok(tried.print(registry.output, table, if is_same { Exit::ok() } else { Exit::told(1) }))
+    Ok(tried.print(registry.output, table, if is_same { Exit::ok() } else { Exit::already_reported(1) }))
 }
 
 async fn write(apply: Apply) -> Result<Exit, Exit> {
@@ -134,7 +134,7 @@ async fn proposed(wanted: ApplyArgs) -> Result<(Registry, Proposal), Exit> {
         _ => PruneScope::Nothing,
     };
     let listed = listed(&file)?;
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let mut proposal = Proposal::new(&registry, listed, &pruned).await?;
     proposal.write = proposal.write.with_bindings(force);
     Ok((registry, proposal))
@@ -162,7 +162,7 @@ impl Proposal {
         let mut body = json!({ "remove": [], "versions": {} });
         let (mut base, mut owned, mut remove) = (None, Vec::new(), Vec::new());
         for kind in ObjectKind::LISTED {
-            let Some(specs) = listed.of(kind) else { continue };
+            let Some(specs) = listed.values(kind) else { continue };
             let mut now = registry.all(kind, &[]).await?;
             base = base.or(now["revision"].as_u64());
             let mut held: BTreeMap<String, Value> = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Proposal {
         let mut write = Write::post("/admin/v1/apply".to_owned(), Some(body));
         // What the gateway prunes has no version here that could say what was looked at.
         if let (PruneScope::Labelled(_), Some(base)) = (pruned, base) {
-            write = write.upon_revision(base);
+            write = write.with_expected_revision(base);
         }
         Ok(Proposal { listed, write, base })
     }
@@ -215,7 +215,7 @@ impl Proposal {
                 Err(Exit::problems(&self.listed.render(self.wrong(&answer))))
             }
             409 => Err(self.overtaken(registry, &answer).await),
-            _ => Err(registry.refused(&answer, None)),
+            _ => Err(registry.refusal_exit(&answer, None)),
         }
     }
 
@@ -236,7 +236,7 @@ impl Proposal {
             parts.next().and_then(|list| ObjectKind::LISTED.into_iter().find(|kind| plural(*kind) == list));
         let (Some(kind), Some(name)) = (kind, parts.next()) else { return ObjectLocation::Nowhere };
         let rest = parts.next().map(|rest| format!("/{rest}")).unwrap_or_default();
-        let listed = self.listed.of(kind).unwrap_or_default();
+        let listed = self.listed.values(kind).unwrap_or_default();
         match name.parse::<usize>() {
             Ok(at) if at < listed.len() => ObjectLocation::Object(kind, at, rest),
             _ => ObjectLocation::Other(kind, name.replace("~1", "/").replace("~0", "~"), rest),
@@ -245,7 +245,7 @@ impl Proposal {
 
     /// What is to be said where the registry isn't what was looked at, and who wrote in between.
     async fn overtaken(&self, registry: &Registry, answer: &Answer) -> Exit {
-        let mut exit = registry.refused(answer, None);
+        let mut exit = registry.refusal_exit(answer, None);
         let (Some(base), Some(message)) = (self.base, &mut exit.message) else { return exit };
         let Ok(last) = registry.get(&format!("/admin/v1/revisions?limit={MAX_NAMED_REVISIONS}")).await else {
             return exit;

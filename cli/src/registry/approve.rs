@@ -54,7 +54,7 @@ pub(crate) async fn approve(approve: Approve) -> Exit {
 async fn approved(approve: Approve) -> Result<Exit, Exit> {
     let Approve { name, version, wait, yes, meant, asked } = approve;
     check(wait)?;
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let plugin = registry.existing(ObjectKind::Plugin, &name).await?;
     let Some(wants) = choose(&plugin.body, version.as_deref()) else {
         return Ok(nothing(&registry, &name, version.as_deref(), plugin));
@@ -104,7 +104,7 @@ fn nothing(registry: &Registry, name: &str, version: Option<&str>, plugin: Answe
 
 /// The consent to `wants`, upon the plugin as it was read.
 pub(super) fn consent(name: &str, plugin: &Value, wants: &Value) -> Write {
-    Write::approve(name, &wants["accepted"]).upon(client::version(plugin))
+    Write::approve(name, &wants["accepted"]).with_expected_version(client::version(plugin))
 }
 
 /// What a person is asked.
@@ -132,13 +132,17 @@ pub(super) async fn carry_out(
 
 /// Waits for the plugin, and shows how it is then. `did`: what was done with it.
 pub(super) async fn finish(registry: &Registry, name: &str, did: &str, wait: Span) -> Result<Exit, Exit> {
-    let plugin = known(registry, name, wait).await?;
+    let plugin = wait_until_described(registry, name, wait).await?;
     let table = || columns(&render::described(&plugin.body));
-    Ok(plugin.print(registry.output, table, standing(name, did, &plugin.body, wait)))
+    Ok(plugin.print(registry.output, table, state_exit(name, did, &plugin.body, wait)))
 }
 
 /// The plugin once the gateway knows what it is, or can't tell in time.
-pub(super) async fn known(registry: &Registry, name: &str, wait: Span) -> Result<Answer, Exit> {
+pub(super) async fn wait_until_described(
+    registry: &Registry,
+    name: &str,
+    wait: Span,
+) -> Result<Answer, Exit> {
     let end = Instant::now() + wait.0;
     loop {
         let plugin = registry.existing(ObjectKind::Plugin, name).await?;
@@ -151,7 +155,7 @@ pub(super) async fn known(registry: &Registry, name: &str, wait: Span) -> Result
 }
 
 /// What to say of a plugin that was added or approved of.
-fn standing(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
+fn state_exit(name: &str, did: &str, plugin: &Value, wait: Span) -> Exit {
     let text = |key: &str| printable(plugin[key].as_str().unwrap_or_default());
     let (state, reason, detail, name) = (text("state"), text("reason"), text("detail"), printable(name));
     if matches!(state.as_str(), "ready" | "disabled") {

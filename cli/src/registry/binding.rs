@@ -170,7 +170,7 @@ async fn list(list: ListBindingsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     let named = [("plugin", list.plugin), ("tenant", list.tenant)].into_iter();
     query.extend(named.filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    let registry = Registry::of(list.asked).await?;
+    let registry = Registry::connect(list.asked).await?;
     let mut bindings = registry.all(ObjectKind::Binding, &query).await?;
     let mut bypasses = registry.bypasses().await?;
     let names: Vec<_> = bindings["bindings"].as_array().into_iter().flatten().map(|of| &of["name"]).collect();
@@ -182,7 +182,7 @@ async fn list(list: ListBindingsArgs) -> Result<Exit, Exit> {
 }
 
 async fn bypass(bypass: Bypass) -> Result<Exit, Exit> {
-    let registry = Registry::of(bypass.asked).await?;
+    let registry = Registry::connect(bypass.asked).await?;
     let write = Write::bypass(&bypass.name, &bypass.tenant, bypass.lasts);
     let meant = WriteArgs { dry_run: bypass.dry_run, reason: bypass.reason.unwrap_or_default() };
     registry.done(&write, &meant).await

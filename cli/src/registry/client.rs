@@ -98,12 +98,12 @@ impl Write {
     }
 
     /// Upon this version of the object; 0: it must not be there.
-    pub(super) fn upon(self, version: u64) -> Self {
+    pub(super) fn with_expected_version(self, version: u64) -> Self {
         Write { expected: Some(version), ..self }
     }
 
     /// Upon this revision of the registry.
-    pub(super) fn upon_revision(self, revision: u64) -> Self {
+    pub(super) fn with_expected_revision(self, revision: u64) -> Self {
         let again = self.again.or_else(|| Some("hookgate revision list".to_owned()));
         Write { revision: Some(revision), again, ..self }
     }
@@ -125,7 +125,7 @@ impl Registry {
     ///
     /// # Errors
     /// What was typed or written wrongly.
-    pub(super) async fn of(asked: ReadArgs) -> Result<Self, Exit> {
+    pub(super) async fn connect(asked: ReadArgs) -> Result<Self, Exit> {
         let otherwise = "make a profile by `hookgate profile set NAME --admin URL`";
         let asker = asked.gateway.asker(REQUEST_TIMEOUT, otherwise).await.map_err(Exit::usage)?;
         Ok(Registry { asker, output: asked.output })
@@ -146,7 +146,7 @@ impl Registry {
     /// Why it can't be had.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, Exit> {
         let answer = self.ask(Method::GET, path, None).await?;
-        if answer.status == 200 { Ok(answer) } else { Err(self.refused(&answer, None)) }
+        if answer.status == 200 { Ok(answer) } else { Err(self.refusal_exit(&answer, None)) }
     }
 
     /// One object, if it is there.
@@ -158,7 +158,7 @@ impl Registry {
         match answer.status {
             200 => Ok(Some(answer)),
             404 => Ok(None),
-            _ => Err(self.refused(&answer, None)),
+            _ => Err(self.refusal_exit(&answer, None)),
         }
     }
 
@@ -209,7 +209,7 @@ impl Registry {
         match answer.status {
             200 => {}
             403 | 404 => return Ok(Vec::new()),
-            _ => return Err(self.refused(&answer, None)),
+            _ => return Err(self.refusal_exit(&answer, None)),
         }
         let mut all = self.all(ObjectKind::Bypass, &[]).await?;
         let all = all["bypasses"].as_array_mut().map(std::mem::take).unwrap_or_default();
@@ -225,7 +225,7 @@ impl Registry {
     /// Why it wasn't written.
     pub(super) async fn write(&self, write: &Write, reason: &str, dry_run: bool) -> Result<Answer, Exit> {
         let answer = self.send(write, reason, dry_run).await?;
-        if answer.status < 300 { Ok(answer) } else { Err(self.refused(&answer, write.again.as_deref())) }
+        if answer.status < 300 { Ok(answer) } else { Err(self.refusal_exit(&answer, write.again.as_deref())) }
     }
 
     /// As [`Self::write`], whatever the answer is.
@@ -275,7 +275,7 @@ impl Registry {
     }
 
     /// What is to be said of an answer that is none: 2 for what is wrong by itself, else 1. `again`: shows the object.
-    pub(super) fn refused(&self, answer: &Answer, again: Option<&str>) -> Exit {
+    pub(super) fn refusal_exit(&self, answer: &Answer, again: Option<&str>) -> Exit {
         let body = &answer.body;
         let detail = printable(body["detail"].as_str().unwrap_or_default());
         let lines = || render_write::mistakes(body);

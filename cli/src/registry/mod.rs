@@ -88,24 +88,26 @@ pub(super) struct Remove {
 }
 
 async fn show(kind: ObjectKind, show: ShowArgs) -> Result<Exit, Exit> {
-    let registry = Registry::of(show.asked).await?;
+    let registry = Registry::connect(show.asked).await?;
     let answer = registry.existing(kind, &show.name).await?;
     Ok(answer.print(registry.output, || render::object(kind, &answer.body), Exit::ok()))
 }
 
 async fn remove(kind: ObjectKind, Remove { name, write }: Remove, force: bool) -> Result<Exit, Exit> {
     let ObjectWriteArgs { expected_version, meant, asked } = write;
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let version = client::version(&registry.existing(kind, &name).await?.body);
-    let write = Write::delete(kind, &name).upon(expected_version.unwrap_or(version)).with_bindings(force);
+    let write = Write::delete(kind, &name)
+        .with_expected_version(expected_version.unwrap_or(version))
+        .with_bindings(force);
     registry.done(&write, &meant).await
 }
 
 async fn switch(kind: ObjectKind, SwitchArgs { name, write }: SwitchArgs, on: bool) -> Result<Exit, Exit> {
     let ObjectWriteArgs { expected_version, meant, asked } = write;
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let version = client::version(&registry.existing(kind, &name).await?.body);
-    let write = Write::switch(kind, &name, on).upon(expected_version.unwrap_or(version));
+    let write = Write::switch(kind, &name, on).with_expected_version(expected_version.unwrap_or(version));
     registry.done(&write, &meant).await
 }
 

@@ -103,7 +103,7 @@ pub(crate) async fn list(list: ListPluginsArgs) -> Exit {
 async fn listed(list: ListPluginsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     query.extend(list.state.map(|state| ("state".to_owned(), state)));
-    let registry = Registry::of(list.asked).await?;
+    let registry = Registry::connect(list.asked).await?;
     let plugins = registry.all(ObjectKind::Plugin, &query).await?;
     Ok(registry.print(&plugins, || render::plugins(&plugins)))
 }
@@ -123,7 +123,7 @@ pub(crate) async fn remove(remove: PluginRemoveArgs) -> Exit {
 pub(crate) async fn set(set: SetPluginArgs) -> Exit {
     let SetPluginArgs { name, members, write } = set;
     let done = async {
-        let named = members.named()?;
+        let named = members.into_changes()?;
         set::set((ObjectKind::Plugin, &name), named, write).await
     };
     ended(done.await)
@@ -134,7 +134,7 @@ pub(crate) async fn add(add: Add) -> Exit {
 }
 
 impl PluginMemberArgs {
-    fn named(self) -> Result<ObjectChanges, Exit> {
+    fn into_changes(self) -> Result<ObjectChanges, Exit> {
         let mut named = ObjectChanges::in_file(self.file.as_ref())?;
         if let Some(endpoint) = self.endpoint {
             named.set(&["endpoint"], endpoint);
@@ -155,15 +155,15 @@ impl PluginMemberArgs {
 async fn added(add: Add) -> Result<Exit, Exit> {
     let Add { name, members, wait, yes, meant, asked } = add;
     approve::check(wait)?;
-    let spec = members.named()?.object();
-    let registry = Registry::of(asked).await?;
+    let spec = members.into_changes()?.object();
+    let registry = Registry::connect(asked).await?;
     if let Some(found) = registry.find(ObjectKind::Plugin, &name).await? {
         let (shown, version) = (printable(&name), client::version(&found.body));
         return Err(Exit::failure(format!(
             "there is a plugin `{shown}` already, of version {version}; `hookgate plugin set {shown}` changes it"
         )));
     }
-    let write = Write::put(ObjectKind::Plugin, &name, spec).upon(0);
+    let write = Write::put(ObjectKind::Plugin, &name, spec).with_expected_version(0);
     if meant.dry_run {
         return registry.done(&write, &meant).await;
     }
@@ -173,7 +173,7 @@ async fn added(add: Add) -> Result<Exit, Exit> {
         let difference = render_write::difference(&done.body);
         output::print(&format!("{difference}Written as revision {}.\n\n", done.body["revision"]), Exit::ok());
     }
-    let plugin = approve::known(&registry, &name, wait).await?.body;
+    let plugin = approve::wait_until_described(&registry, &name, wait).await?.body;
     if let Some(wants) = plugin["pending_manifests"].get(0) {
         if registry.output == Output::Table {
             output::print(&approve::table(wants), Exit::ok());

@@ -94,7 +94,7 @@ pub(super) fn mistakes(body: &Value) -> String {
 
 /// Objects that come, go and change.
 pub(super) fn changes(changes: &Value) -> String {
-    let paint = Paint::of_stdout();
+    let paint = Paint::for_stdout();
     changes.as_array().into_iter().flatten().map(|change| one(change, &paint)).collect()
 }
 

@@ -93,19 +93,19 @@ pub(crate) async fn run(command: RevisionCommand) -> Exit {
 }
 
 async fn list(list: ListRevisionsArgs) -> Result<Exit, Exit> {
-    let registry = Registry::of(list.asked).await?;
+    let registry = Registry::connect(list.asked).await?;
     let answer = registry.get(&format!("/admin/v1/revisions?limit={}", list.limit)).await?;
     Ok(answer.print(registry.output, || render::revisions(&answer.body), Exit::ok()))
 }
 
 async fn show(show: ShowRevisionArgs) -> Result<Exit, Exit> {
-    let registry = Registry::of(show.asked).await?;
+    let registry = Registry::connect(show.asked).await?;
     let answer = registry.get(&format!("/admin/v1/revisions/{}", show.number)).await?;
     Ok(answer.print(registry.output, || render::revision(&answer.body), Exit::ok()))
 }
 
 async fn diff(diff: Diff) -> Result<Exit, Exit> {
-    let registry = Registry::of(diff.asked).await?;
+    let registry = Registry::connect(diff.asked).await?;
     let to = diff.other.map(|other| format!("?to={other}")).unwrap_or_default();
     let answer = registry.get(&format!("/admin/v1/revisions/{}/diff{to}", diff.number)).await?;
     let table = || {
@@ -117,12 +117,13 @@ async fn diff(diff: Diff) -> Result<Exit, Exit> {
 
 async fn rollback(rollback: Rollback) -> Result<Exit, Exit> {
     let Rollback { number, expected_revision, yes, meant, asked } = rollback;
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let last = match expected_revision {
         Some(expected) => expected,
         None => last(&registry).await?,
     };
-    let write = Write::post(format!("/admin/v1/revisions/{number}/rollback"), None).upon_revision(last);
+    let write =
+        Write::post(format!("/admin/v1/revisions/{number}/rollback"), None).with_expected_revision(last);
     let tried = registry.write(&write, &meant.reason, true).await?;
     let shown = || render_write::table(&tried.body);
     if meant.dry_run || render_write::is_empty(&tried.body) {

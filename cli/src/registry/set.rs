@@ -73,7 +73,7 @@ impl ObjectChanges {
         text: Option<&String>,
     ) -> Result<(), Exit> {
         if text.is_some() {
-            self.set_whole(path, document::of(flag, text).map_err(Exit::usage)?);
+            self.set_whole(path, document::parse(flag, text).map_err(Exit::usage)?);
         }
         Ok(())
     }
@@ -144,14 +144,15 @@ pub(super) async fn set(
     named: ObjectChanges,
     ObjectWriteArgs { expected_version, meant, asked }: ObjectWriteArgs,
 ) -> Result<Exit, Exit> {
-    let registry = Registry::of(asked).await?;
+    let registry = Registry::connect(asked).await?;
     let found = registry.find(kind, name).await?;
     let write = match (expected_version, &found) {
-        (Some(0), _) | (None, None) => Write::put(kind, name, named.object()).upon(0),
+        (Some(0), _) | (None, None) => Write::put(kind, name, named.object()).with_expected_version(0),
         (expected, found) => {
             let object = found.as_ref().map(|answer| &answer.body);
             let patch = named.patch(object.map_or(&Value::Null, |object| &object["spec"]));
-            Write::patch(kind, name, patch).upon(expected.or(object.map(version)).unwrap_or_default())
+            Write::patch(kind, name, patch)
+                .with_expected_version(expected.or(object.map(version)).unwrap_or_default())
         }
     };
     registry.done(&write, &meant).await

@@ -95,7 +95,7 @@ pub(crate) async fn run(command: TenantCommand) -> Exit {
 async fn list(list: ListTenantsArgs) -> Result<Exit, Exit> {
     let mut query = list.labelled.query()?;
     query.extend(list.enabled.map(|enabled| ("enabled".to_owned(), enabled.to_string())));
-    let registry = Registry::of(list.asked).await?;
+    let registry = Registry::connect(list.asked).await?;
     let tenants = registry.all(ObjectKind::Tenant, &query).await?;
     Ok(registry.print(&tenants, || render::tenants(&tenants)))
 }

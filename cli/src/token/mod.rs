@@ -120,8 +120,8 @@ impl TokenChecker {
 
     /// As a call is judged, up to where the limits begin.
     fn at_data(&self, inspected: &TokenInspection) -> TokenVerdict {
-        let verified = inspected.data.as_ref().map_err(refused)?;
-        let identity = verified.invoker().map_err(|refusal| refused(&refusal))?;
+        let verified = inspected.data.as_ref().map_err(token_refusal)?;
+        let identity = verified.invoker().map_err(|refusal| token_refusal(&refusal))?;
         match hookgate::snapshot::tenant(&self.table, identity) {
             Ok(_) => Ok(None),
             Err(error) => {
@@ -146,8 +146,8 @@ impl TokenChecker {
 
     /// As a question for status is judged.
     fn at_admin(&self, inspected: &TokenInspection) -> TokenVerdict {
-        let verified = inspected.admin.as_ref().map_err(refused)?;
-        verified.reader().map(|_| None).map_err(|refusal| refused(&refusal))
+        let verified = inspected.admin.as_ref().map_err(token_refusal)?;
+        verified.reader().map(|_| None).map_err(|refusal| token_refusal(&refusal))
     }
 }
 
@@ -168,6 +168,6 @@ impl TokenRefusal {
     }
 }
 
-fn refused(refusal: &hookgate::auth::AuthRefusal) -> TokenRefusal {
+fn token_refusal(refusal: &hookgate::auth::AuthRefusal) -> TokenRefusal {
     TokenRefusal { error: refusal.clone().into(), reason: Some(refusal.reason.as_str()) }
 }

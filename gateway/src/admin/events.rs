@@ -90,13 +90,13 @@ pub(super) enum StreamEnd {
 pub(super) fn answer(asking: EventsRequest<'_>) -> Result<EventsAnswer, Error> {
     let asked = query::read(asking.head)?;
     if !asked.follow {
-        return Ok(EventsAnswer::Kept(encode::json(&kept(asking, &asked))));
+        return Ok(EventsAnswer::Kept(encode::json(&recorded_page(asking, &asked))));
     }
     Ok(EventsAnswer::Following(encode::events(follow(asking, &asked)?)))
 }
 
 /// What is kept of what `asked` wants, the last [`query::MOST`] at most.
-pub(super) fn kept(asking: EventsRequest<'_>, asked: &EventsQuery) -> EventsPage {
+pub(super) fn recorded_page(asking: EventsRequest<'_>, asked: &EventsQuery) -> EventsPage {
     let seen = seen(asking, asked);
     let events = asking.gateway.telemetry.events();
     let (mut place, gap) = begin(events, asked, &seen);
@@ -224,14 +224,14 @@ impl EventStream {
                 () = self.ended.cancelled() => {}
                 () = self.follower.more() => {}
                 () = sleep(left) => {}
-                _ = self.beat.tick() => return self.refused().await.map_or(StreamItem::Quiet, StreamItem::Ends),
+                _ = self.beat.tick() => return self.token_refused().await.map_or(StreamItem::Quiet, StreamItem::Ends),
             }
         }
     }
 
     /// Why the token isn't good any longer: the configuration may be another by now. Keys that can't be had at the moment
     /// end nothing.
-    async fn refused(&self) -> Option<StreamEnd> {
+    async fn token_refused(&self) -> Option<StreamEnd> {
         let in_force = self.gateway.snapshots.in_force();
         let operator = super::operator(&in_force, self.local, &self.token).await;
         let reader = operator.and_then(|operator| Ok(operator.reader()?.map(|tenant| tenant.to_string())));

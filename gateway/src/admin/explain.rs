@@ -45,7 +45,7 @@ pub(super) fn for_tenant(mut said: Explanation) -> Explanation {
 }
 
 fn point(name: Option<String>) -> Result<Point, Error> {
-    let point = name.as_deref().and_then(Point::named);
+    let point = name.as_deref().and_then(Point::from_name);
     let names = || Point::ALL.map(Point::as_str).join(", ");
     point.ok_or_else(|| invalid(format!("The query must have `point`, one of {}", names())))
 }

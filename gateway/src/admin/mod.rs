@@ -159,7 +159,7 @@ impl Admin {
         in_force: &InForce,
         head: &Parts,
     ) -> Result<(Operator, Option<Arc<str>>), Error> {
-        let turned_away = |refusal| self.turned_away(arrival, refusal);
+        let turned_away = |refusal| self.reject_caller(arrival, refusal);
         let local = head.extensions.get::<LocalUser>().copied();
         let operator = operator(in_force, local, &head.headers).await.map_err(turned_away)?;
         let reader = operator.reader().map_err(turned_away)?.cloned();
@@ -168,8 +168,8 @@ impl Admin {
         Ok((operator, reader))
     }
 
-    fn turned_away(&self, arrival: &RequestMeta, refusal: AuthRefusal) -> Error {
-        self.gateway.telemetry.turned_away(Port::Admin, arrival.request_id, &refusal);
+    fn reject_caller(&self, arrival: &RequestMeta, refusal: AuthRefusal) -> Error {
+        self.gateway.telemetry.record_auth_failure(Port::Admin, arrival.request_id, &refusal);
         Error::from(refusal)
     }
 
@@ -185,7 +185,7 @@ impl Admin {
     }
 
     fn check_administers(&self, arrival: &RequestMeta, operator: &Operator) -> Result<(), Error> {
-        operator.administers().map_err(|refusal| self.turned_away(arrival, refusal))
+        operator.administers().map_err(|refusal| self.reject_caller(arrival, refusal))
     }
 
     /// Who asks for events.
@@ -303,7 +303,7 @@ fn nothing() -> Error {
 /// `?point=NAME`; none: all of them.
 fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
-    let point = query.strip_prefix("point=").and_then(Point::named);
+    let point = query.strip_prefix("point=").and_then(Point::from_name);
     let names = Point::ALL.map(Point::as_str).join(", ");
     point.map(Some).ok_or_else(|| {
         Error::new(Code::PayloadInvalid, format!("The query must be `point=` and one of {names}"))

@@ -93,7 +93,7 @@ fn step(step: &routing::Step) -> StepView<'_> {
         on_error: step.on_error,
         timeout_ms: step.timeout.as_millis(),
         source: if written.is_floor { "global" } else { "tenant" },
-        r#match: step.conditions.written(),
+        r#match: step.conditions.source(),
         writable: step.writable.as_ref(),
         config_digest: &written.config_digest,
         tenant_config_digest: &step.tenant_config_digest,

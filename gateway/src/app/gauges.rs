@@ -33,9 +33,9 @@ pub(super) fn register(
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
     let rejected = |gateway: &Gateway| one(u64::from(gateway.snapshots.applied().rejected.is_some()));
     telemetry.observe(&names::CONFIG_REJECTED, of_gateway(rejected));
-    telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| of_keys(gateway, |age, _| age)));
-    telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| of_keys(gateway, |_, left| Some(left))));
-    let fails_closed = |gateway: &Gateway| of_bindings(&gateway.snapshots.in_force().config);
+    telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| key_ages(gateway, |age, _| age)));
+    telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| key_ages(gateway, |_, left| Some(left))));
+    let fails_closed = |gateway: &Gateway| binding_counts(&gateway.snapshots.in_force().config);
     telemetry.observe(&names::PLUGIN_FAILS_CLOSED, of_gateway(fails_closed));
 
     let of_plugins = |read: fn(&PluginClient) -> Vec<Measurement>| {
@@ -55,7 +55,7 @@ pub(super) fn register(
     telemetry.observe(&names::LOG_DROPPED, || one(log_dropped()));
 
     if let Some(registry) = registry {
-        of_store(telemetry, registry);
+        register_store(telemetry, registry);
     }
 
     // It holds what it follows weakly.
@@ -66,7 +66,7 @@ pub(super) fn register(
 }
 
 /// What /readyz says; apart from the others, because nobody asks before the ports are open.
-pub(super) fn of_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
+pub(super) fn register_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
     let readiness = Arc::downgrade(readiness);
     telemetry.observe(&names::READY, move || {
         let waits = readiness.upgrade().map(|readiness| readiness.waiting_for().is_some());
@@ -74,11 +74,11 @@ pub(super) fn of_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
     });
 }
 
-fn of_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
+fn register_store(telemetry: &Telemetry, registry: &Arc<Registry>) {
     let of_registry = |read: fn(&StoreStatus) -> Option<u64>| {
         let registry = Arc::downgrade(registry);
         move || {
-            let standing = registry.upgrade().map(|registry| registry.standing());
+            let standing = registry.upgrade().map(|registry| registry.status());
             standing.and_then(|standing| read(&standing)).map_or_else(Vec::new, one)
         }
     };
@@ -91,7 +91,7 @@ fn one(value: u64) -> Vec<Measurement> {
     vec![(value as f64, Vec::new())]
 }
 
-fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Duration>) -> Vec<Measurement> {
+fn key_ages(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Duration>) -> Vec<Measurement> {
     let of_issuer = |(issuer, age, left): (&str, _, _)| {
         let attributes = vec![KeyValue::new(names::ISSUER, issuer.to_owned())];
         Some((what(age, left)?.as_secs_f64(), attributes))
@@ -100,7 +100,7 @@ fn of_keys(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Dur
 }
 
 /// Which plugins calls fail without.
-fn of_bindings(config: &Config) -> Vec<Measurement> {
+fn binding_counts(config: &Config) -> Vec<Measurement> {
     let fails =
         config.bindings.iter().filter(|binding| binding.enabled && binding.on_error() == OnError::Fail);
     let fails: HashSet<&str> = fails.map(|binding| binding.plugin.as_str()).collect();

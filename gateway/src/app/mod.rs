@@ -200,14 +200,15 @@ impl App {
         let (data_addr, ops_addr, admin_addr) = (bound(&data), bound(&ops), admin.as_ref().map(bound));
         let lifecycle = ShutdownPhases::default();
         let readiness = Readiness::new(Arc::clone(&self.gateway.snapshots), lifecycle.draining.clone());
-        gauges::of_readiness(&self.gateway.telemetry, &readiness);
+        gauges::register_readiness(&self.gateway.telemetry, &readiness);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
 
-        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.of_data());
+        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.data_drain());
         let connections = lifecycle.connections.clone();
         // Among the connections itself: as long as it accepts, nobody is let go of.
-        let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
+        let serving =
+            server::serve(data, self.tls.clone(), edge, lifecycle.data_drain(), connections.clone());
         connections.spawn(serving);
         let registry = self.origin.as_ref().and_then(|origin| origin.registry().cloned());
         let overview = StatusSource::new(Arc::clone(&self.gateway), Arc::clone(&readiness), registry);
@@ -242,7 +243,7 @@ impl App {
         let registry = self.origin.as_ref().and_then(|origin| Some((origin, origin.registry()?)));
         let Some((origin, registry)) = registry else {
             let seen = Arc::clone(&self.seen);
-            return Operations::of_file(move || seen.load().basis.contents());
+            return Operations::from_file(move || seen.load().basis.contents());
         };
         let foresight = ConfigPreview {
             origin: Arc::clone(origin),
@@ -390,7 +391,7 @@ struct ShutdownPhases {
 }
 
 impl ShutdownPhases {
-    fn of_data(&self) -> server::Drain {
+    fn data_drain(&self) -> server::Drain {
         server::Drain { soon: self.draining.clone(), goaway: self.goaway.clone() }
     }
 

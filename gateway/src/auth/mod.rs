@@ -76,7 +76,7 @@ impl Authenticator {
 
     /// The same with another clock, for tests of `exp` and `nbf`.
     pub fn with_clock(auth: &config::Auth, clock: Clock) -> Result<Self, Vec<Violation>> {
-        Ok(Self::of(issuer::compile(auth, &[])?, clock))
+        Ok(Self::from_issuers(issuer::compile(auth, &[])?, clock))
     }
 
     /// As [`Authenticator::new`]; an issuer that publishes its keys where it did for one of `before` goes on with those
@@ -89,10 +89,10 @@ impl Authenticator {
         auth: &config::Auth,
     ) -> Result<Self, Vec<Violation>> {
         let known: Vec<_> = before.flat_map(|before| &before.issuers).collect();
-        Ok(Self::of(issuer::compile(auth, &known)?, Arc::new(SystemTime::now)))
+        Ok(Self::from_issuers(issuer::compile(auth, &known)?, Arc::new(SystemTime::now)))
     }
 
-    fn of(issuers: Vec<TrustedIssuer>, clock: Clock) -> Self {
+    fn from_issuers(issuers: Vec<TrustedIssuer>, clock: Clock) -> Self {
         let remembered =
             Cache::builder().max_capacity(MAX_CACHED_TOKENS).time_to_live(TOKEN_CACHE_TTL).build();
         Authenticator { issuers, remembered, clock }

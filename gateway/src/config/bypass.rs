@@ -28,11 +28,11 @@ impl Bypass {
     /// What it is called in the registry: the binding's name and the tenant's id. No two are called the same, since the
     /// first `@` ends the name.
     pub fn name(&self) -> String {
-        Bypass::named(&self.binding, &self.tenant)
+        Bypass::object_name(&self.binding, &self.tenant)
     }
 
     /// The same of `binding` and `tenant`.
-    pub fn named(binding: &str, tenant: &str) -> String {
+    pub fn object_name(binding: &str, tenant: &str) -> String {
         format!("{}@{tenant}", binding.replace('@', "%40"))
     }
 }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn no_two_bypasses_have_one_name() {
-        assert_eq!(Bypass::named("guard", "acme"), "guard@acme");
-        assert_ne!(Bypass::named("guard@a", "b"), Bypass::named("guard", "a@b"));
+        assert_eq!(Bypass::object_name("guard", "acme"), "guard@acme");
+        assert_ne!(Bypass::object_name("guard@a", "b"), Bypass::object_name("guard", "a@b"));
     }
 }

@@ -122,10 +122,10 @@ impl EffectiveWalk<'_> {
         };
         let shows = self.schema.shows(pointer);
         let value = match (&node.origin, &node.kind) {
-            (ValueOrigin::Reference(written), _) => reference::shown(written, shows).into(),
+            (ValueOrigin::Reference(written), _) => reference::masked(written, shows).into(),
             // In a plugin's config references stay as they are until the plugin gets them.
             (_, NodeKind::Text(text)) if !shows && reference::is_reference(text) => {
-                reference::shown(text, false).into()
+                reference::masked(text, false).into()
             }
             (_, NodeKind::Text(_) | NodeKind::Number(_)) if !shows => MASK.into(),
             (_, NodeKind::Text(text)) => match reference::without_credentials(text) {

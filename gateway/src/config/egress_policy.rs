@@ -110,7 +110,7 @@ impl ApiPluginPolicy {
             return Vec::new();
         }
         let mut problems = Vec::new();
-        let policy = DialPolicy::of(plugin, self);
+        let policy = DialPolicy::for_plugin(plugin, self);
         for (pointer, endpoint) in endpoints(plugin) {
             problems.extend(policy.flaw(endpoint).map(|flaw| Problem::new(pointer, flaw)));
         }
@@ -131,7 +131,7 @@ impl ApiPluginPolicy {
         }
         let mut problems = Vec::new();
         let leads_out = |path: &Path| format!("{} leads out of where it is written", path.display());
-        let policy = DialPolicy::of(plugin, self);
+        let policy = DialPolicy::for_plugin(plugin, self);
         for (pointer, endpoint) in endpoints(plugin) {
             if let Some(path) = endpoint.strip_prefix("unix://").map(Path::new)
                 && matches!(policy.socket(path), Ok(None))

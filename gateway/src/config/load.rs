@@ -126,7 +126,7 @@ pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &
     let mut references = ReferenceReport::default();
     root.scalars_mut("", &mut |pointer, node| {
         let NodeKind::Text(text) = &node.kind else { return };
-        let result = match kept(pointer) {
+        let result = match reference_mode(pointer) {
             Some(ReferenceMode::AsReference) => {
                 let unset = reference::unset(text, env);
                 references.unset.extend(unset.map(|message| Problem::new(pointer, message)));
@@ -172,7 +172,7 @@ enum ReferenceMode {
     AsText,
 }
 
-fn kept(pointer: &str) -> Option<ReferenceMode> {
+fn reference_mode(pointer: &str) -> Option<ReferenceMode> {
     let segments: Vec<String> = pointer_segments(pointer).take(4).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {

@@ -61,6 +61,6 @@ pub(crate) use policy::DialPolicy;
 pub use problem::did_you_mean;
 pub use problem::{LocatedProblem, Problem, Problems};
 pub use reference::{ResolvedPluginConfig, resolve_references};
-pub(crate) use reference::{is_reference, shown as shown_reference};
+pub(crate) use reference::{is_reference, masked as shown_reference};
 pub use schema::schema;
 pub use units::{Rate, Size, Span};

@@ -109,14 +109,14 @@ pub struct StoreUrl(pub String);
 
 impl StoreUrl {
     /// Without user, password and parameters.
-    pub fn shown(&self) -> String {
+    pub fn display(&self) -> String {
         reference::without_credentials(&self.0).unwrap_or_else(|| self.0.clone())
     }
 }
 
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown())
+        f.write_str(&self.display())
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) const BINDINGS: &str = "/bindings";
 impl LoadedConfig {
     /// The entries of the list at `pointer` as JSON, in their order: references of plugins' `config` as they were written,
     /// all others resolved.
-    pub fn written(&self, pointer: &str) -> Vec<Value> {
+    pub fn written_values(&self, pointer: &str) -> Vec<Value> {
         let list = self.source.root().and_then(|root| NodeFinder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
             Some(Value::Array(entries)) => entries,

@@ -94,7 +94,7 @@ impl ObjectsFile {
     }
 
     /// The objects of `kind` in their order; none: the file has no such list.
-    pub fn of(&self, kind: object::ObjectKind) -> Option<&[Value]> {
+    pub fn values(&self, kind: object::ObjectKind) -> Option<&[Value]> {
         self.objects.get(kind as usize)?.as_deref()
     }
 

@@ -13,12 +13,12 @@ fn tenants_are_a_list_or_hold_one() {
     for text in ["tenants: [{ id: acme }]", "tenants: { unknown: accept, list: [{ id: acme }] }"] {
         let listed = read(text).ok().unwrap();
         assert_eq!(
-            listed.of(object::ObjectKind::Tenant),
+            listed.values(object::ObjectKind::Tenant),
             Some(&[serde_json::json!({ "id": "acme" })][..]),
             "{text}"
         );
         assert_eq!(
-            listed.of(object::ObjectKind::Plugin),
+            listed.values(object::ObjectKind::Plugin),
             None,
             "what the file doesn't list is nobody's to prune"
         );
@@ -32,8 +32,8 @@ fn references_of_plugins_stay_and_others_are_resolved() {
          tenants: [{ id: acme, labels: { plan: '${PLAN}' } }]\nauth: { issuers: [{ key: '${ALSO_UNSET}' }] }",
     );
     let listed = listed.ok().unwrap();
-    assert_eq!(listed.of(object::ObjectKind::Plugin).unwrap()[0]["config"]["key"], "${UNSET}");
-    assert_eq!(listed.of(object::ObjectKind::Tenant).unwrap()[0]["labels"]["plan"], "gold");
+    assert_eq!(listed.values(object::ObjectKind::Plugin).unwrap()[0]["config"]["key"], "${UNSET}");
+    assert_eq!(listed.values(object::ObjectKind::Tenant).unwrap()[0]["labels"]["plan"], "gold");
     assert_eq!(listed.others, ["auth"]);
 }
 

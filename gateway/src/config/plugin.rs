@@ -163,7 +163,7 @@ impl Capability {
         [Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
 
     /// The one by this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
     }
 

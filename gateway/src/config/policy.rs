@@ -31,7 +31,7 @@ pub(crate) enum DialPolicy {
 
 impl DialPolicy {
     /// That of `plugin`.
-    pub(crate) fn of(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
+    pub(crate) fn for_plugin(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
         match plugin.owner {
             Owner::File => DialPolicy::Any,
             Owner::Api => DialPolicy::Listed(Arc::new(reach.egress.clone())),

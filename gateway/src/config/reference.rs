@@ -88,7 +88,7 @@ pub(super) fn has_default(text: &str) -> bool {
 
 /// `text` with its references as they were written, but for their defaults, which may be secrets in plain sight; what
 /// stands around them only where it may be shown.
-pub(crate) fn shown(text: &str, literals: bool) -> String {
+pub(crate) fn masked(text: &str, literals: bool) -> String {
     let part = |part: &ReferencePart<'_>| match part {
         ReferencePart::Literal("") => String::new(),
         ReferencePart::Literal(literal) => if literals { literal } else { "***" }.to_owned(),

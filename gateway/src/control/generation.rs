@@ -80,7 +80,7 @@ pub(crate) enum ConfigBasis {
 impl ConfigBasis {
     /// The file `loaded`.
     pub(crate) fn of_file(loaded: &LoadedConfig) -> Self {
-        ConfigBasis::File(Arc::new(Contents::of_file(loaded)))
+        ConfigBasis::File(Arc::new(Contents::from_file(loaded)))
     }
 
     /// The objects.
@@ -228,7 +228,7 @@ impl RuntimeBuilder {
         let routes = Routes {
             table,
             clients: generation.clients().cloned().collect(),
-            replies: ReplyLimits::of(&config.limits),
+            replies: ReplyLimits::from_limits(&config.limits),
             observed: Arc::new(self.telemetry.clone()),
             abort: self.abort.clone(),
         };

@@ -165,18 +165,18 @@ error_codes! {
 
 impl Code {
     /// The one by this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Code::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
     /// Whether `name` is one of ours, so that no plugin may block with it.
     pub fn is_reserved(name: &str) -> bool {
-        Code::named(name).is_some()
+        Code::from_name(name).is_some()
     }
 
     /// The code of a step that failed in a chain that must not go on. `status` is the plugin's own gRPC
     /// status where it answered with one.
-    pub const fn of_step(reason: Reason, status: Option<Grpc>) -> Code {
+    pub const fn for_step(reason: Reason, status: Option<Grpc>) -> Code {
         match reason {
             Reason::Unreachable
             | Reason::BreakerOpen

@@ -34,7 +34,7 @@ impl Point {
     }
 
     /// The one by this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Point::ALL.into_iter().find(|point| point.as_str() == name)
     }
 

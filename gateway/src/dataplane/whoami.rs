@@ -53,7 +53,7 @@ async fn ask(
     detail: &mut Detail,
 ) -> Result<Bytes, Error> {
     let turned_away = |refusal: AuthRefusal| {
-        gateway.telemetry.turned_away(Port::Data, arrival.request_id, &refusal);
+        gateway.telemetry.record_auth_failure(Port::Data, arrival.request_id, &refusal);
         Error::from(refusal)
     };
     let verified = in_force.auth.authenticate(headers).await.map_err(turned_away)?;

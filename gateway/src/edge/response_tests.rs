@@ -249,7 +249,7 @@ fn no_code_is_both_a_blocks_and_an_errors() {
 fn every_failed_step_is_an_error_of_the_plugins_side() {
     for reason in Reason::ALL {
         for status in [None, Some(tonic::Code::Unavailable), Some(tonic::Code::PermissionDenied)] {
-            let code = Code::of_step(*reason, status);
+            let code = Code::for_step(*reason, status);
             assert!(code.http() >= 500, "an outage never looks like a denial: {reason} is {code}");
         }
     }

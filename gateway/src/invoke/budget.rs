@@ -67,7 +67,7 @@ pub(super) fn margin(caller: Duration) -> Duration {
 
 /// What `step` leaves of an invocation's time to steps behind it: one that may be skipped leaves those that must
 /// succeed theirs, at most half of all.
-pub(super) fn kept(total: Duration, step: &Step) -> Duration {
+pub(super) fn reserved_time(total: Duration, step: &Step) -> Duration {
     match step.on_error {
         OnError::Fail => Duration::ZERO,
         OnError::Skip => step.reserve.min(total / 2),
@@ -76,7 +76,7 @@ pub(super) fn kept(total: Duration, step: &Step) -> Duration {
 
 /// How long `step` may take with `left` of an invocation's time.
 pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> StepAllowance {
-    let usable = left.saturating_sub(kept(total, step));
+    let usable = left.saturating_sub(reserved_time(total, step));
     let least = match step.on_error {
         OnError::Fail => Duration::from_nanos(1),
         OnError::Skip => MIN_STEP_TIME,

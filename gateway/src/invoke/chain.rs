@@ -24,7 +24,7 @@ use crate::{
         Block, ChainDecision, ChainOutcome, ExtensionPoint, PayloadChange, Remark, StepReport,
         budget::Budget,
         decide::{ChainAction, Disposition, StepEvent, decide},
-        precheck::{Before, before, handed_over},
+        precheck::{Before, before, observe_event},
         reply::{self, ReplyLimits, VerifiedReply},
     },
     routing::{MatchSubject, Plan, Step},
@@ -53,7 +53,7 @@ pub trait Plugins: Send + Sync {
     );
 
     /// Whether the gateway gives up the calls under way.
-    fn given_up(&self) -> bool;
+    fn is_abandoned(&self) -> bool;
 }
 
 /// One run of a plan.
@@ -91,7 +91,7 @@ struct StepRun<P: ExtensionPoint> {
 }
 
 impl<P: ExtensionPoint> StepRun<P> {
-    fn uncalled(event: StepEvent) -> Self {
+    fn from_event(event: StepEvent) -> Self {
         StepRun { event, said: None, failure: None, duration: Duration::ZERO, queue: Duration::ZERO }
     }
 
@@ -99,16 +99,16 @@ impl<P: ExtensionPoint> StepRun<P> {
         StepRun {
             event: StepEvent::Failed(failure.reason),
             failure: Some(failure),
-            ..Self::uncalled(StepEvent::CallerGone)
+            ..Self::from_event(StepEvent::CallerGone)
         }
     }
 
-    fn said(said: VerifiedReply<P>) -> Self {
+    fn from_reply(said: VerifiedReply<P>) -> Self {
         let event = match said.cancel {
             Some(_) => StepEvent::Cancelled,
             None => StepEvent::Continued { patched: said.payload.is_some() },
         };
-        StepRun { said: Some(said), ..Self::uncalled(event) }
+        StepRun { said: Some(said), ..Self::from_event(event) }
     }
 }
 
@@ -203,7 +203,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
     async fn ask(&self, step: &Step) -> StepRun<P> {
         let (grant, limit, cut) = match before(step, self.is_met(step), || self.budget.allowance(step)) {
             Before::Ask { grant, limit, cut } => (grant, limit, cut),
-            Before::Leave(event, failure) => return StepRun { failure, ..StepRun::uncalled(event) },
+            Before::Leave(event, failure) => return StepRun { failure, ..StepRun::from_event(event) },
         };
         let started = Instant::now();
         let call = self.call(step, None);
@@ -215,7 +215,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
             read.map_err(|flaw| Failure::new(flaw.reason, flaw.detail))
         });
         let went = match read {
-            Ok(said) => StepRun::said(said),
+            Ok(said) => StepRun::from_reply(said),
             Err(mut failure) => {
                 if cut && failure.ran_out {
                     failure.reason = Reason::Budget;
@@ -228,16 +228,16 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 
     /// Remembers what an observer is to see; it is sent when the chain is over.
     fn hand_over(&mut self, step: &'a Step) -> StepRun<P> {
-        let event = handed_over(self.is_met(step));
+        let event = observe_event(self.is_met(step));
         if event == StepEvent::HandedOver {
             self.observers.push((step, Arc::clone(&self.payload)));
         }
-        StepRun::uncalled(event)
+        StepRun::from_event(event)
     }
 
     fn is_met(&self, step: &Step) -> bool {
         let (original, current) = (P::subject(&self.original), P::subject(&self.payload));
-        step.conditions.met(&MatchSubject {
+        step.conditions.is_met(&MatchSubject {
             point: P::POINT,
             tool: original.tool.zip(current.tool).map(<[&str; 2]>::from),
             text: original.text.zip(current.text).map(<[&str; 2]>::from),
@@ -296,7 +296,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         if let Some(asked) = self.asked.take()
             && let Some(step) = left.next()
         {
-            let went = StepRun { duration: asked.elapsed(), ..StepRun::uncalled(StepEvent::CallerGone) };
+            let went = StepRun { duration: asked.elapsed(), ..StepRun::from_event(StepEvent::CallerGone) };
             self.report(step, &went);
         }
         for step in left.filter(|step| step.mode == Mode::Observe) {
@@ -329,7 +329,7 @@ impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| {
             self.break_off();
-            let code = match self.plugins.given_up() {
+            let code = match self.plugins.is_abandoned() {
                 _ if std::thread::panicking() => Code::Internal,
                 true => Code::Draining,
                 false => Code::Cancelled,
@@ -360,7 +360,7 @@ fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
 /// Why the chain can't decide: the step failed and must not be skipped.
 fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Error {
     let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never asked"));
-    let code = Code::of_step(failure.reason, failure.status);
+    let code = Code::for_step(failure.reason, failure.status);
     let detail = format!("Plugin '{}' failed: {}", step.plugin_name, failure.detail);
     let failed = FailedStep {
         plugin: Arc::clone(&step.plugin_name),
@@ -374,7 +374,7 @@ fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Erro
 /// What the agent is told about a step that was skipped.
 fn skip_notice(step: &Step, failure: Option<&Failure>) -> Remark {
     let (code, why) = match failure {
-        Some(failure) => (Code::of_step(failure.reason, failure.status), failure.detail.as_str()),
+        Some(failure) => (Code::for_step(failure.reason, failure.status), failure.detail.as_str()),
         None => (Code::BudgetExhausted, "too little of the invocation's time was left for it"),
     };
     let notice = Notice {

@@ -88,7 +88,7 @@ impl Plugins for Scripted {
         self.observed.lock().expect("no panic").push(seen);
     }
 
-    fn given_up(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         self.given_up
     }
 }

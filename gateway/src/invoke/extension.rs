@@ -118,24 +118,24 @@ pub struct PayloadSubject<'a> {
 
 /// A value that a field of a patch carries, where it carries one.
 trait PatchField {
-    fn held(&self) -> bool;
+    fn is_present(&self) -> bool;
 }
 
 impl PatchField for Option<String> {
-    fn held(&self) -> bool {
+    fn is_present(&self) -> bool {
         self.is_some()
     }
 }
 
 impl PatchField for Option<bytes::Bytes> {
     /// Empty bytes for a JSON value mean that it is absent (docs/protocol.md, section 1).
-    fn held(&self) -> bool {
+    fn is_present(&self) -> bool {
         self.as_ref().is_some_and(|json| !json.is_empty())
     }
 }
 
 impl PatchField for Option<hookgate_proto::types::v1::MediaList> {
-    fn held(&self) -> bool {
+    fn is_present(&self) -> bool {
         self.is_some()
     }
 }
@@ -190,12 +190,12 @@ macro_rules! extension_point {
 
             fn fields(patch: &$patch) -> Vec<&'static str> {
                 let mut fields = Vec::new();
-                $(if patch.$field.held() { fields.push(stringify!($field)); })+
+                $(if patch.$field.is_present() { fields.push(stringify!($field)); })+
                 fields
             }
 
             fn fold($target: &mut $payload, patch: $patch) {
-                $(if patch.$field.held() && let Some(value) = patch.$field { ($apply)(value); })+
+                $(if patch.$field.is_present() && let Some(value) = patch.$field { ($apply)(value); })+
             }
 
             fn subject($seen: &$payload) -> PayloadSubject<'_> {

@@ -130,7 +130,7 @@ impl Plugins for Routes {
         observe::enqueue::<P>(self, step, call, payload, meta(ctx, true));
     }
 
-    fn given_up(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         self.abort.is_cancelled()
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAll
 }
 
 /// What comes of an observing step, whose plugin is told after the answer.
-pub(super) fn handed_over(met: bool) -> StepEvent {
+pub(super) fn observe_event(met: bool) -> StepEvent {
     if met { StepEvent::HandedOver } else { StepEvent::ConditionFalse }
 }
 

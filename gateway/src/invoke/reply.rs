@@ -45,7 +45,7 @@ pub struct ReplyLimits {
 
 impl ReplyLimits {
     /// Those of a configuration.
-    pub fn of(limits: &config::Limits) -> Self {
+    pub fn from_limits(limits: &config::Limits) -> Self {
         ReplyLimits {
             request: limits.request.in_memory(),
             notices: limits.notices,

@@ -42,7 +42,7 @@ pub enum ValueKind {
 
 impl ValueKind {
     /// The kind of value that `text` begins with, white space aside; trusts the first byte.
-    pub fn of(text: &[u8]) -> Option<ValueKind> {
+    pub fn from_text(text: &[u8]) -> Option<ValueKind> {
         match text.iter().find(|byte| !byte.is_ascii_whitespace())? {
             b'{' => Some(ValueKind::Object),
             b'[' => Some(ValueKind::Array),

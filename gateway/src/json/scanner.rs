@@ -78,7 +78,7 @@ fn finish(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
     let result = scanner.document();
     let mut flaws = scanner.duplicates;
     flaws.extend(result.err());
-    match (ValueKind::of(bytes), flaws.is_empty()) {
+    match (ValueKind::from_text(bytes), flaws.is_empty()) {
         (Some(kind), true) => Ok(kind),
         _ => Err(flaws),
     }

@@ -157,7 +157,7 @@ proptest! {
 
 /// Reads `text` by the walkers alone.
 fn rebuild(text: &str) -> serde_json::Value {
-    match ValueKind::of(text.as_bytes()) {
+    match ValueKind::from_text(text.as_bytes()) {
         Some(ValueKind::Object) => members(text)
             .map(|(key, value)| (key.into_owned(), rebuild(value)))
             .collect::<serde_json::Map<_, _>>()

@@ -50,7 +50,7 @@ impl StatusSource {
             tenants: TenantsView { listed, disabled, accepts_unlisted: routes.table.serves_others() },
             plugins: states,
             configuration: ConfigurationReport::of(&self.gateway.snapshots.applied()),
-            store: self.registry.as_ref().map(|registry| StoreView::of(&registry.standing())),
+            store: self.registry.as_ref().map(|registry| StoreView::from_status(&registry.status())),
         }
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct StoreView {
 }
 
 impl StoreView {
-    fn of(standing: &StoreStatus) -> Self {
+    fn from_status(standing: &StoreStatus) -> Self {
         StoreView {
             revision: standing.revision,
             reachable: standing.unreachable.is_none(),

@@ -56,7 +56,7 @@ impl<'a> Validator<'a> {
     }
 
     /// The same for a message whose JSON values are known to be valid.
-    pub fn of_scanned(at: &'a str, findings: &'a mut Findings) -> Self {
+    pub fn for_scanned(at: &'a str, findings: &'a mut Findings) -> Self {
         Validator { scanned: true, ..Validator::new(at, findings) }
     }
 
@@ -109,15 +109,15 @@ impl<'a> Validator<'a> {
 
     /// A JSON array, absent when empty.
     pub(super) fn array(&mut self, member: &str, value: &[u8]) {
-        self.of_kind(member, value, ValueKind::Array);
+        self.expect_kind(member, value, ValueKind::Array);
     }
 
     /// A JSON object, absent when empty.
     pub(super) fn object(&mut self, member: &str, value: &[u8]) {
-        self.of_kind(member, value, ValueKind::Object);
+        self.expect_kind(member, value, ValueKind::Object);
     }
 
-    fn of_kind(&mut self, member: &str, value: &[u8], wanted: ValueKind) {
+    fn expect_kind(&mut self, member: &str, value: &[u8], wanted: ValueKind) {
         match self.kind(member, value) {
             Some(kind) if kind != wanted => {
                 self.report(member, format!("`{member}` must be {wanted}, is {kind}"));
@@ -132,7 +132,7 @@ impl<'a> Validator<'a> {
             return None;
         }
         if self.scanned {
-            return ValueKind::of(value);
+            return ValueKind::from_text(value);
         }
         match json::scan(value, json::MAX_DEPTH) {
             Ok(kind) => Some(kind),

@@ -11,7 +11,7 @@ use crate::{
 
 impl Telemetry {
     /// A caller of `port` was turned away.
-    pub fn turned_away(&self, port: Port, request_id: Uuid, refusal: &AuthRefusal) {
+    pub fn record_auth_failure(&self, port: Port, request_id: Uuid, refusal: &AuthRefusal) {
         let (code, reason, detail) = (refusal.reason.code(), refusal.reason.as_str(), &*refusal.detail);
         self.0.instruments.auth_failures.add(1, &[KeyValue::new(REASON, reason)]);
         let status = code.http();

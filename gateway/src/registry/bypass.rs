@@ -72,7 +72,7 @@ fn changes(
     now: OffsetDateTime,
 ) -> Result<Vec<Change>, OperationError> {
     let BypassRequest { binding, tenant, lasts } = glass;
-    let name: Arc<str> = Bypass::named(binding, tenant).into();
+    let name: Arc<str> = Bypass::object_name(binding, tenant).into();
     let content =
         |name: &str| contents.get(ObjectKind::Bypass, name).map(|entry| entry.object.content.clone());
     let ended = contents.bypasses().filter(|(bypass, _)| bypass.until.0 <= now);

@@ -140,7 +140,7 @@ fn effect(
             (!same || names(&then) != names(&now)).then(|| (point, effect()))
         })
         .collect();
-    let (was, is) = (standing(was), standing(is));
+    let (was, is) = (tenant_admission(was), tenant_admission(is));
     (was != is || settings || !points.is_empty()).then_some(Effect {
         tenant: tenant.to_owned(),
         before: was,
@@ -150,7 +150,7 @@ fn effect(
     })
 }
 
-fn standing(route: TenantRoute<'_>) -> TenantAdmission {
+fn tenant_admission(route: TenantRoute<'_>) -> TenantAdmission {
     match route {
         TenantRoute::Known(_) => TenantAdmission::Served,
         TenantRoute::Disabled => TenantAdmission::Disabled,
@@ -216,8 +216,8 @@ fn same(a: &Step, b: &Step) -> bool {
         )
         && a.writable == b.writable
         && (a.offer, a.not_offered) == (b.offer, b.not_offered)
-        && (written.priority, a.conditions.written(), &written.version, &written.config_digest)
-            == (other.priority, b.conditions.written(), &other.version, &other.config_digest)
+        && (written.priority, a.conditions.source(), &written.version, &written.config_digest)
+            == (other.priority, b.conditions.source(), &other.version, &other.config_digest)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ struct FileEntry {
 
 impl Contents {
     /// What a file says by itself, where there is no registry. Its objects have no versions.
-    pub fn of_file(loaded: &LoadedConfig) -> Self {
+    pub fn from_file(loaded: &LoadedConfig) -> Self {
         let config = &loaded.config;
         let (plugins, tenants, bindings) = (&config.plugins, &config.tenants.list, &config.bindings);
         let plugins =
@@ -42,7 +42,7 @@ impl Contents {
             (ObjectKind::Binding, BINDINGS, bindings.collect()),
         ];
         let entries = lists.into_iter().flat_map(|(kind, list, named)| {
-            let specs = loaded.written(list).into_iter();
+            let specs = loaded.written_values(list).into_iter();
             named.into_iter().zip(specs).map(move |((name, typed), spec)| {
                 let content = ObjectContent { owner: Owner::File, spec: spec.into() };
                 let object = Object { kind, name: name.into(), version: 0, content };
@@ -66,7 +66,7 @@ impl OfFile {
             (ObjectKind::Binding, BINDINGS, bindings),
         ];
         let entries = lists.into_iter().flat_map(|(kind, list, names)| {
-            let specs = loaded.written(list).into_iter();
+            let specs = loaded.written_values(list).into_iter();
             names.into_iter().zip(specs).enumerate().map(move |(at, (name, spec))| {
                 ((kind, name), FileEntry { pointer: format!("{list}/{at}"), spec: spec.into() })
             })

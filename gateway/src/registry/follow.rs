@@ -50,7 +50,7 @@ impl StoreStatus {
 
 impl Registry {
     /// How the store stands.
-    pub fn standing(&self) -> Arc<StoreStatus> {
+    pub fn status(&self) -> Arc<StoreStatus> {
         self.standing.load_full()
     }
 
@@ -68,7 +68,7 @@ impl Registry {
                     hint = hints.changed(), if is_hinted => is_hinted = hint.is_ok(),
                     () = sleep(POLL_INTERVAL) => {}
                 }
-                let was_unreachable = self.standing().unreachable.is_some();
+                let was_unreachable = self.status().unreachable.is_some();
                 if let Ok(head) = self.noted(self.store.head().await) {
                     self.note_head(head);
                     let is_read = self.is_read.load(Ordering::Acquire);
@@ -100,7 +100,7 @@ impl Registry {
                 ended.run_until_cancelled(sleep(SAVE_INTERVAL)).await;
             }
             if !good.has_changed().unwrap_or(false) {
-                let is_unkept = self.standing().unkept.is_some();
+                let is_unkept = self.status().unkept.is_some();
                 let again = tokio::select! {
                     () = ended.cancelled() => false,
                     changed = good.changed() => changed.is_ok(),
@@ -126,7 +126,7 @@ impl Registry {
         };
         let path = self.last_good.path().display();
         let unkept = unkept.map(|why| format!("{path} can't be written (`store.last_good`): {why}"));
-        let before = self.standing();
+        let before = self.status();
         if before.unkept != unkept {
             match &unkept {
                 Some(why) => tracing::warn!("the last good table {why}"),
@@ -148,7 +148,7 @@ impl Registry {
 
     /// Takes note of whether the store answered.
     pub(super) fn noted<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        let before = self.standing();
+        let before = self.status();
         let unreachable = answer.as_ref().err().map(ToString::to_string);
         if before.unreachable.is_some() != unreachable.is_some() {
             match &unreachable {
@@ -162,24 +162,24 @@ impl Registry {
     }
 
     pub(super) fn note_head(&self, head: u64) {
-        let before = self.standing();
+        let before = self.status();
         if before.revision != Some(head) {
             self.stands(|before| StoreStatus { revision: Some(head), ..before.clone() });
         }
     }
 
     /// What was read came from the store.
-    pub(super) fn confirmed(&self) {
+    pub(super) fn note_confirmed(&self) {
         self.set_stale(false);
     }
 
     /// What was read came from the local file.
-    pub(super) fn assumed(&self) {
+    pub(super) fn note_assumed(&self) {
         self.set_stale(true);
     }
 
     fn set_stale(&self, is_stale: bool) {
-        let before = self.standing();
+        let before = self.status();
         if before.is_stale != is_stale {
             self.stands(|before| StoreStatus { is_stale, ..before.clone() });
         }

@@ -373,7 +373,7 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     let plan = plans.plan(point);
     let fact = |step: &Step| {
         let BindingDetails { priority, version, config_digest, is_floor: _ } = &*step.written;
-        let conditions = step.conditions.written();
+        let conditions = step.conditions.source();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
         let fixed = StepTemplate { plugin: 0, written: Arc::default(), ..StepTemplate::clone(&step.fixed) };
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))

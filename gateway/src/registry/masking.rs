@@ -13,7 +13,7 @@ use crate::{
 const MASK: &str = "***";
 
 /// `spec` as operators see it.
-pub fn shown(kind: ObjectKind, spec: &Spec) -> Value {
+pub fn masked(kind: ObjectKind, spec: &Spec) -> Value {
     let mut spec = spec.value();
     if kind == ObjectKind::Plugin
         && let Some(config) = spec.get_mut("config")

@@ -25,14 +25,14 @@ proptest! {
     #[test]
     fn what_is_shown_and_sent_back_is_what_it_was(config in value()) {
         let spec = json!({ "name": "p", "config": config });
-        let mut back = shown(ObjectKind::Plugin, &spec.clone().into());
+        let mut back = masked(ObjectKind::Plugin, &spec.clone().into());
         prop_assert!(restore(&mut back, Some(&spec)).is_empty());
         prop_assert_eq!(back, spec);
     }
 
     #[test]
     fn no_text_and_no_number_of_a_config_is_shown(config in value()) {
-        let mut seen = shown(ObjectKind::Plugin, &json!({ "config": config }).into());
+        let mut seen = masked(ObjectKind::Plugin, &json!({ "config": config }).into());
         walk(&mut seen, "", &mut |_, value| {
             let is_hidden = match value {
                 Value::String(text) => text == MASK || is_reference(text),

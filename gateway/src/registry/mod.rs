@@ -36,7 +36,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-pub use crate::registry::masking::shown;
+pub use crate::registry::masking::masked;
 pub use crate::registry::snapshot::{Contents, Entry, TypedObject, Unreadable};
 use crate::{
     config::{self, LoadedConfig, Problems},
@@ -170,7 +170,7 @@ impl Registry {
             is_prepared: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
             standing: ArcSwap::from_pointee(StoreStatus::new()),
-            last_good: LastGood::new(&settings.last_good, &settings.url.shown()),
+            last_good: LastGood::new(&settings.last_good, &settings.url.display()),
             good: watch::Sender::new(None),
             kept: ArcSwapOption::empty(),
         }))
@@ -222,7 +222,7 @@ impl Registry {
         self.contents.store(Arc::clone(&next));
         self.news.send_replace(());
         self.is_read.store(true, Ordering::Release);
-        self.confirmed();
+        self.note_confirmed();
         Ok(next)
     }
 
@@ -300,7 +300,7 @@ impl Registry {
     async fn find(&self, id: Uuid, why: String) -> Result<u64, RegistryError> {
         let looking = async {
             loop {
-                match self.store.written(id).await {
+                match self.store.find_revision(id).await {
                     Ok(found) => return found,
                     Err(_) => sleep(Duration::from_millis(MAX_RETRY_PAUSE_MS)).await,
                 }
@@ -377,7 +377,7 @@ impl Registry {
             Ok(contents) => {
                 let contents = Arc::new(contents);
                 self.contents.store(Arc::clone(&contents));
-                self.assumed();
+                self.note_assumed();
                 Some(contents)
             }
             Err(error) => {

@@ -118,7 +118,7 @@ impl Operations {
     }
 
     /// On a file, of which `in_force` says what is in force. Nothing can be written.
-    pub fn of_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
+    pub fn from_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
         Operations(ObjectsBackend::File(Box::new(in_force)))
     }
 
@@ -201,7 +201,7 @@ impl Operations {
         };
         let CommitOutcome { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
         if let Some(revision) = revision {
-            written(writer, revision, &changes);
+            log_commit(writer, revision, &changes);
             // The writer reads what was written. Where that fails now, the registry is followed anyway.
             let _ = registry.catch_up().await;
         }
@@ -210,7 +210,7 @@ impl Operations {
 }
 
 /// Who did what, in the log.
-fn written(writer: &Writer, revision: u64, changes: &[Change]) {
+fn log_commit(writer: &Writer, revision: u64, changes: &[Change]) {
     let mut objects = String::new();
     for change in changes.iter().take(MAX_LOGGED_CHANGES) {
         let did = match (&change.before, &change.after) {

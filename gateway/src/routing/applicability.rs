@@ -40,7 +40,7 @@ pub(super) enum PluginOffers<'p> {
 
 impl<'p> PluginOffers<'p> {
     /// Of `plugin`, with the manifest that was accepted, if any was.
-    pub(super) fn of(plugin: &'p Plugin, manifest: Option<&'p Manifest>) -> Self {
+    pub(super) fn applies(plugin: &'p Plugin, manifest: Option<&'p Manifest>) -> Self {
         match (manifest, &plugin.accepted) {
             (Some(manifest), _) => PluginOffers::Manifest(manifest),
             (None, Some(consent)) => PluginOffers::Consent(&consent.points),
@@ -127,7 +127,9 @@ pub fn absent<'c, 'm>(
         let plugin = config.plugins.iter().position(|plugin| plugin.name == binding.plugin)?;
         enabled(binding, &config.plugins[plugin])
             .and_then(|()| of(binding, &binding.effective_name(), tenant))
-            .and_then(|()| at(binding, point, PluginOffers::of(&config.plugins[plugin], manifest(plugin))))
+            .and_then(|()| {
+                at(binding, point, PluginOffers::applies(&config.plugins[plugin], manifest(plugin)))
+            })
             .and_then(|()| in_place(config, &binding.effective_name(), id))
             .err()
     };

@@ -17,7 +17,7 @@ pub(super) struct BypassIndex<'c>(HashMap<&'c str, Vec<&'c str>>);
 
 impl<'c> BypassIndex<'c> {
     /// Those of `config`.
-    pub(super) fn of(config: &'c Config) -> Self {
+    pub(super) fn from_config(config: &'c Config) -> Self {
         let mut bypassed: HashMap<&str, Vec<&str>> = HashMap::new();
         for bypass in &config.bypasses {
             bypassed.entry(&bypass.tenant).or_default().push(&bypass.binding);

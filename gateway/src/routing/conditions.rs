@@ -125,12 +125,12 @@ impl Conditions {
     }
 
     /// As written, absent keys left out; null without any.
-    pub fn written(&self) -> &Value {
+    pub fn source(&self) -> &Value {
         self.0.as_ref().map_or(&Value::Null, |compiled| &compiled.written)
     }
 
     /// Whether the step runs for `subject`: false only when a condition is known to be false.
-    pub fn met(&self, subject: &MatchSubject<'_>) -> bool {
+    pub fn is_met(&self, subject: &MatchSubject<'_>) -> bool {
         self.each(*subject).all(|(_, checked)| checked != ConditionOutcome::NotMatched)
     }
 
@@ -209,7 +209,7 @@ fn as_written(conditions: &Match) -> Value {
 fn one(set: &RegexSet, value: Option<&str>) -> ConditionOutcome {
     match value {
         None | Some("") => ConditionOutcome::NotSent,
-        Some(value) => known(set.is_match(value)),
+        Some(value) => outcome_from(set.is_match(value)),
     }
 }
 
@@ -218,12 +218,14 @@ fn either(set: &RegexSet, value: Option<[&str; 2]>) -> ConditionOutcome {
     let Some([original, current]) = value else { return ConditionOutcome::NotSent };
     match one(set, Some(original)) {
         // Unchanged values are shared, so the usual case looks once.
-        ConditionOutcome::NotMatched if !std::ptr::eq(original, current) => known(set.is_match(current)),
+        ConditionOutcome::NotMatched if !std::ptr::eq(original, current) => {
+            outcome_from(set.is_match(current))
+        }
         checked => checked,
     }
 }
 
-fn known(met: bool) -> ConditionOutcome {
+fn outcome_from(met: bool) -> ConditionOutcome {
     if met { ConditionOutcome::Matched } else { ConditionOutcome::NotMatched }
 }
 
@@ -278,13 +280,13 @@ mod tests {
             pool.compile(&written, "").expect("valid conditions")
         };
         let (one, same, other) = (compiled(0), compiled(0), compiled(1));
-        assert!(std::ptr::eq(one.written(), same.written()));
-        assert!(!std::ptr::eq(one.written(), other.written()));
+        assert!(std::ptr::eq(one.source(), same.source()));
+        assert!(!std::ptr::eq(one.source(), other.source()));
         for tool in 2..100 {
             drop(compiled(tool));
         }
         assert!(pool.locked().len() < 10, "{} of what nobody has", pool.locked().len());
-        assert!(std::ptr::eq(one.written(), compiled(0).written()));
+        assert!(std::ptr::eq(one.source(), compiled(0).source()));
         assert!(pool.compile(&Match { tools: Some(Vec::new()), ..Match::default() }, "/match").is_err());
     }
 }

@@ -142,7 +142,7 @@ impl ChainElement {
             "timeout_ms": u64::try_from(fixed.timeout.as_millis()).unwrap_or(u64::MAX),
             "config": written.config_digest,
             "tenant_config": &*fixed.tenant_config_digest,
-            "match": fixed.conditions.written(),
+            "match": fixed.conditions.source(),
         });
         ChainElement { fixed: Arc::new(fixed), facts: canonical(&facts) }
     }
@@ -175,7 +175,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
         };
         let digest = match digests.iter().find(same) {
             Some((_, digest)) => digest.clone(),
-            None => of_elements(&elements),
+            None => digest_elements(&elements),
         };
         digests.push((elements, digest.clone()));
         Plan { steps, digest }
@@ -183,7 +183,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
 }
 
 /// The digest of the array of their facts.
-fn of_elements(elements: &[&Arc<ChainElement>]) -> Arc<str> {
+fn digest_elements(elements: &[&Arc<ChainElement>]) -> Arc<str> {
     let facts: Vec<_> = elements.iter().map(|element| element.facts.as_slice()).collect();
     digest_of(&[b"[", facts.join(&b","[..]).as_slice(), b"]"].concat()).into()
 }

@@ -27,7 +27,7 @@ pub(super) struct NameHashes {
 
 impl NameHashes {
     /// Those of all `bindings`. None: two of them can't be told apart.
-    pub(super) fn of(bindings: &[Arc<config::Binding>]) -> Option<Self> {
+    pub(super) fn from_bindings(bindings: &[Arc<config::Binding>]) -> Option<Self> {
         let hashes = HashSet::with_capacity(bindings.len());
         let mut names = NameHashes { hasher: RandomState::new(), hashes };
         bindings.iter().all(|binding| names.add(binding)).then_some(names)
@@ -117,7 +117,7 @@ impl TableParts {
                 None => return None,
             }
         }
-        let (mut maker, bypassed) = (PlanBuilder::new(ground), BypassIndex::of(config));
+        let (mut maker, bypassed) = (PlanBuilder::new(ground), BypassIndex::from_config(config));
         maker.share(kept.values().chain(&self.others));
         for (id, tenant) in concerned {
             let own = own.remove(id).unwrap_or_default();
@@ -183,7 +183,7 @@ fn listed(
     own: Vec<Arc<config::Binding>>,
     bypassed: &[&str],
 ) -> Option<ListedTenant> {
-    let (known, mut problems) = (ground.known(), Vec::new());
+    let (known, mut problems) = (ground.name_index(), Vec::new());
     let compiled = own.iter().map(|written| known.compile(0, written, &mut problems));
     let own: Vec<_> = compiled.collect::<Option<_>>()?;
     let floor = ground.floor.iter().map(|prepared| &prepared.binding);

@@ -183,7 +183,7 @@ impl TableParts {
         bindings: Vec<CompiledBinding>,
         pool: Arc<ConditionPool>,
     ) -> Self {
-        let names = NameHashes::of(&config.bindings);
+        let names = NameHashes::from_bindings(&config.bindings);
         let (floor, owned): (Vec<_>, Vec<_>) =
             bindings.into_iter().partition(|binding| binding.written.is_floor());
         let mut own: HashMap<&str, Vec<CompiledBinding>> = HashMap::new();
@@ -192,7 +192,7 @@ impl TableParts {
             own.entry(id).or_default().push(binding);
         }
         let ground = TableInputs::new(config, manifests, floor, pool);
-        let (mut maker, bypassed) = (PlanBuilder::new(&ground), BypassIndex::of(config));
+        let (mut maker, bypassed) = (PlanBuilder::new(&ground), BypassIndex::from_config(config));
         let mut make = |tenant: Option<&Arc<Tenant>>, own| {
             let names = tenant.map_or(&[] as &[&str], |tenant| bypassed.by(&tenant.id));
             Arc::new(maker.make(tenant, own, names).expect("equal priorities were looked for"))

@@ -68,7 +68,7 @@ impl Borrow<CompiledBinding> for PreparedBinding {
 }
 
 impl TenantDefaults {
-    fn of(config: &Config) -> Self {
+    fn from_config(config: &Config) -> Self {
         let limits = &config.limits;
         TenantDefaults {
             detail: config.answer.detail,
@@ -98,7 +98,7 @@ impl TableInputs {
             manifests,
             plugins,
             floor: Vec::new(),
-            defaults: TenantDefaults::of(config),
+            defaults: TenantDefaults::from_config(config),
             unknown: config.tenants.unknown,
             pool,
         };
@@ -114,7 +114,7 @@ impl TableInputs {
         self.written.len() == config.plugins.len()
             && self.written.iter().zip(&config.plugins).all(|(then, now)| Arc::ptr_eq(then, now))
             && padded(config, manifests).zip(&self.manifests).all(same_manifest)
-            && self.defaults == TenantDefaults::of(config)
+            && self.defaults == TenantDefaults::from_config(config)
             && self.unknown == config.tenants.unknown
     }
 
@@ -124,7 +124,7 @@ impl TableInputs {
 
     /// Where it is called, as far as that is known.
     pub(super) fn offers(&self, plugin: usize) -> PluginOffers<'_> {
-        PluginOffers::of(&self.written[plugin], self.manifest(plugin))
+        PluginOffers::applies(&self.written[plugin], self.manifest(plugin))
     }
 
     pub(super) fn serves_others(&self) -> bool {
@@ -136,7 +136,7 @@ impl TableInputs {
     }
 
     /// What a binding of a listed tenant may name.
-    pub(super) fn known(&self) -> NameIndex<'_, impl Fn(&str) -> bool> {
+    pub(super) fn name_index(&self) -> NameIndex<'_, impl Fn(&str) -> bool> {
         let plugins: HashMap<_, _> =
             self.plugins.iter().enumerate().map(|(at, plugin)| (&*plugin.name, at)).collect();
         NameIndex { plugins, of: &self.written, is_listed: |_: &str| true, pool: &self.pool }

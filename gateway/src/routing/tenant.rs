@@ -34,7 +34,7 @@ impl<'b> BindingChains<'b> {
     }
 
     /// See [`chain`].
-    fn of(&self, tenant: Option<&Tenant>) -> Vec<&'b CompiledBinding> {
+    fn applying_to(&self, tenant: Option<&Tenant>) -> Vec<&'b CompiledBinding> {
         let own = tenant.and_then(|tenant| self.own.get(tenant.id.as_str()));
         chain(self.floor.iter().copied(), own.into_iter().flatten().copied(), tenant)
     }
@@ -100,7 +100,7 @@ pub(super) fn check_priorities(config: &Config, chains: &BindingChains<'_>, prob
     }
     let mut clashes = BTreeMap::new();
     for (tenant, name) in &tenants {
-        for pair in chains.of(*tenant).windows(2) {
+        for pair in chains.applying_to(*tenant).windows(2) {
             if pair[0].written.priority == pair[1].written.priority {
                 let clash = clashes.entry((pair[0].index, pair[1].index));
                 clash.or_insert_with(|| (pair[0], pair[1], Vec::new())).2.push(name.as_str());

@@ -207,7 +207,7 @@ pub trait Store: Send + Sync {
     async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError>;
 
     /// The number of the revision that the draft `id` became; none: it did not become one.
-    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
+    async fn find_revision(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
 
     /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`RevisionDraft::base`]. A draft
     /// that became a revision before gives that one's number, and nothing is written.

@@ -190,7 +190,7 @@ pub(super) struct ChangeBatch<'a> {
 
 impl<'a> ChangeBatch<'a> {
     /// By kind; none is empty.
-    pub(super) fn of(changes: &'a [Change]) -> impl Iterator<Item = ChangeBatch<'a>> + Send {
+    pub(super) fn by_kind(changes: &'a [Change]) -> impl Iterator<Item = ChangeBatch<'a>> + Send {
         ObjectKind::ALL.into_iter().filter_map(|kind| {
             let changes: Vec<_> = changes.iter().filter(|change| change.kind == kind).collect();
             (!changes.is_empty()).then_some(ChangeBatch { kind, changes })

@@ -133,7 +133,7 @@ impl Sqlite {
                 sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection).await.map_err(fault)?;
             return Ok(Written::Moved(rows::number(head)?));
         }
-        for batch in ChangeBatch::of(&draft.changes) {
+        for batch in ChangeBatch::by_kind(&draft.changes) {
             let names = serde_json::json!(batch.names()).to_string();
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(names);
             batch.check(gone.fetch_all(&mut *connection).await.map_err(fault)?)?;
@@ -242,7 +242,7 @@ impl Store for Sqlite {
         found.map(rows::revision).transpose()
     }
 
-    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
+    async fn find_revision(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.readers.take().await?;
         let query = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(id);
         let found = query.fetch_optional(&mut *taken).await.map_err(|error| self.fault(&error))?;
@@ -270,7 +270,7 @@ impl Store for Sqlite {
                 drop(taken);
                 // SQLite has undone it, unless the disk failed in the last moment.
                 let error = self.fault(&error);
-                match self.written(draft.id).await {
+                match self.find_revision(draft.id).await {
                     Ok(Some(_)) => {}
                     Ok(None) => return Err(error.into()),
                     Err(_) => return Err(CommitError::Unknown(error.to_string())),

@@ -67,8 +67,8 @@ impl Event {
         self.ends.iter().any(|(name, _)| *name == "request_id")
     }
 
-    fn of(line: &tracing::Event<'_>) -> Option<Self> {
-        let (text, ends) = JsonFields::of(line).ok()?.into_parts();
+    fn from_log_line(line: &tracing::Event<'_>) -> Option<Self> {
+        let (text, ends) = JsonFields::from_event(line).ok()?.into_parts();
         let level = *line.metadata().level();
         let mut event = Event { id: 0, level, name: String::new(), tenant: None, text, ends };
         let (_, name) = event.members().find(|(name, _)| *name == "event")?;
@@ -175,14 +175,14 @@ impl Default for Events {
 }
 
 impl Events {
-    fn kept(&self) -> MutexGuard<'_, EventBuffer> {
+    fn lock_buffer(&self) -> MutexGuard<'_, EventBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, mut event: Event) {
         let ring = usize::from(!event.is_of_a_call());
         {
-            let mut kept = self.kept();
+            let mut kept = self.lock_buffer();
             event.id = micros(SystemTime::now()).max(kept.last + 1);
             kept.last = event.id;
             kept.rings[ring].push(Arc::new(event));
@@ -195,17 +195,17 @@ impl Events {
 
     /// Where everything that is kept begins.
     pub fn start(&self) -> EventCursor {
-        EventCursor(self.kept().rings.each_ref().map(|ring| ring.number(0)))
+        EventCursor(self.lock_buffer().rings.each_ref().map(|ring| ring.number(0)))
     }
 
     /// Behind what is kept now.
     pub fn end(&self) -> EventCursor {
-        EventCursor(self.kept().rings.each_ref().map(|ring| ring.end))
+        EventCursor(self.lock_buffer().rings.each_ref().map(|ring| ring.end))
     }
 
     /// Behind the event with this id, and whether some after it are gone.
     pub fn after(&self, id: u64) -> (EventCursor, bool) {
-        let kept = self.kept();
+        let kept = self.lock_buffer();
         let gone = kept.rings.iter().any(|ring| ring.last_gone > id);
         (EventCursor(kept.rings.each_ref().map(|ring| ring.after(id))), gone)
     }
@@ -213,7 +213,7 @@ impl Events {
     /// The next events, at most `most`; `place` is behind them then.
     pub fn read(&self, place: &mut EventCursor, most: usize) -> EventBatch {
         let mut batch = EventBatch::default();
-        let kept = self.kept();
+        let kept = self.lock_buffer();
         while batch.events.len() < most {
             let heads = kept.rings.iter().zip(place.0).map(|(ring, next)| ring.from(next));
             let heads = heads.enumerate().filter_map(|(ring, head)| Some((ring, head?)));
@@ -314,7 +314,7 @@ struct EventLayer(Arc<Events>);
 
 impl<S: Subscriber> Layer<S> for EventLayer {
     fn on_event(&self, line: &tracing::Event<'_>, _: Context<'_, S>) {
-        if let Some(event) = Event::of(line) {
+        if let Some(event) = Event::from_log_line(line) {
             self.0.add(event);
         }
     }

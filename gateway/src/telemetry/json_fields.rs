@@ -33,7 +33,7 @@ impl JsonFields {
     ///
     /// # Errors
     /// When the time can't be told.
-    pub(super) fn of(line: &tracing::Event<'_>) -> Result<Self, fmt::Error> {
+    pub(super) fn from_event(line: &tracing::Event<'_>) -> Result<Self, fmt::Error> {
         let mut members = JsonFields::default();
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;

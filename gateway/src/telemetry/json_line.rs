@@ -24,7 +24,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let (text, _) = JsonFields::of(event)?.into_parts();
+        let (text, _) = JsonFields::from_event(event)?.into_parts();
         writeln!(writer, "{{{text}}}")
     }
 }

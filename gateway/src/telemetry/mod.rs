@@ -98,13 +98,14 @@ impl TelemetrySettings {
         }
     }
 
-    fn of(config: &Config, before: &Self) -> Self {
+    fn from_config(config: &Config, before: &Self) -> Self {
         let mut known = TelemetrySettings::nothing();
         let of_plugins = config.plugins.iter().flat_map(|plugin| plugin.block_status.keys());
         let configured = config.block_status.keys().chain(of_plugins);
         known.codes.extend(configured.map(|code| Arc::from(code.as_str())));
         known.tenants.extend(config.telemetry.tenant_labels.iter().cloned());
-        let (tallies, slow) = (Tallies::of(config, &before.tallies), config.telemetry.slow_invocation.0);
+        let (tallies, slow) =
+            (Tallies::from_config(config, &before.tallies), config.telemetry.slow_invocation.0);
         TelemetrySettings { tallies, slow, ..known }
     }
 }
@@ -150,7 +151,7 @@ impl Telemetry {
     /// Records by `config` from now on: its plugins, its block codes, its tenants. What was counted of a plugin that is
     /// still in it stays.
     pub fn configured(&self, config: &Config) {
-        let fresh = TelemetrySettings::of(config, &self.0.known.load());
+        let fresh = TelemetrySettings::from_config(config, &self.0.known.load());
         self.0.known.store(Arc::new(fresh));
     }
 

@@ -41,7 +41,7 @@ pub struct Totals {
 
 impl Tallies {
     /// For the plugins of `config`; those that were counted before go on from there.
-    pub(super) fn of(config: &Config, before: &Self) -> Self {
+    pub(super) fn from_config(config: &Config, before: &Self) -> Self {
         let counted = |plugin: &Plugin| before.0.get(&*plugin.name).cloned().unwrap_or_default();
         let plugins = config.plugins.iter();
         Tallies(plugins.map(|plugin| (plugin.name.as_str().into(), counted(plugin))).collect())

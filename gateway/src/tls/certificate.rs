@@ -17,7 +17,7 @@ pub(super) struct CertificateFacts {
 
 impl CertificateFacts {
     /// Of a certificate; none: it is no certificate.
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<CertificateFacts> {
+    pub(super) fn from_certificate(certificate: &CertificateDer<'_>) -> Option<CertificateFacts> {
         let parsed = parse(certificate)?;
         let mut names = alternative_names(&parsed)
             .filter_map(|name| match name {

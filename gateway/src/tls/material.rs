@@ -100,7 +100,7 @@ fn certificates(file: &TlsFile, content: &[u8]) -> Result<Vec<CertificateDer<'st
 }
 
 fn facts(file: &TlsFile, certificates: &[CertificateDer<'_>]) -> Result<Vec<CertificateFacts>, String> {
-    let all = certificates.iter().map(CertificateFacts::of).collect::<Option<_>>();
+    let all = certificates.iter().map(CertificateFacts::from_certificate).collect::<Option<_>>();
     all.ok_or_else(|| format!("{file} holds something that is no certificate (X.509): write it anew"))
 }
 

@@ -43,7 +43,7 @@ pub fn decode<R: HttpRequestMessage>(body: &Bytes) -> Result<R, Vec<Violation>> 
     let root = Value { text, body, place: &JsonLocation::Root("") };
     match read_object::<R>(root, &mut findings) {
         Some(request) => {
-            request.check(&mut Validator::of_scanned("", &mut findings));
+            request.check(&mut Validator::for_scanned("", &mut findings));
             if findings.is_empty() { Ok(request) } else { Err(findings.into_violations()) }
         }
         None => Err(findings.into_violations()),

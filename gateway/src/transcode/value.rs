@@ -31,7 +31,7 @@ impl<'a> Value<'a> {
 
     /// The text of a string.
     pub(super) fn string(&self, findings: &mut Findings) -> Option<Cow<'a, str>> {
-        self.of_kind(ValueKind::String, findings).then(|| json::unescape(self.text))
+        self.expect_kind(ValueKind::String, findings).then(|| json::unescape(self.text))
     }
 
     /// The value as it was written.
@@ -39,7 +39,7 @@ impl<'a> Value<'a> {
         self.body.slice_ref(self.text.as_bytes())
     }
 
-    fn of_kind(&self, wanted: ValueKind, findings: &mut Findings) -> bool {
+    fn expect_kind(&self, wanted: ValueKind, findings: &mut Findings) -> bool {
         let right = self.kind() == wanted;
         if !right {
             self.refuse(wanted, findings);
@@ -56,7 +56,7 @@ impl<'a> Value<'a> {
     }
 
     fn kind(&self) -> ValueKind {
-        ValueKind::of(self.text.as_bytes()).unwrap_or(ValueKind::Null)
+        ValueKind::from_text(self.text.as_bytes()).unwrap_or(ValueKind::Null)
     }
 }
 
@@ -71,7 +71,7 @@ pub trait JsonMessage: Default {
 
 /// Reads a message, reporting whatever is wrong with it; nothing when it is no object.
 pub(super) fn read_object<M: JsonMessage>(value: Value<'_>, findings: &mut Findings) -> Option<M> {
-    if !value.of_kind(ValueKind::Object, findings) {
+    if !value.expect_kind(ValueKind::Object, findings) {
         return None;
     }
     let mut message = M::default();
@@ -115,7 +115,7 @@ impl Parse for String {
 
 impl Parse for bool {
     fn parse(value: Value<'_>, findings: &mut Findings) -> Option<Self> {
-        value.of_kind(ValueKind::Boolean, findings).then_some(value.text == "true")
+        value.expect_kind(ValueKind::Boolean, findings).then_some(value.text == "true")
     }
 }
 
@@ -199,7 +199,7 @@ impl<T: Parse> Field for Option<T> {
 
 impl<T: Parse> Field for Vec<T> {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
-        if !value.of_kind(ValueKind::Array, findings) {
+        if !value.expect_kind(ValueKind::Array, findings) {
             return;
         }
         for (index, text) in json::elements(value.text).enumerate() {
@@ -211,7 +211,7 @@ impl<T: Parse> Field for Vec<T> {
 
 impl Field for BTreeMap<String, String> {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings) {
-        if !value.of_kind(ValueKind::Object, findings) {
+        if !value.expect_kind(ValueKind::Object, findings) {
             return;
         }
         for (key, text) in json::members(value.text) {

@@ -222,7 +222,7 @@ impl CircuitBreaker {
     }
 
     /// The endpoint was reached anew: an open breaker lets the next call try.
-    pub(super) fn reached(&self, now: Instant) {
+    pub(super) fn note_reached(&self, now: Instant) {
         if !matches!(self.position.load().phase, BreakerPhase::Closed { .. }) {
             self.position.rcu(|position| position.due(now));
         }

@@ -115,7 +115,7 @@ async fn endpoint_that_was_reached_anew_is_tried_at_once() {
     let breaker = breaker();
     opened(&breaker);
     assert!(!breaker.lets_through(Instant::now()));
-    breaker.reached(Instant::now());
+    breaker.note_reached(Instant::now());
     assert!(breaker.lets_through(Instant::now()));
     about(fail(&breaker), 2 * OPEN);
     assert!(!breaker.lets_through(Instant::now()));

@@ -56,14 +56,16 @@ impl Breakers {
 
     /// Whether a call of `tenant`, or of any tenant, would pass now.
     pub(super) fn lets_through(&self, tenant: Option<&str>, now: Instant) -> bool {
-        let of_tenant = tenant.and_then(|tenant| self.of(tenant));
+        let of_tenant = tenant.and_then(|tenant| self.for_tenant(tenant));
         self.all.lets_through(now) && of_tenant.is_none_or(|breaker| breaker.lets_through(now))
     }
 
     /// Leave for one call of `tenant`; none: it fails at once.
     pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<BreakerPermits> {
         let all = self.all.enter(now)?;
-        let Some(breaker) = self.of(tenant) else { return Some(BreakerPermits { all, tenant: None }) };
+        let Some(breaker) = self.for_tenant(tenant) else {
+            return Some(BreakerPermits { all, tenant: None });
+        };
         let Some(pass) = breaker.enter(now) else {
             // The other leave isn't used: where it was to try, the next call may.
             self.all.judge(all, BreakerVerdict::Nothing, now);
@@ -92,7 +94,7 @@ impl Breakers {
         let (breaker, pass) = match of_tenant {
             Some(entered) => entered,
             None if for_tenant == BreakerVerdict::Bad => {
-                (self.of_failing(tenant), breaker::BreakerPermit::first())
+                (self.for_failing_tenant(tenant), breaker::BreakerPermit::first())
             }
             None => return changed,
         };
@@ -104,9 +106,9 @@ impl Breakers {
     }
 
     /// The endpoint was reached anew: open breakers let the next call try.
-    pub(super) fn reached(&self, now: Instant) {
-        self.all.reached(now);
-        self.tenants.pin().values().for_each(|breaker| breaker.reached(now));
+    pub(super) fn note_reached(&self, now: Instant) {
+        self.all.note_reached(now);
+        self.tenants.pin().values().for_each(|breaker| breaker.note_reached(now));
     }
 
     /// The breaker of all calls.
@@ -124,14 +126,14 @@ impl Breakers {
         !self.tenants.is_empty()
     }
 
-    fn of(&self, tenant: &str) -> Option<Arc<CircuitBreaker>> {
+    fn for_tenant(&self, tenant: &str) -> Option<Arc<CircuitBreaker>> {
         if self.tenants.is_empty() {
             return None;
         }
         self.tenants.pin().get(tenant).map(Arc::clone)
     }
 
-    fn of_failing(&self, tenant: &Arc<str>) -> Arc<CircuitBreaker> {
+    fn for_failing_tenant(&self, tenant: &Arc<str>) -> Arc<CircuitBreaker> {
         let (tenants, fresh) = (self.tenants.pin(), || Arc::new(CircuitBreaker::new(self.settings.clone())));
         if tenants.len() >= MAX_TENANTS {
             // Those that let calls through are of tenants that failed now and then, or are gone.
@@ -203,7 +205,7 @@ mod tests {
             call(&breakers, "other", CallClass::ConnectionFailure);
         }
         advance(OPEN / 2).await;
-        breakers.all.reached(Instant::now());
+        breakers.all.note_reached(Instant::now());
         assert!(!call(&breakers, "hostile", CallClass::Success));
         assert!(call(&breakers, "other", CallClass::Success), "the endpoint is tried");
     }
@@ -217,7 +219,7 @@ mod tests {
             for _ in 0..5 {
                 call(&breakers, "other", CallClass::ConnectionFailure);
             }
-            breakers.reached(Instant::now());
+            breakers.note_reached(Instant::now());
             assert!(call(&breakers, "hostile", class));
             assert_eq!(breakers.state(Instant::now()), state, "{class:?}");
         }

@@ -151,7 +151,7 @@ impl PluginClient {
         shared: &Shared,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
-        let targets = transport::of_plugin(plugin, builtin, &shared.reach, &shared.certificates)?;
+        let targets = transport::targets_of_plugin(plugin, builtin, &shared.reach, &shared.certificates)?;
         let limits = plugin.limits.clone();
         let name: Arc<str> = plugin.name.as_str().into();
         Ok(Arc::new(PluginClient {

@@ -79,7 +79,7 @@ pub(super) fn message(message: &impl prost::Message) -> Bytes {
 
 /// Text from a plugin as shown to people: at most 1 KiB, without control characters. What is secret in it must
 /// be gone before: afterwards it may be cut in two, and no longer found.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn display_text(text: &str) -> String {
     let end = text.floor_char_boundary(1 << 10);
     without_controls(&text[..end])
 }
@@ -167,14 +167,14 @@ fn check_head(http: StatusCode, headers: HeaderMap) -> Result<(), ExchangeError>
     match status(headers) {
         Some(status) if status.code() == Code::Ok => Err(bad("the reply has status OK and no message")),
         Some(status) => Err(ExchangeError::Status(Box::new(status))),
-        None if http != StatusCode::OK => Err(ExchangeError::Status(Box::new(of_http(http)))),
+        None if http != StatusCode::OK => Err(ExchangeError::Status(Box::new(status_from_http(http)))),
         None if !is_grpc => Err(bad("the reply's content-type is not application/grpc")),
         None => Ok(()),
     }
 }
 
 /// The gRPC status of an HTTP status without one (gRPC's http-grpc-status-mapping).
-fn of_http(http: StatusCode) -> Status {
+fn status_from_http(http: StatusCode) -> Status {
     let code = match http.as_u16() {
         400 => Code::Internal,
         401 => Code::Unauthenticated,

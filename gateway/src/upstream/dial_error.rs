@@ -112,7 +112,7 @@ impl DialError {
     }
 
     /// What the system said of a socket.
-    pub(super) fn of_socket(error: &io::Error) -> Self {
+    pub(super) fn from_socket(error: &io::Error) -> Self {
         let cause = match error.kind() {
             io::ErrorKind::ConnectionRefused => DialErrorKind::NobodyListens,
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => DialErrorKind::Closed,
@@ -123,9 +123,9 @@ impl DialError {
     }
 
     /// What came of TLS: rustls's own words, which don't say what to mend, and ours, which do.
-    pub(super) fn of_tls(error: &io::Error) -> Self {
+    pub(super) fn from_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        let (cause, remedy) = inner.map_or((DialErrorKind::TlsFailed, NO_TLS_HINT), of_rustls);
+        let (cause, remedy) = inner.map_or((DialErrorKind::TlsFailed, NO_TLS_HINT), classify_rustls);
         // rustls shows what it doesn't know as a program would.
         let what = match inner {
             Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
@@ -134,13 +134,13 @@ impl DialError {
             _ => error.to_string(),
         };
         // Names in it are the other end's word.
-        DialError::new(cause, format!("{}: {remedy}", codec::shown(&what)))
+        DialError::new(cause, format!("{}: {remedy}", codec::display_text(&what)))
     }
 }
 
 const NO_TLS_HINT: &str = "see whether the plugin speaks TLS at that port, or write `http://`";
 
-fn of_rustls(error: &rustls::Error) -> (DialErrorKind, &'static str) {
+fn classify_rustls(error: &rustls::Error) -> (DialErrorKind, &'static str) {
     use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
     match error {
         Error::InvalidCertificate(certificate) => match certificate {

@@ -258,7 +258,7 @@ impl Endpoint {
         let accepted = manifest_validation::judge(plugin, described, before.as_deref())?;
         let config = Arc::new(PreparedConfig::new(plugin, shared, &accepted.manifest, connection.private)?);
         prepared.store(Some(Arc::clone(&config)));
-        let known = self.handed_over().as_ref() == Some(&config.digest);
+        let known = self.lock_delivered_digest().as_ref() == Some(&config.digest);
         let live = ReadyConnection::new(Arc::clone(connection), accepted, config, known);
         let admitted = manifests.admit(&live);
         let admission = admitted.map_err(|accepted| mismatch(&accepted, &live))?;
@@ -272,12 +272,12 @@ impl Endpoint {
             self.registration.upgraded(before.as_deref());
         }
         if known {
-            self.breakers.reached(Instant::now());
+            self.breakers.note_reached(Instant::now());
         }
         Ok(live)
     }
 
-    fn handed_over(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
+    fn lock_delivered_digest(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
         self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -324,7 +324,7 @@ impl Endpoint {
         match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
                 // Before its first call, for a plugin may need time after it has its configuration.
-                if self.handed_over().is_none() {
+                if self.lock_delivered_digest().is_none() {
                     self.check_over(live).await;
                 }
                 self.note_initialised(live, sent);
@@ -348,10 +348,10 @@ impl Endpoint {
     }
 
     fn note_initialised(&self, live: &ReadyConnection, sent: Instant) {
-        *self.handed_over() = Some(Arc::clone(&live.config.digest));
+        *self.lock_delivered_digest() = Some(Arc::clone(&live.config.digest));
         self.registration.note_initialised(sent);
         live.note_initialised();
-        self.breakers.reached(Instant::now());
+        self.breakers.note_reached(Instant::now());
         if self.holds(live) {
             let (why, detail) = self.serving();
             self.status.set(why, detail);
@@ -385,7 +385,7 @@ impl Endpoint {
         }
         let settings = &self.registration.plugin.health;
         let found = health::check(&live.connection, settings).await;
-        if self.health.asked(&found) {
+        if self.health.note_check(&found) {
             self.registration.changed();
         }
         if found == HealthCheckOutcome::Unsupported {
@@ -419,7 +419,7 @@ impl Endpoint {
     fn withdraw(&self, live: &ReadyConnection, why: Why, detail: &str) {
         live.withdraw();
         if self.holds(live) {
-            *self.handed_over() = None;
+            *self.lock_delivered_digest() = None;
             self.trouble(why, detail);
         }
         self.registration.connection_ended();

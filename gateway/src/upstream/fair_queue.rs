@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             QueueEnd::Oldest => lane.entries.pop_front(),
             QueueEnd::Newest => lane.entries.pop_back(),
         };
-        self.taken(key, entry)
+        self.note_taken(key, entry)
     }
 
     /// Takes the entry of `key` that `is` finds.
@@ -114,7 +114,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let lane = self.lanes.get_mut(key)?;
         let index = lane.entries.iter().position(|entry| is(&entry.item))?;
         let entry = lane.entries.remove(index);
-        self.taken(key, entry)
+        self.note_taken(key, entry)
     }
 
     /// Takes everything.
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         lanes.into_values().flat_map(|lane| lane.entries).map(|entry| entry.item).collect()
     }
 
-    fn taken(&mut self, key: &K, entry: Option<LaneEntry<T>>) -> Option<T> {
+    fn note_taken(&mut self, key: &K, entry: Option<LaneEntry<T>>) -> Option<T> {
         let entry = entry?;
         self.entries -= 1;
         self.size -= entry.size;

@@ -94,7 +94,7 @@ impl EndpointHealth {
     }
 
     /// Takes in whether a check was answered. Says whether it was the first.
-    pub(super) fn asked(&self, found: &HealthCheckOutcome) -> bool {
+    pub(super) fn note_check(&self, found: &HealthCheckOutcome) -> bool {
         self.answered.store(!matches!(found, HealthCheckOutcome::Missed(_)), Ordering::Relaxed);
         !self.asked.swap(true, Ordering::Release)
     }

@@ -74,13 +74,13 @@ impl PreparedConfig {
     }
 
     /// A plugin's words as shown to people, without what references resolved to.
-    pub(super) fn shown(&self, text: &str) -> String {
-        codec::shown(&self.redaction.apply_to_beginning(text))
+    pub(super) fn display_text(&self, text: &str) -> String {
+        codec::display_text(&self.redaction.apply_to_beginning(text))
     }
 
     /// A plugin's status, likewise.
     pub(super) fn shown_status(&self, status: &tonic::Status) -> String {
-        format!("{:?}: {}", status.code(), self.shown(status.message()))
+        format!("{:?}: {}", status.code(), self.display_text(status.message()))
     }
 
     /// What came of an exchange, likewise.
@@ -89,7 +89,7 @@ impl PreparedConfig {
             ExchangeError::Status(status) => {
                 format!("the plugin answered with {}", self.shown_status(status))
             }
-            error => self.shown(&error.to_string()),
+            error => self.display_text(&error.to_string()),
         }
     }
 }
@@ -104,11 +104,11 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> String {
         ValidationErrorKind::Required { property } => format!("`{at}` lacks {property}"),
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            format!("`{at}` has unknown members {}", codec::shown(&format!("{unexpected:?}")))
+            format!("`{at}` has unknown members {}", codec::display_text(&format!("{unexpected:?}")))
         }
         ValidationErrorKind::FalseSchema => format!("`{at}`: the plugin takes nothing there"),
         // `masked` keeps the value out; what is left comes from the plugin's schema.
-        _ => format!("`{at}`: {}", codec::shown(&error.masked().to_string())),
+        _ => format!("`{at}`: {}", codec::display_text(&error.masked().to_string())),
     }
 }
 
@@ -170,17 +170,17 @@ pub(super) async fn initialize(
                  `limits.initialize`"
             ),
         ),
-        Err(ExchangeError::Status(status)) => Err(of_status(&status, prepared)),
+        Err(ExchangeError::Status(status)) => Err(classify_status(&status, prepared)),
         Err(ExchangeError::BadReply(detail) | ExchangeError::TooLarge(detail)) => refused(
             Refusal::InitializeFailed,
             format!(
                 "the answer to Initialize is unusable ({}): answer with one InitializeResponse",
-                prepared.shown(&detail)
+                prepared.display_text(&detail)
             ),
         ),
-        Err(ExchangeError::Unsent(detail)) => Err(InitializeError::Unsent(prepared.shown(&detail))),
+        Err(ExchangeError::Unsent(detail)) => Err(InitializeError::Unsent(prepared.display_text(&detail))),
         Err(ExchangeError::Lost(detail)) => {
-            let detail = prepared.shown(&detail);
+            let detail = prepared.display_text(&detail);
             Err(InitializeError::Unavailable(format!("the connection ended during Initialize: {detail}")))
         }
         Err(ExchangeError::StreamRefused) => {
@@ -190,7 +190,7 @@ pub(super) async fn initialize(
 }
 
 /// What a plugin's own status means (docs/protocol.md, section 2).
-fn of_status(status: &tonic::Status, prepared: &PreparedConfig) -> InitializeError {
+fn classify_status(status: &tonic::Status, prepared: &PreparedConfig) -> InitializeError {
     let shown = prepared.shown_status(status);
     let refused = |refusal, advice| InitializeError::Refused(RefusalDetail::new(refusal, advice));
     match status.code() {

@@ -48,14 +48,14 @@ async fn take_turns(clients: &[Arc<PluginClient>], patience: Duration) {
     for client in clients {
         turn(client).set(true);
         let share = end.saturating_duration_since(Instant::now()) / waiting.next().unwrap_or(1);
-        if timeout(share, settled(client)).await.is_err() {
+        if timeout(share, wait_until_settled(client)).await.is_err() {
             tracing::debug!(plugin = client.name(), "not initialised yet: the next plugin has its turn");
         }
     }
 }
 
 /// Returns when the plugin is initialised, or it is known why it is not.
-async fn settled(client: &PluginClient) {
+async fn wait_until_settled(client: &PluginClient) {
     let mut changes = client.pool.registration.shared.changes();
     while client.status().state == State::Connecting {
         if changes.changed().await.is_err() {

@@ -107,7 +107,8 @@ pub(super) async fn describe(
 
 /// What it means that Describe brought no answer.
 fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> DescribeError {
-    let shown = |text: &str| before.map_or_else(|| codec::shown(text), |before| before.shown(text));
+    let shown =
+        |text: &str| before.map_or_else(|| codec::display_text(text), |before| before.display_text(text));
     match error {
         ExchangeError::Status(status) if status.code() == tonic::Code::Unimplemented => bad_manifest(
             "there is no hookgate.plugin.v1.PluginService/Describe: implement it, or correct `endpoint`",
@@ -153,7 +154,7 @@ pub(super) fn judge(
         tenant_config_schema: tenant_config_schema.as_ref().map(digest),
     };
     let name: Arc<str> = match registered.name.as_str() {
-        "" => codec::shown(&described.name).into(),
+        "" => codec::display_text(&described.name).into(),
         name => name.into(),
     };
     let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
@@ -188,13 +189,13 @@ fn capabilities(
     let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
     let asks = registered.needs_consent();
     let may_have = |name: &str| {
-        Capability::named(name).filter(|capability| asks || registered.grants.contains(capability))
+        Capability::from_name(name).filter(|capability| asks || registered.grants.contains(capability))
     };
     let surplus: Vec<_> = wanted.iter().filter(|name| may_have(name).is_none()).collect();
     if surplus.is_empty() {
         return Ok(wanted.into_iter().filter_map(may_have).collect());
     }
-    let surplus = codec::shown(&format!("{surplus:?}"));
+    let surplus = codec::display_text(&format!("{surplus:?}"));
     let overreach = |advice| Err(RefusalDetail::new(Refusal::CapabilityOverreach, advice).into());
     if asks {
         return overreach(format!(
@@ -217,7 +218,7 @@ fn identity(
 ) -> Result<semver::Version, RefusalDetail> {
     // Registered under no name, which no configuration can do, it may have any: it is being tried out.
     if described.name != registered.name && !registered.name.is_empty() {
-        let (named, name) = (codec::shown(&described.name), &registered.name);
+        let (named, name) = (codec::display_text(&described.name), &registered.name);
         return Err(RefusalDetail::new(
             Refusal::NameMismatch,
             format!(
@@ -231,7 +232,7 @@ fn identity(
         return Err(bad_manifest(format!("`version` has {bytes} bytes: keep it within {MAX_VERSION_BYTES}")));
     }
     let version: semver::Version = described.version.parse().map_err(|_| {
-        let version = codec::shown(&described.version);
+        let version = codec::display_text(&described.version);
         bad_manifest(format!("`version` is `{version}`: make it a semantic version, such as 1.2.0"))
     })?;
     if let Some(range) = registered.version.as_ref().filter(|range| !range.matches(&version)) {
@@ -244,7 +245,7 @@ fn identity(
         ));
     }
     if !described.protocol_versions.iter().any(|version| PROTOCOL_VERSIONS.contains(version)) {
-        let spoken = codec::shown(&format!("{:?}", described.protocol_versions));
+        let spoken = codec::display_text(&format!("{:?}", described.protocol_versions));
         return Err(RefusalDetail::new(
             Refusal::ProtocolMismatch,
             format!(
@@ -319,7 +320,7 @@ fn compile(
     let Some(schema) = schema else { return Ok(None) };
     // No resolver is compiled in: a reference to another document is an error here, never a request.
     let validator = jsonschema::validator_for(schema).map_err(|error| {
-        let error = codec::shown(&error.to_string());
+        let error = codec::display_text(&error.to_string());
         bad_manifest(format!(
             "`{member}` does not compile ({error}): send a JSON Schema that refers to itself alone"
         ))
@@ -335,7 +336,7 @@ fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), Refusa
     };
     match names(config).intersection(&names(tenant)).next() {
         Some(shared) => {
-            let shared = codec::shown(shared);
+            let shared = codec::display_text(shared);
             Err(bad_manifest(format!(
                 "`config_schema` and `tenant_config_schema` both name `{shared}`: keep it in one of them"
             )))

@@ -219,7 +219,7 @@ impl Pool {
 
     fn member(&self, index: usize, address: SocketAddr) -> PoolMember {
         let source = &self.sources[index];
-        let transport = transport::of_address(&source.names, address);
+        let transport = transport::transport_to(&source.names, address);
         let (registration, server) = (Arc::clone(&self.registration), Arc::clone(&source.server));
         let (failed, closing) = (Arc::clone(&source.failed), self.closing.child_token());
         let endpoint = Endpoint::new(registration, transport, server, failed, closing);

@@ -76,7 +76,7 @@ impl fmt::Debug for InProcess {
 ///
 /// # Errors
 /// One sentence that names the member and what would be right.
-pub(super) fn of_plugin(
+pub(super) fn targets_of_plugin(
     plugin: &config::Plugin,
     builtin: Option<InProcess>,
     reach: &config::ApiPluginPolicy,
@@ -126,7 +126,7 @@ impl<'a> TransportSecurity<'a> {
             config::ReferenceScope::Anywhere => None,
             config::ReferenceScope::Dir(dir) => Some(dir),
         };
-        let (policy, made) = (DialPolicy::of(plugin, reach), OnceCell::new());
+        let (policy, made) = (DialPolicy::for_plugin(plugin, reach), OnceCell::new());
         TransportSecurity { plugin: &plugin.name, policy, tls: plugin.tls.as_ref(), within, watch, made }
     }
 
@@ -190,7 +190,7 @@ pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<
 
 /// The transport for one of the addresses that `target` stands for. Its requests and certificates name the host, not
 /// the address.
-pub(super) fn of_address(target: &DnsTarget, address: std::net::SocketAddr) -> Box<dyn Transport> {
+pub(super) fn transport_to(target: &DnsTarget, address: std::net::SocketAddr) -> Box<dyn Transport> {
     let scheme = if target.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     Box::new(Tcp {
         address: format!("{scheme}://{address}"),
@@ -260,7 +260,7 @@ impl UnixTransport {
             io::ErrorKind::ConnectionRefused if !is_socket() => {
                 DialError::new(DialErrorKind::NotASocket, format!("{path} is no socket: correct `endpoint`"))
             }
-            _ => DialError::of_socket(error),
+            _ => DialError::from_socket(error),
         }
     }
 }

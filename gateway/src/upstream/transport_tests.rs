@@ -75,7 +75,7 @@ fn an_address_of_a_name_is_dialled_under_the_name() {
         assert_eq!(names.authority, "guard.example.com:7000");
         for address in ["10.0.0.1:7000", "[fd00::1]:7000"] {
             let at: SocketAddr = address.parse().expect("an address");
-            assert_eq!(of_address(&names, at).address(), format!("{scheme}://{address}"));
+            assert_eq!(transport_to(&names, at).address(), format!("{scheme}://{address}"));
         }
     }
 }
@@ -88,8 +88,8 @@ async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied()
         assert!(error.detail.contains("169.254.169.254"), "{error}");
     };
     let Ok(Target::Names(names)) = read("dns:///guard:7000", None) else { panic!("a name") };
-    denied(of_address(&names, "169.254.169.254:7000".parse().expect("an address"))).await;
-    denied(of_address(&names, "[::ffff:169.254.169.254]:7000".parse().expect("an address"))).await;
+    denied(transport_to(&names, "169.254.169.254:7000".parse().expect("an address"))).await;
+    denied(transport_to(&names, "[::ffff:169.254.169.254]:7000".parse().expect("an address"))).await;
     // The system's resolver reads the number as that address.
     let Ok(Target::One(one)) = read("http://2852039166:7000", None) else { panic!("a host") };
     denied(one).await;
@@ -119,8 +119,8 @@ fn of_api(endpoint: &str, egress: serde_json::Value) -> Target {
     plugin.owner = crate::core::object::Owner::Api;
     let egress = serde_json::from_value(egress).expect("an egress");
     let reach = config::ApiPluginPolicy { egress, ..config::ApiPluginPolicy::default() };
-    let targets =
-        of_plugin(&plugin, None, &reach, &tls::CertificateWatch::default()).expect("endpoints are right");
+    let targets = targets_of_plugin(&plugin, None, &reach, &tls::CertificateWatch::default())
+        .expect("endpoints are right");
     targets.into_iter().next().expect("one endpoint")
 }
 
@@ -175,7 +175,7 @@ async fn a_plugin_of_the_api_is_dialled_where_it_is_listed_and_nowhere_else() {
 async fn an_address_that_a_listed_name_server_gives_is_judged_by_the_name_it_was_given_for() {
     let dial = async |egress: serde_json::Value| {
         let Target::Names(names) = of_api("dns:///guard.example.com:1", egress) else { panic!("a name") };
-        let error = of_address(&names, "127.0.0.1:1".parse().expect("an address")).connect().await.err();
+        let error = transport_to(&names, "127.0.0.1:1".parse().expect("an address")).connect().await.err();
         error.expect("nobody listens").cause
     };
     assert_eq!(dial(json!({ "cidrs": ["10.0.0.0/8"] })).await, DialErrorKind::NotPermitted);

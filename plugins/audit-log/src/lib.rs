@@ -38,7 +38,7 @@ pub struct AuditLog {
 
 impl AuditLog {
     async fn write(&self, ctx: &Context, tool: Option<&str>) -> Result<(), PluginError> {
-        let mut line = serde_json::to_vec(&Record::of(ctx, tool)?)?;
+        let mut line = serde_json::to_vec(&Record::from_context(ctx, tool)?)?;
         line.push(b'\n');
         let mut output = self.output.lock().await;
         // In one piece: tokio's writers take a whole line at once, so that a call that is given up half-way leaves

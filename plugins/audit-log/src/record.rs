@@ -41,7 +41,7 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     /// When the clock stands beyond the year 9999.
-    pub fn of(ctx: &'a Context, tool: Option<&'a str>) -> Result<Self, PluginError> {
+    pub fn from_context(ctx: &'a Context, tool: Option<&'a str>) -> Result<Self, PluginError> {
         let caller = ctx.caller();
         let result = ctx.chain_result();
         Ok(Record {

@@ -43,7 +43,7 @@ impl Plugin for TenantAuth {
             return Ok(Reply::proceed());
         }
         let message = format!("Tool '{}' is not available on your plan.", call.tool_name);
-        let details = serde_json::json!({ "tool_name": call.tool_name, "allowed": tools.shown() });
+        let details = serde_json::json!({ "tool_name": call.tool_name, "allowed": tools.patterns() });
         let notice = Notice::block(TOOL_NOT_ALLOWED, message.as_str()).details(&details)?;
         Ok(Reply::from(Cancel::new(TOOL_NOT_ALLOWED, message)).notice(notice))
     }

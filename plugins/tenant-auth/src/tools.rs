@@ -39,7 +39,7 @@ impl ToolRules {
     }
 
     /// The allowed patterns as written, as many as fit into a notice.
-    pub fn shown(&self) -> &[String] {
+    pub fn patterns(&self) -> &[String] {
         &self.shown
     }
 }

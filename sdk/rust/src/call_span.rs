@@ -19,12 +19,12 @@ pub(crate) struct CallSpan {
 
 impl CallSpan {
     /// Span of the method `method` of the plugin service.
-    pub(crate) fn of_method<P: Plugin>(method: &'static str, metadata: &MetadataMap) -> Self {
+    pub(crate) fn for_method<P: Plugin>(method: &'static str, metadata: &MetadataMap) -> Self {
         Self::new::<P>(method, None, metadata)
     }
 
     /// Span of a call at an extension point.
-    pub(crate) fn of_point<P: Plugin>(point: Point, metadata: &MetadataMap) -> Self {
+    pub(crate) fn for_point<P: Plugin>(point: Point, metadata: &MetadataMap) -> Self {
         let method = match point {
             Point::BeforeLlmRequest => "hookgate.plugin.v1.PluginService/BeforeLlmRequest",
             Point::BeforeToolCall => "hookgate.plugin.v1.PluginService/BeforeToolCall",

@@ -28,7 +28,7 @@ impl Context {
             caller: call.context.take().unwrap_or_default(),
             chain_result: call.chain_result.take(),
             deadline: grpc_timeout(metadata).and_then(|left| Instant::now().checked_add(left)),
-            forwarded: ForwardedMetadata::of(metadata),
+            forwarded: ForwardedMetadata::from_metadata(metadata),
         }
     }
 
@@ -90,7 +90,7 @@ pub(crate) struct ForwardedMetadata(Vec<(&'static str, AsciiMetadataValue)>);
 impl ForwardedMetadata {
     const METADATA_KEYS: [&'static str; 3] = ["traceparent", "tracestate", "hookgate-depth"];
 
-    fn of(metadata: &MetadataMap) -> Self {
+    fn from_metadata(metadata: &MetadataMap) -> Self {
         ForwardedMetadata(
             Self::METADATA_KEYS.iter().filter_map(|key| Some((*key, metadata.get(*key)?.clone()))).collect(),
         )

@@ -75,7 +75,7 @@ impl InitError {
         InitError { code: Code::Unavailable, message: message.into() }
     }
 
-    pub(crate) fn refused(message: String) -> Self {
+    pub(crate) fn from_refusal(message: String) -> Self {
         InitError { code: Code::InvalidArgument, message }
     }
 

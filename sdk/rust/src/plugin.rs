@@ -131,7 +131,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn of(request: &InitializeRequest) -> Self {
+    pub(crate) fn from_request(request: &InitializeRequest) -> Self {
         Host {
             instance_id: request.gateway_instance_id.clone(),
             capabilities: request.capabilities.clone(),

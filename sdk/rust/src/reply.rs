@@ -345,7 +345,7 @@ impl Notice {
 mod tests {
     use super::*;
 
-    fn kept(notices: &[&str], limits: &Limits) -> usize {
+    fn count_kept(notices: &[&str], limits: &Limits) -> usize {
         let reply = Reply::<BeforeLlmRequestPatch>::proceed();
         let remark = |reply: Reply<_>, message: &&str| reply.notice(Notice::info("SEEN", *message));
         notices.iter().fold(reply, remark).fit_notices(limits).notices().len()
@@ -355,13 +355,17 @@ mod tests {
     fn notices_that_the_gateway_does_not_take_are_left_out() {
         let limits =
             |max_notices, max_notice_bytes| Limits { max_notices, max_notice_bytes, ..Limits::default() };
-        assert_eq!(kept(&["a", "b", "c"], &limits(16, 8 << 10)), 3);
-        assert_eq!(kept(&["a", "b", "c"], &limits(2, 8 << 10)), 2);
-        assert_eq!(kept(&["a", "b"], &limits(16, 1)), 0);
+        assert_eq!(count_kept(&["a", "b", "c"], &limits(16, 8 << 10)), 3);
+        assert_eq!(count_kept(&["a", "b", "c"], &limits(2, 8 << 10)), 2);
+        assert_eq!(count_kept(&["a", "b"], &limits(16, 1)), 0);
         // 2 bytes for the kind, 6 for the code, 3 for the message, 2 around them.
-        assert_eq!(kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13)), 2);
-        assert_eq!(kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13 - 1)), 1);
-        assert_eq!(kept(&["a long one", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 13)), 0, "order is kept");
-        assert_eq!(kept(&["a", "b"], &Limits::default()), 2, "the gateway did not say");
+        assert_eq!(count_kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13)), 2);
+        assert_eq!(count_kept(&["a", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 2 * 13 - 1)), 1);
+        assert_eq!(
+            count_kept(&["a long one", "b"], &limits(16, REPLY_OVERHEAD_BYTES + 13)),
+            0,
+            "order is kept"
+        );
+        assert_eq!(count_kept(&["a", "b"], &Limits::default()), 2, "the gateway did not say");
     }
 }

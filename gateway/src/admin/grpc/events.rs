@@ -29,8 +29,8 @@ impl AdminRpc<'_> {
         if asked.follow {
             return Ok(EventsAnswer::Following(body(events::follow(asking, &asked)?)));
         }
-        let EventsPage { events, dropped, seen } = events::kept(asking, &asked);
-        Ok(EventsAnswer::Kept(framed(told(&seen, dropped.then_some(None), &events))))
+        let EventsPage { events, dropped, seen } = events::recorded_page(asking, &asked);
+        Ok(EventsAnswer::Kept(framed(to_response(&seen, dropped.then_some(None), &events))))
     }
 }
 
@@ -49,9 +49,9 @@ fn body(following: EventStream) -> Body {
 fn frame(seen: &Visibility, step: StreamItem) -> Frame<Bytes> {
     Frame::data(match step {
         StreamItem::Begins { gap } => {
-            framed(std::iter::once(EMPTY_RESPONSE).chain(told(seen, gap.then_some(None), &[])))
+            framed(std::iter::once(EMPTY_RESPONSE).chain(to_response(seen, gap.then_some(None), &[])))
         }
-        StreamItem::Events { dropped, events } => framed(told(seen, dropped, &events)),
+        StreamItem::Events { dropped, events } => framed(to_response(seen, dropped, &events)),
         StreamItem::Quiet => response::framed(&EMPTY_RESPONSE),
         StreamItem::Ends(why) => return response::grpc_end(&error(why)),
     })
@@ -61,7 +61,7 @@ fn frame(seen: &Visibility, step: StreamItem) -> Frame<Bytes> {
 const EMPTY_RESPONSE: wire::StreamEventsResponse = wire::StreamEventsResponse { what: None };
 
 /// The messages that tell of these events, and before them that some are gone.
-fn told<'a>(
+fn to_response<'a>(
     seen: &'a Visibility,
     dropped: Option<Option<u64>>,
     events: &'a [Arc<Event>],

@@ -120,7 +120,7 @@ pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Res
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
-pub(super) fn wanted(kind: ObjectKind, asked: wire::ListObjectsRequest) -> Result<ListQuery, Error> {
+pub(super) fn list_query(kind: ObjectKind, asked: wire::ListObjectsRequest) -> Result<ListQuery, Error> {
     let wire::ListObjectsRequest { enabled, labels, plugin, tenant, binding, .. } = asked;
     for (member, is_there, of) in [
         ("state", asked.state.is_some(), ObjectKind::Plugin),
@@ -155,7 +155,11 @@ pub(super) fn wanted(kind: ObjectKind, asked: wire::ListObjectsRequest) -> Resul
 ///
 /// # Errors
 /// PAYLOAD_INVALID: there can't be such a reason.
-pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Result<WriteOptions, Error> {
+pub(super) fn write_options(
+    expected: Option<u64>,
+    reason: String,
+    dry_run: bool,
+) -> Result<WriteOptions, Error> {
     Ok(WriteOptions { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
@@ -163,7 +167,7 @@ pub(super) fn meant(expected: Option<u64>, reason: String, dry_run: bool) -> Res
 ///
 /// # Errors
 /// PAYLOAD_INVALID: it doesn't, or there can't be such a reason.
-pub(super) fn meant_for(
+pub(super) fn object_write_options(
     expected: Option<u64>,
     may_be_new: bool,
     reason: String,
@@ -171,7 +175,7 @@ pub(super) fn meant_for(
 ) -> Result<WriteOptions, Error> {
     let right = || format!("there: {}", right_version(may_be_new));
     expected.ok_or_else(|| wrong("expected_version", &right()))?;
-    meant(expected, reason, dry_run)
+    write_options(expected, reason, dry_run)
 }
 
 /// With `force`, which only a plugin's deletion has.
@@ -206,7 +210,7 @@ pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(Writ
     if reason.trim().is_empty() {
         return Err(wrong("reason", "there: why the binding is bypassed"));
     }
-    Ok((meant(None, reason, dry_run)?, lasts))
+    Ok((write_options(None, reason, dry_run)?, lasts))
 }
 
 /// How long a drain is waited for.

@@ -19,7 +19,7 @@ impl AdminRpc<'_> {
     ) -> Result<wire::ReloadResponse, Error> {
         self.check_act(&["reload"])?;
         let ReloadReport { outcome, revision, rejected, restart_required } =
-            self.admin.upkeep.reload(&self.who(reason)?).await?;
+            self.admin.upkeep.reload(&self.operation_reason(reason)?).await?;
         let (outcome, waiting_for) = to_proto::outcome(outcome);
         Ok(wire::ReloadResponse {
             outcome: outcome.into(),
@@ -35,7 +35,7 @@ impl AdminRpc<'_> {
         wire::DescribePluginRequest { name, reason }: wire::DescribePluginRequest,
     ) -> Result<wire::DescribePluginResponse, Error> {
         self.check_act(&["plugins", &name, "describe"])?;
-        let tried = self.admin.upkeep.describe_again(&self.who(reason)?, &name).await?;
+        let tried = self.admin.upkeep.describe_again(&self.operation_reason(reason)?, &name).await?;
         let contents = self.admin.contents().await?;
         let plugin = self.admin.one(
             &self.admin.gateway.snapshots.in_force(),
@@ -62,7 +62,8 @@ impl AdminRpc<'_> {
         let wire::DrainPluginRequest { name, expected_version, timeout_ms, reason } = asked;
         self.check_act(&["plugins", &name, "drain"])?;
         let patience = from_proto::patience(timeout_ms)?;
-        let drained = self.admin.drain(&self.who(reason)?, name, expected_version, patience).await?;
+        let drained =
+            self.admin.drain(&self.operation_reason(reason)?, name, expected_version, patience).await?;
         Ok(wire::DrainPluginResponse {
             revision: drained.revision,
             active: drained.active,
@@ -77,7 +78,7 @@ impl AdminRpc<'_> {
     ) -> Result<wire::CallPluginResponse, Error> {
         let name = &asked.name;
         self.check_act(&["plugins", name, "call"])?;
-        let who = self.who(asked.reason.clone())?;
+        let who = self.operation_reason(asked.reason.clone())?;
         let result_json = self.admin.call(&who, name, &from_proto::call(&asked)?).await?;
         Ok(wire::CallPluginResponse { result_json })
     }
@@ -86,7 +87,7 @@ impl AdminRpc<'_> {
         self.check(ProcessRoute::find(path).map(AdminRoute::Upkeep), &Method::POST)
     }
 
-    fn who(&self, reason: String) -> Result<OperationReason, Error> {
+    fn operation_reason(&self, reason: String) -> Result<OperationReason, Error> {
         let (author, request_id) = (self.operator.author(), self.arrival.request_id);
         Ok(OperationReason { author, reason: from_proto::reason(reason)?, request_id })
     }

@@ -9,7 +9,7 @@ use crate::{
         grpc::{AdminRpc, from_proto, to_proto},
         plan_of,
         registry::{
-            RegistryRoute, told as refused,
+            RegistryRoute, to_error as refused,
             view::{self, ChangeCounts, RevisionView},
         },
     },
@@ -31,7 +31,7 @@ impl AdminRpc<'_> {
     ) -> Result<wire::ListObjectsResponse, Error> {
         let kind = from_proto::kind(asked.kind)?;
         self.check_route(Some(RegistryRoute::List(kind)), &Method::GET)?;
-        let wanted = from_proto::wanted(kind, asked)?;
+        let wanted = from_proto::list_query(kind, asked)?;
         let contents = self.admin.contents().await?;
         let page = self.admin.list(in_force, &contents, kind, self.reader.as_deref(), &wanted);
         Ok(to_proto::page(page))
@@ -57,8 +57,9 @@ impl AdminRpc<'_> {
         let most = from_proto::size(asked.page_size)?;
         let before = from_proto::place(&asked.page_token, listing::read_revision_cursor)?;
         let (revisions, next) = self.admin.operations.revisions(before, most).await.map_err(refused)?;
-        let revision =
-            |revision| to_proto::revision(&RevisionView::new(revision, ChangeCounts::of(&revision.changes)));
+        let revision = |revision| {
+            to_proto::revision(&RevisionView::new(revision, ChangeCounts::from_changes(&revision.changes)))
+        };
         Ok(wire::ListRevisionsResponse {
             revisions: revisions.iter().map(revision).collect(),
             next_page_token: next.unwrap_or_default(),
@@ -71,7 +72,7 @@ impl AdminRpc<'_> {
     ) -> Result<wire::GetRevisionResponse, Error> {
         self.check_route(Some(RegistryRoute::Revision(number)), &Method::GET)?;
         let revision = self.admin.operations.revision(number).await.map_err(refused)?;
-        let counted = RevisionView::new(&revision, ChangeCounts::of(&revision.changes));
+        let counted = RevisionView::new(&revision, ChangeCounts::from_changes(&revision.changes));
         Ok(wire::GetRevisionResponse {
             revision: Some(to_proto::revision(&counted)),
             changes: to_proto::changes(view::changes(&revision.changes)),

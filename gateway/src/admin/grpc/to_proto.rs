@@ -59,7 +59,7 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
     }
 }
 
-pub(super) fn written(written: WriteView) -> wire::WriteResult {
+pub(super) fn write_result(written: WriteView) -> wire::WriteResult {
     let WriteView { revision, dry_run, changes: changed, effects: has, unvalidated, active, rejected } =
         written;
     let rejected = rejected.into_iter().map(|HeldBack { plugin, refusal }| wire::RejectedEntry {
@@ -138,14 +138,14 @@ fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::T
     };
     wire::TenantEffect {
         tenant,
-        before: standing(before).into(),
-        after: standing(after).into(),
+        before: tenant_status(before).into(),
+        after: tenant_status(after).into(),
         settings,
         points: points.into_iter().map(of_plan).collect(),
     }
 }
 
-const fn standing(standing: TenantAdmission) -> wire::TenantStatus {
+const fn tenant_status(standing: TenantAdmission) -> wire::TenantStatus {
     match standing {
         TenantAdmission::Served => wire::TenantStatus::Served,
         TenantAdmission::Disabled => wire::TenantStatus::Disabled,

@@ -25,9 +25,9 @@ impl AdminRpc<'_> {
     ) -> Result<wire::PutObjectResponse, Error> {
         let wire::PutObjectRequest { name, spec_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PUT)?;
-        let meant = from_proto::meant_for(expected_version, true, reason, dry_run)?;
+        let meant = from_proto::object_write_options(expected_version, true, reason, dry_run)?;
         let wish = EditAction::Be(read("`spec_json`", &spec_json)?);
-        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
+        let written = self.run_write(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::PutObjectResponse { written })
     }
 
@@ -37,9 +37,9 @@ impl AdminRpc<'_> {
     ) -> Result<wire::PatchObjectResponse, Error> {
         let wire::PatchObjectRequest { name, patch_json, expected_version, reason, dry_run, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::PATCH)?;
-        let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
+        let meant = from_proto::object_write_options(expected_version, false, reason, dry_run)?;
         let wish = EditAction::Merge(read("`patch_json`", &patch_json)?);
-        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
+        let written = self.run_write(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::PatchObjectResponse { written })
     }
 
@@ -49,10 +49,10 @@ impl AdminRpc<'_> {
     ) -> Result<wire::DeleteObjectResponse, Error> {
         let wire::DeleteObjectRequest { name, expected_version, reason, dry_run, force, .. } = asked;
         let kind = self.object(asked.kind, &name, &Method::DELETE)?;
-        let meant = from_proto::meant_for(expected_version, false, reason, dry_run)?;
+        let meant = from_proto::object_write_options(expected_version, false, reason, dry_run)?;
         let meant = from_proto::forced(kind, force, meant)?;
         let wish = EditAction::Gone { with_bindings: force };
-        let written = self.written(WriteRequest::object(kind, name, wish, meant)).await?;
+        let written = self.run_write(WriteRequest::object(kind, name, wish, meant)).await?;
         Ok(wire::DeleteObjectResponse { written })
     }
 
@@ -62,8 +62,8 @@ impl AdminRpc<'_> {
     ) -> Result<wire::EnablePluginResponse, Error> {
         let wire::EnablePluginRequest { name, expected_version, reason, dry_run } = asked;
         self.check_route(RegistryRoute::switch(&name, true), &Method::POST)?;
-        let meant = from_proto::meant(expected_version, reason, dry_run)?;
-        let written = self.written(WriteRequest::switch(name, true, meant)).await?;
+        let meant = from_proto::write_options(expected_version, reason, dry_run)?;
+        let written = self.run_write(WriteRequest::switch(name, true, meant)).await?;
         Ok(wire::EnablePluginResponse { written })
     }
 
@@ -73,18 +73,21 @@ impl AdminRpc<'_> {
     ) -> Result<wire::DisablePluginResponse, Error> {
         let wire::DisablePluginRequest { name, expected_version, reason, dry_run } = asked;
         self.check_route(RegistryRoute::switch(&name, false), &Method::POST)?;
-        let meant = from_proto::meant(expected_version, reason, dry_run)?;
-        let written = self.written(WriteRequest::switch(name, false, meant)).await?;
+        let meant = from_proto::write_options(expected_version, reason, dry_run)?;
+        let written = self.run_write(WriteRequest::switch(name, false, meant)).await?;
         Ok(wire::DisablePluginResponse { written })
     }
 
     pub(super) async fn apply(&self, asked: wire::ApplyRequest) -> Result<wire::ApplyResponse, Error> {
         let wire::ApplyRequest { document_json, reason, dry_run, force, expected_revision } = asked;
         self.check_route(Some(RegistryRoute::Apply), &Method::POST)?;
-        let meant =
-            WriteOptions { force, upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
+        let meant = WriteOptions {
+            force,
+            upon: expected_revision,
+            ..from_proto::write_options(None, reason, dry_run)?
+        };
         let asked = WriteRequest::document(read("`document_json`", &document_json)?, meant)?;
-        Ok(wire::ApplyResponse { written: self.written(asked).await? })
+        Ok(wire::ApplyResponse { written: self.run_write(asked).await? })
     }
 
     pub(super) async fn roll_back(
@@ -94,8 +97,9 @@ impl AdminRpc<'_> {
         let wire::RollBackRequest { number, reason, dry_run, expected_revision } = asked;
         let number = from_proto::number("number", number)?;
         self.check_route(Some(RegistryRoute::RollBack(number)), &Method::POST)?;
-        let meant = WriteOptions { upon: expected_revision, ..from_proto::meant(None, reason, dry_run)? };
-        Ok(wire::RollBackResponse { written: self.written(WriteRequest::roll_back(number, meant)).await? })
+        let meant =
+            WriteOptions { upon: expected_revision, ..from_proto::write_options(None, reason, dry_run)? };
+        Ok(wire::RollBackResponse { written: self.run_write(WriteRequest::roll_back(number, meant)).await? })
     }
 
     pub(super) async fn approve_plugin(
@@ -105,10 +109,10 @@ impl AdminRpc<'_> {
     ) -> Result<wire::ApprovePluginResponse, Error> {
         let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
         self.check_route(RegistryRoute::find(&["plugins", &name, "approve"]), &Method::POST)?;
-        let meant = from_proto::meant(expected_version, reason, dry_run)?;
+        let meant = from_proto::write_options(expected_version, reason, dry_run)?;
         let approval = read("`approval_json`", &approval_json)?;
         let accepted = self.admin.approved(in_force, &name, approval).await?;
-        let written = self.written(WriteRequest::approval(name, accepted, meant)).await?;
+        let written = self.run_write(WriteRequest::approval(name, accepted, meant)).await?;
         Ok(wire::ApprovePluginResponse { written })
     }
 
@@ -121,7 +125,7 @@ impl AdminRpc<'_> {
         self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
         let (meant, lasts) = from_proto::bypass(for_ms, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: Some(lasts) };
-        let written = self.written(WriteRequest::bypass(in_force, glass, meant)).await?;
+        let written = self.run_write(WriteRequest::bypass(in_force, glass, meant)).await?;
         Ok(wire::PutBypassResponse { written })
     }
 
@@ -132,9 +136,9 @@ impl AdminRpc<'_> {
     ) -> Result<wire::DeleteBypassResponse, Error> {
         let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
         self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
-        let meant = from_proto::meant(None, reason, dry_run)?;
+        let meant = from_proto::write_options(None, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: None };
-        let written = self.written(WriteRequest::bypass(in_force, glass, meant)).await?;
+        let written = self.run_write(WriteRequest::bypass(in_force, glass, meant)).await?;
         Ok(wire::DeleteBypassResponse { written })
     }
 
@@ -146,8 +150,8 @@ impl AdminRpc<'_> {
         Ok(kind)
     }
 
-    async fn written(&self, asked: WriteRequest) -> Result<Option<wire::WriteResult>, Error> {
+    async fn run_write(&self, asked: WriteRequest) -> Result<Option<wire::WriteResult>, Error> {
         let written = self.admin.perform(&self.operator, asked).await?;
-        Ok(Some(to_proto::written(written)))
+        Ok(Some(to_proto::write_result(written)))
     }
 }

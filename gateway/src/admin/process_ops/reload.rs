@@ -54,7 +54,7 @@ impl Upkeep {
                 return Err(Error::new(Code::StoreUnavailable, why).retry_after(STORE_RETRY_AFTER));
             }
             ReloadReply::Failed(why) => return Err(Error::new(Code::Internal, why)),
-            ReloadReply::Refused(wrong) => return Err(refused(wrong)),
+            ReloadReply::Refused(wrong) => return Err(reload_refused(wrong)),
         };
         let revision = self.gateway.snapshots.in_force().invoker.routes().table.revision();
         let restart_required = self.gateway.snapshots.applied().restart_required.clone();
@@ -62,7 +62,7 @@ impl Upkeep {
     }
 }
 
-fn refused(wrong: Vec<Invalid>) -> Error {
+fn reload_refused(wrong: Vec<Invalid>) -> Error {
     let detail = match wrong.as_slice() {
         [only] => format!("The configuration is refused, and the one before stays: {}", only.message),
         several => {

@@ -143,7 +143,7 @@ impl Admin {
                 let limits = self.gateway.snapshots.in_force().limits;
                 let mut room = self.gateway.admission.room(limits.bytes_in_flight);
                 let body = text(&head.headers, body, BodySpec::call(limits.request), &mut room).await?;
-                Ok((StatusCode::OK, self.call(&who, &name, &asked(&body)?).await?))
+                Ok((StatusCode::OK, self.call(&who, &name, &parse_test_call(&body)?).await?))
             }
         }
     }
@@ -210,7 +210,7 @@ fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
 }
 
 /// Reads the body of a call, which is an object without a key twice. Payload and context stay as they are.
-fn asked(body: &Bytes) -> Result<TestCallRequest, Error> {
+fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
     const KNOWN_MEMBERS: [&str; 5] = ["point", "payload", "context", "tenant", "tenant_config"];
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
         .map_err(|error| Error::new(Code::PayloadInvalid, format!("The body can't be read: {error}")))?;
@@ -224,7 +224,7 @@ fn asked(body: &Bytes) -> Result<TestCallRequest, Error> {
         ));
     }
     let given = |name: &str| members.get(name).map(|value| value.get()).filter(|value| *value != "null");
-    let point = given("point").and_then(|text| Point::named(&serde_json::from_str::<String>(text).ok()?));
+    let point = given("point").and_then(|text| Point::from_name(&serde_json::from_str::<String>(text).ok()?));
     if point.is_none() {
         let names = Point::ALL.map(Point::as_str).join(", ");
         wrong.push(Violation::new("/point", format!("Must be one of {names}")));
@@ -357,7 +357,7 @@ impl transcode::WriteJson for FailureJson {
         let Failure { reason, status, detail, .. } = &self.0;
         ObjectWriter::object(out, |object| {
             object.member("reason", reason.as_str());
-            object.member("code", Code::of_step(*reason, *status).as_str());
+            object.member("code", Code::for_step(*reason, *status).as_str());
             object.member("detail", detail);
             object.member("remedy", remedy(*reason));
         });

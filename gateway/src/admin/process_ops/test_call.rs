@@ -127,9 +127,9 @@ fn terms<'a>(
         },
     };
     let (config, config_digest) = match (&question.tenant_config, step) {
-        (Some(config), _) => of_value(&Value::Object(config.clone())),
+        (Some(config), _) => encode_config(&Value::Object(config.clone())),
         (None, Some(step)) => (step.tenant_config.clone(), step.tenant_config_digest.to_string()),
-        (None, None) => of_value(&Value::Object(config::JsonObject::new())),
+        (None, None) => encode_config(&Value::Object(config::JsonObject::new())),
     };
     Ok(TestCallParams {
         tenant: question.tenant.as_deref().unwrap_or(DEFAULT_TENANT).into(),
@@ -140,7 +140,7 @@ fn terms<'a>(
     })
 }
 
-fn of_value(config: &Value) -> (Bytes, String) {
+fn encode_config(config: &Value) -> (Bytes, String) {
     (config.to_string().into(), digest(config))
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     super::{Admin, plugin::ActivePlugin},
     TypedObject,
-    body::said,
+    body::deserialize,
 };
 use crate::{
     config::{Consent, ManifestDiff},
@@ -36,7 +36,7 @@ impl Admin {
         name: &str,
         body: Value,
     ) -> Result<Consent, Error> {
-        let approval = said(body);
+        let approval = deserialize(body);
         let Approval { accepted } = approval.map_err(|wrong: Violation| {
             let message = format!("Send `accepted` of an entry of `pending_manifests`: {}", wrong.message);
             Error::invalid(vec![Violation { message, ..wrong }])

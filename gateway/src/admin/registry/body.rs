@@ -152,7 +152,7 @@ fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
 }
 
 /// What `value` says; a member that can't be so is named.
-pub(super) fn said<T: DeserializeOwned>(value: Value) -> Result<T, Violation> {
+pub(super) fn deserialize<T: DeserializeOwned>(value: Value) -> Result<T, Violation> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let mut pointer = String::new();
         for segment in error.path() {
@@ -198,7 +198,7 @@ fn check_content(headers: &HeaderMap, taken: BodySpec) -> Result<(), Error> {
 mod tests {
     use serde_json::json;
 
-    use super::said;
+    use super::deserialize;
     use crate::registry::document::ApplyDocument;
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             (json!({ "remove": [{ "kind": "plugin", "name": "a" }, { "kind": "plugin" }] }), "/remove/1"),
             (json!({ "plugins": {} }), "/plugins"),
         ] {
-            let wrong = said::<ApplyDocument>(sent.clone()).expect_err("it can't be so");
+            let wrong = deserialize::<ApplyDocument>(sent.clone()).expect_err("it can't be so");
             assert_eq!(wrong.pointer, pointer, "{sent}: {}", wrong.message);
             assert!(!wrong.message.contains("struct"), "{}", wrong.message);
         }

@@ -149,20 +149,21 @@ impl Admin {
             }
             RegistryRoute::Revisions => {
                 let (most, before) = query::revisions(uri)?;
-                let (revisions, next) = self.operations.revisions(before, most).await.map_err(told)?;
+                let (revisions, next) = self.operations.revisions(before, most).await.map_err(to_error)?;
                 let views = revisions.iter();
-                let views =
-                    views.map(|revision| RevisionView::new(revision, ChangeCounts::of(&revision.changes)));
+                let views = views.map(|revision| {
+                    RevisionView::new(revision, ChangeCounts::from_changes(&revision.changes))
+                });
                 encode(&Revisions { revisions: views.collect(), next_cursor: next })
             }
             RegistryRoute::Revision(number) => {
                 query::none(uri)?;
-                let revision = self.operations.revision(number).await.map_err(told)?;
+                let revision = self.operations.revision(number).await.map_err(to_error)?;
                 encode(&RevisionView::new(&revision, view::changes(&revision.changes)))
             }
             RegistryRoute::Difference(from) => {
                 let to = query::difference(uri)?;
-                let (to, changes) = self.operations.difference(from, to).await.map_err(told)?;
+                let (to, changes) = self.operations.difference(from, to).await.map_err(to_error)?;
                 encode(&Difference { from, to, changes: view::changes(&changes) })
             }
             RegistryRoute::One(..)
@@ -230,7 +231,7 @@ impl Admin {
     /// # Errors
     /// STORE_UNAVAILABLE: nobody knows.
     pub(super) async fn contents(&self) -> Result<std::sync::Arc<Contents>, Error> {
-        self.operations.contents().await.map_err(told)
+        self.operations.contents().await.map_err(to_error)
     }
 
     /// One object as operators see it. `registered`: the plugin as it is in force.
@@ -270,7 +271,7 @@ impl Admin {
 }
 
 /// Why nothing is shown.
-pub(super) fn told(undone: OperationError) -> Error {
+pub(super) fn to_error(undone: OperationError) -> Error {
     write_error::error(undone, &SentBody::Nothing)
 }
 

@@ -183,7 +183,7 @@ impl WriteOptions {
     ///
     /// # Errors
     /// PAYLOAD_INVALID, naming the member that is wrong or missing.
-    pub(super) fn of_bypass(uri: &Uri) -> Result<(Self, Duration), Error> {
+    pub(super) fn for_bypass(uri: &Uri) -> Result<(Self, Duration), Error> {
         let mut query = Query::read(uri, &["for", "reason", "dry_run"])?;
         let right = "a time from 1s to 24h, such as 15m";
         let time = |text: &str| text.parse().ok().map(|Span(time)| time);

@@ -8,7 +8,7 @@ use crate::{
     admin::plugin,
     config::Bypass,
     core::object::{ObjectKind, Owner},
-    registry::{Entry, effect::Effects, operations::WriteOutcome, shown},
+    registry::{Entry, effect::Effects, masked, operations::WriteOutcome},
     snapshot::HeldBack,
     store::{Change, ObjectContent, Revision},
 };
@@ -29,7 +29,7 @@ impl StoredObject {
         StoredObject {
             owner: object.content.owner,
             version: has_versions.then_some(object.version),
-            spec: shown(object.kind, &object.content.spec),
+            spec: masked(object.kind, &object.content.spec),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(in crate::admin) fn changes(changes: &[Change]) -> Vec<ChangeView> {
     let one = |change: &Change| {
         let content = |content: &ObjectContent| ContentView {
             owner: content.owner,
-            spec: shown(change.kind, &content.spec),
+            spec: masked(change.kind, &content.spec),
         };
         ChangeView {
             kind: change.kind,
@@ -195,7 +195,7 @@ pub(in crate::admin) struct ChangeCounts {
 }
 
 impl ChangeCounts {
-    pub(in crate::admin) fn of(changes: &[Change]) -> Self {
+    pub(in crate::admin) fn from_changes(changes: &[Change]) -> Self {
         let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
         let [plugins, tenants, bindings, bypasses] = ObjectKind::ALL.map(count);
         ChangeCounts { plugins, tenants, bindings, bypasses }

@@ -13,7 +13,7 @@ use crate::{
         Admin, nothing,
         registry::{
             RegistryRoute,
-            body::{BodySpec, receive, said},
+            body::{BodySpec, deserialize, receive},
             encode,
             query::{PreconditionKind, WriteOptions},
             view::WriteView,
@@ -122,7 +122,7 @@ impl Admin {
         head: &Parts,
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let asked = self.asked(in_force, route, head, body).await?;
+        let asked = self.parse_request(in_force, route, head, body).await?;
         let written = self.perform(operator, asked).await?;
         let is_created = head.method == Method::PUT && written.is_creation();
         let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
@@ -175,7 +175,7 @@ impl Admin {
         })
     }
 
-    async fn asked(
+    async fn parse_request(
         &self,
         in_force: &InForce,
         route: RegistryRoute,
@@ -188,7 +188,7 @@ impl Admin {
                 let (meant, lasts) = if head.method == Method::DELETE {
                     (WriteOptions::read(uri, PreconditionKind::Nothing, false)?, None)
                 } else {
-                    let (meant, lasts) = WriteOptions::of_bypass(uri)?;
+                    let (meant, lasts) = WriteOptions::for_bypass(uri)?;
                     (meant, Some(lasts))
                 };
                 Ok(WriteRequest::bypass(in_force, BypassRequest { binding, tenant, lasts }, meant))
@@ -298,5 +298,5 @@ fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> 
 
 fn document_of(value: Value) -> Result<ApplyDocument, Error> {
     // Objects are taken as they are, so that no value of theirs is in these words.
-    said(value).map_err(|wrong| Error::invalid(vec![wrong]))
+    deserialize(value).map_err(|wrong| Error::invalid(vec![wrong]))
 }

@@ -49,7 +49,7 @@ impl SentBody {
 /// What `undone` means to whoever sent `sent`.
 pub(crate) fn error(undone: OperationError, sent: &SentBody) -> Error {
     match undone {
-        OperationError::Refused(refusal) => refused(refusal, sent),
+        OperationError::Refused(refusal) => edit_error(refusal, sent),
         OperationError::Invalid(wrong) => not_valid(wrong, sent),
         OperationError::NoRevision(number) => {
             Error::new(Code::NotFound, format!("There is no revision {number}"))
@@ -68,7 +68,7 @@ pub(crate) fn error(undone: OperationError, sent: &SentBody) -> Error {
     }
 }
 
-fn refused(refusal: EditError, sent: &SentBody) -> Error {
+fn edit_error(refusal: EditError, sent: &SentBody) -> Error {
     let conflict = |kind, name: &str, detail: String| {
         let violations = vec![Violation::new(sent.pointer(kind, name, ""), detail.clone())];
         Error { violations, ..Error::new(Code::Conflict, detail) }

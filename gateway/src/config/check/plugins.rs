@@ -123,7 +123,7 @@ impl ConfigChecker<'_> {
     }
 
     fn endpoint(&mut self, pointer: &str, at: &str, endpoint: &str, plugin: &Plugin) {
-        match EndpointLocality::of(endpoint, plugin.tls.is_some()) {
+        match EndpointLocality::from_endpoint(endpoint, plugin.tls.is_some()) {
             Ok(EndpointLocality::Remote)
                 if !plugin.allow_plaintext && reference::holds_references(&plugin.config) =>
             {
@@ -174,7 +174,7 @@ fn is_block_code(text: &str) -> bool {
 
 /// What is wrong with where a plugin is that stands in no file: its address, or that secrets would go there in plaintext.
 pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
-    plugin.addresses().find_map(|endpoint| match EndpointLocality::of(endpoint, plugin.tls.is_some()) {
+    plugin.addresses().find_map(|endpoint| match EndpointLocality::from_endpoint(endpoint, plugin.tls.is_some()) {
         Ok(EndpointLocality::Private) => None,
         Ok(EndpointLocality::Remote) => (!plugin.allow_plaintext && reference::holds_references(&plugin.config)).then(|| {
             "the config holds references, which would go over the network in plaintext: use `https://`, a Unix \
@@ -205,7 +205,7 @@ enum EndpointLocality {
 
 impl EndpointLocality {
     /// `over_tls`: whether the addresses of a name are dialled over TLS.
-    fn of(endpoint: &str, over_tls: bool) -> Result<EndpointLocality, String> {
+    fn from_endpoint(endpoint: &str, over_tls: bool) -> Result<EndpointLocality, String> {
         if let Some(path) = endpoint.strip_prefix("unix://") {
             return socket_flaw(path).map_or(Ok(EndpointLocality::Private), Err);
         }

@@ -63,7 +63,7 @@ pub fn explain(
     said.plan_digest = Some(plan.digest.to_string());
     said.steps = steps(config, plan, manifests_known, total, question);
     said.absent = absent(config, table, question);
-    said.warnings = warnings::of(&said.steps, &said.budget);
+    said.warnings = warnings::warnings(&said.steps, &said.budget);
     said
 }
 
@@ -98,9 +98,9 @@ fn steps(
     total: Duration,
     question: &ExplainQuery,
 ) -> Vec<StepExplanation> {
-    let of_plan: Vec<_> = plan.steps.iter().map(|step| assumed(step, manifests_known)).collect();
+    let of_plan: Vec<_> = plan.steps.iter().map(|step| assume_manifest(step, manifests_known)).collect();
     let subject = subject(question);
-    let met: Vec<_> = of_plan.iter().map(|step| step.conditions.met(&subject)).collect();
+    let met: Vec<_> = of_plan.iter().map(|step| step.conditions.is_met(&subject)).collect();
     let at_once = walk(&of_plan, &met, total, Takes::Nothing);
     let in_the_worst_case = walk(&of_plan, &met, total, Takes::AllItGets);
     let bindings: HashMap<_, _> =
@@ -108,13 +108,13 @@ fn steps(
     let walked = at_once.into_iter().zip(in_the_worst_case);
     let steps = of_plan.iter().zip(walked).filter_map(|(step, (went, worst))| {
         let binding = bindings.get(&*step.binding)?;
-        Some(said_of(config, binding, step, total, question, went, worst))
+        Some(explain_step(config, binding, step, total, question, went, worst))
     });
     steps.collect()
 }
 
 /// `step`, as if its plugin offered what the binding names where that isn't known.
-fn assumed(step: &Step, manifests_known: bool) -> Step {
+fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     let mut step = step.clone();
     if !manifests_known {
         step.offer = Some(routing::Offer {
@@ -138,7 +138,7 @@ fn subject(question: &ExplainQuery) -> MatchSubject<'_> {
     }
 }
 
-fn said_of(
+fn explain_step(
     config: &Config,
     binding: &config::Binding,
     step: &Step,
@@ -166,7 +166,7 @@ fn said_of(
         source: if written.is_floor { BindingSource::Global } else { BindingSource::Tenant },
         selector: binding.selector.clone(),
         overrides: own.into_iter().flat_map(|own| own.keys().cloned()).collect(),
-        conditions: tried(step, question),
+        conditions: condition_reports(step, question),
         comes: went.comes,
         worst_case: worst.limit.map_or_else(
             || WorstCase {
@@ -178,7 +178,7 @@ fn said_of(
             |limit| WorstCase {
                 comes: worst.comes.clone(),
                 allowance_ms: Some(Millis(limit)),
-                reserved_ms: Some(Millis(budget::kept(total, step))),
+                reserved_ms: Some(Millis(budget::reserved_time(total, step))),
                 budget_limited: worst.cut,
             },
         ),
@@ -186,7 +186,7 @@ fn said_of(
 }
 
 /// The conditions of `step` in the order in which they are looked at.
-fn tried(step: &Step, question: &ExplainQuery) -> Vec<ConditionReport> {
+fn condition_reports(step: &Step, question: &ExplainQuery) -> Vec<ConditionReport> {
     let call = &question.call;
     let one = |(condition, result)| {
         let value = match condition {
@@ -198,11 +198,11 @@ fn tried(step: &Step, question: &ExplainQuery) -> Vec<ConditionReport> {
             Condition::Text => None,
         };
         let (field, written) = match condition {
-            Condition::Agents => ("agents".to_owned(), &step.conditions.written()["agents"]),
-            Condition::Models => ("models".to_owned(), &step.conditions.written()["models"]),
-            Condition::Label(key) => (format!("labels.{key}"), &step.conditions.written()["labels"][key]),
-            Condition::Tools => ("tools".to_owned(), &step.conditions.written()["tools"]),
-            Condition::Text => ("text".to_owned(), &step.conditions.written()["text"]),
+            Condition::Agents => ("agents".to_owned(), &step.conditions.source()["agents"]),
+            Condition::Models => ("models".to_owned(), &step.conditions.source()["models"]),
+            Condition::Label(key) => (format!("labels.{key}"), &step.conditions.source()["labels"][key]),
+            Condition::Tools => ("tools".to_owned(), &step.conditions.source()["tools"]),
+            Condition::Text => ("text".to_owned(), &step.conditions.source()["text"]),
         };
         ConditionReport {
             field,

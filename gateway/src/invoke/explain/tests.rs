@@ -107,7 +107,7 @@ impl Plugins for Continuing {
 
     fn observe<P: ExtensionPoint>(&self, _: &Step, _: wire::Call, _: Arc<P::Payload>, _: &CallContext) {}
 
-    fn given_up(&self) -> bool {
+    fn is_abandoned(&self) -> bool {
         false
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     invoke::{
         budget::allowance,
         decide::{ChainAction, StepEvent, decide},
-        precheck::{Before, before, grant, handed_over},
+        precheck::{Before, before, grant, observe_event},
     },
     routing::Step,
 };
@@ -44,7 +44,7 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
         let mut limit = None;
         let (event, failure, cut) = match step.mode {
             // What the plugin says or why it can't is heard after the answer, and the step stays `observed`.
-            Mode::Observe => (handed_over(*met), grant(step).err().filter(|_| *met), false),
+            Mode::Observe => (observe_event(*met), grant(step).err().filter(|_| *met), false),
             Mode::Enforce | Mode::Advise => {
                 let allowance = || {
                     limit = Some(Duration::ZERO);

@@ -4,7 +4,7 @@ use super::{BudgetReport, ExpectedOutcome, Millis, StepExplanation};
 use crate::core::step::{Mode, OnError};
 
 /// Warnings of `steps` under `budget`.
-pub(super) fn of(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
+pub(super) fn warnings(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
     warnings.extend(add_up(steps, budget));
     warnings.extend(steps.iter().filter_map(in_the_worst_case));

@@ -295,7 +295,7 @@ fn conditions(table: &RouteTable) -> [usize; 2] {
     });
     let written: Vec<_> = plans
         .flat_map(|plan| &plan.steps)
-        .map(|step| step.conditions.written())
+        .map(|step| step.conditions.source())
         .filter(|of| !of.is_null())
         .collect();
     let said: HashSet<_> = written.iter().map(ToString::to_string).collect();

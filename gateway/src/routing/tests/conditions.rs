@@ -30,8 +30,8 @@ fn text(original: &'static str, current: &'static str) -> MatchSubject<'static> 
 #[test]
 fn no_conditions_are_always_met() {
     for point in Point::ALL {
-        assert!(compiled(json!({})).met(&bare(point)));
-        assert!(Conditions::default().met(&bare(point)));
+        assert!(compiled(json!({})).is_met(&bare(point)));
+        assert!(Conditions::default().is_met(&bare(point)));
     }
 }
 
@@ -39,16 +39,16 @@ fn no_conditions_are_always_met() {
 fn any_tool_of_the_list_is_enough() {
     let conditions = compiled(json!({ "tools": ["fs.*", "shell"] }));
     for (name, expected) in [("fs.read", true), ("shell", true), ("Shell", false), ("shells", false)] {
-        assert_eq!(conditions.met(&tool(name, name)), expected, "{name}");
+        assert_eq!(conditions.is_met(&tool(name, name)), expected, "{name}");
     }
 }
 
 #[test]
 fn renaming_a_tool_does_not_evade_a_condition_on_it() {
     let conditions = compiled(json!({ "tools": ["fs.*"] }));
-    assert!(conditions.met(&tool("fs.write", "harmless")), "by its original name");
-    assert!(conditions.met(&tool("harmless", "fs.write")), "by its current name");
-    assert!(!conditions.met(&tool("harmless", "harmless too")));
+    assert!(conditions.is_met(&tool("fs.write", "harmless")), "by its original name");
+    assert!(conditions.is_met(&tool("harmless", "fs.write")), "by its current name");
+    assert!(!conditions.is_met(&tool("harmless", "harmless too")));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn rewriting_text_does_not_evade_a_condition_on_it() {
         ("clean", "clean", false),
         ("a Secret, 12345", "", false),
     ] {
-        assert_eq!(conditions.met(&text(original, current)), expected, "{original} -> {current}");
+        assert_eq!(conditions.is_met(&text(original, current)), expected, "{original} -> {current}");
     }
 }
 
@@ -77,7 +77,7 @@ fn text_matches_by_part_or_by_expression() {
         (json!({ "regex": ["(?x)abc # note", "xyz"] }), "xyz", true),
     ] {
         let conditions = compiled(json!({ "text": condition }));
-        assert_eq!(conditions.met(&text(value, value)), expected, "{condition} on {value}");
+        assert_eq!(conditions.is_met(&text(value, value)), expected, "{condition} on {value}");
     }
 }
 
@@ -87,12 +87,12 @@ fn conditions_on_what_the_point_does_not_have_are_not_applied() {
     for point in Point::ALL {
         // Even where the caller names both values, only the point's own is looked at.
         let subject = MatchSubject { tool: Some(["no", "no"]), text: Some(["no", "no"]), ..bare(point) };
-        assert!(!conditions.met(&subject), "{point}");
+        assert!(!conditions.is_met(&subject), "{point}");
         let subject = match point.names_a_tool() {
             true => MatchSubject { tool: Some(["fs.read", "fs.read"]), ..subject },
             false => MatchSubject { text: Some(["secret", "secret"]), ..subject },
         };
-        assert!(conditions.met(&subject), "{point}");
+        assert!(conditions.is_met(&subject), "{point}");
     }
 }
 
@@ -102,7 +102,7 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
         "tools": ["x"], "agents": ["x"], "models": ["x"], "labels": { "team": ["x"] }, "text": { "contains": ["x"] },
     }));
     for point in Point::ALL {
-        assert!(conditions.met(&bare(point)), "{point}");
+        assert!(conditions.is_met(&bare(point)), "{point}");
         let empty =
             BTreeMap::from([("team".to_owned(), String::new()), ("other".to_owned(), "y".to_owned())]);
         let subject = MatchSubject {
@@ -113,24 +113,24 @@ fn conditions_on_what_the_call_does_not_carry_count_as_met() {
             labels: &empty,
             point,
         };
-        assert!(conditions.met(&subject), "empty is absent: {point}");
+        assert!(conditions.is_met(&subject), "empty is absent: {point}");
     }
 }
 
 #[test]
 fn text_that_the_agent_left_empty_does_not_hide_what_stands_in_other_fields() {
     let conditions = compiled(json!({ "text": { "contains": ["secret"] } }));
-    assert!(conditions.met(&text("", "written by a plugin")));
+    assert!(conditions.is_met(&text("", "written by a plugin")));
 }
 
 #[test]
 fn keys_are_joined_by_and() {
     let conditions = compiled(json!({ "agents": ["coder-*"], "models": ["gpt-?"], "tools": ["fs.*"] }));
     let all = MatchSubject { agent: Some("coder-1"), model: Some("gpt-5"), ..tool("fs.read", "fs.read") };
-    assert!(conditions.met(&all));
-    assert!(!conditions.met(&MatchSubject { agent: Some("writer"), ..all }));
-    assert!(!conditions.met(&MatchSubject { model: Some("gpt-55"), ..all }));
-    assert!(!conditions.met(&MatchSubject { tool: Some(["net.get", "net.get"]), ..all }));
+    assert!(conditions.is_met(&all));
+    assert!(!conditions.is_met(&MatchSubject { agent: Some("writer"), ..all }));
+    assert!(!conditions.is_met(&MatchSubject { model: Some("gpt-55"), ..all }));
+    assert!(!conditions.is_met(&MatchSubject { tool: Some(["net.get", "net.get"]), ..all }));
 }
 
 #[test]
@@ -151,14 +151,15 @@ fn labels_of_the_request_and_the_token_are_matched_by_key() {
             .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
             .collect();
         let subject = MatchSubject { labels: &labels, ..bare(TOOL) };
-        assert_eq!(conditions.met(&subject), expected, "{labels:?}");
+        assert_eq!(conditions.is_met(&subject), expected, "{labels:?}");
     }
 }
 
 #[test]
 fn an_agent_filter_by_part_of_its_id_is_a_glob() {
     let conditions = compiled(json!({ "agents": ["*research*"] }));
-    let agent = |agent| conditions.met(&MatchSubject { agent: Some(agent), ..bare(Point::BeforeLlmRequest) });
+    let agent =
+        |agent| conditions.is_met(&MatchSubject { agent: Some(agent), ..bare(Point::BeforeLlmRequest) });
     assert!(agent("deep-research-2") && !agent("coder"));
 }
 
@@ -188,7 +189,7 @@ proptest! {
             3 => less.agent = None,
             _ => less.labels = &NO_LABELS,
         }
-        prop_assert!(!conditions.met(&full) || conditions.met(&less));
+        prop_assert!(!conditions.is_met(&full) || conditions.is_met(&less));
     }
 
     /// What an earlier plugin writes brings a step in at most.
@@ -198,7 +199,7 @@ proptest! {
         for point in Point::ALL {
             let with = |current| {
                 let values = Some([original.as_str(), current]);
-                conditions.met(&MatchSubject { tool: values, text: values, ..bare(point) })
+                conditions.is_met(&MatchSubject { tool: values, text: values, ..bare(point) })
             };
             prop_assert!(!with(&original) || with(&current));
         }

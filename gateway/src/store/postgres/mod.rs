@@ -143,7 +143,7 @@ impl Postgres {
             let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection);
             return Ok(Written::Moved(rows::number(self.within(ANSWER_TIMEOUT, head).await?)?));
         }
-        for batch in ChangeBatch::of(&draft.changes) {
+        for batch in ChangeBatch::by_kind(&draft.changes) {
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(batch.names());
             batch.check(self.within(limit, gone.fetch_all(&mut *connection)).await?)?;
             let (mut names, mut owners, mut specs) = (Vec::new(), Vec::new(), Vec::new());
@@ -285,7 +285,7 @@ impl Store for Postgres {
         found.map(rows::revision).transpose()
     }
 
-    async fn written(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
+    async fn find_revision(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.connections.take().await?;
         let query = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(id);
         let found = self.within(ANSWER_TIMEOUT, query.fetch_optional(&mut *taken)).await?;

@@ -55,7 +55,7 @@ impl<S: AsyncRead> AnswerProbe<S> {
                 *this.failed = Some(failed);
                 return Poll::Pending;
             }
-            Poll::Ready(Err(error)) => DialError::of_tls(&error),
+            Poll::Ready(Err(error)) => DialError::from_tls(&error),
             Poll::Ready(Ok(())) => DialError::new(
                 DialErrorKind::Closed,
                 format!("the plugin hung up before it answered anything: {failed}"),
@@ -80,7 +80,7 @@ impl<S: AsyncRead> AsyncRead for AnswerProbe<S> {
                     DialErrorKind::Closed,
                     "the plugin hung up before it answered anything",
                 )),
-                Err(error) => Err(DialError::of_tls(error)),
+                Err(error) => Err(DialError::from_tls(error)),
             };
             // Whoever dialled may have run out of time.
             let _ = tell.send(first);

@@ -56,10 +56,10 @@ impl Tcp {
         for address in self.addresses().await? {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    stream.set_nodelay(true).map_err(|error| DialError::of_socket(&error))?;
+                    stream.set_nodelay(true).map_err(|error| DialError::from_socket(&error))?;
                     return Ok(stream);
                 }
-                Err(error) => failed = DialError::of_socket(&error),
+                Err(error) => failed = DialError::from_socket(&error),
             }
         }
         Err(failed)
@@ -100,7 +100,7 @@ impl Tcp {
     }
 
     async fn plain(&self, stream: TcpStream) -> Result<Connection, DialError> {
-        let peer = stream.peer_addr().map_err(|error| DialError::of_socket(&error))?;
+        let peer = stream.peer_addr().map_err(|error| DialError::from_socket(&error))?;
         let private = peer.ip().to_canonical().is_loopback();
         let connected = Connection::http2(stream, Scheme::HTTP, self.authority.clone(), private).await;
         connected.map_err(|error| DialError::new(DialErrorKind::Closed, error.to_string()))
@@ -114,7 +114,7 @@ impl Tcp {
                     format!("the plugin hung up during the TLS handshake ({error}): see its own log"),
                 )
             }
-            _ => DialError::of_tls(&error),
+            _ => DialError::from_tls(&error),
         })?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let detail = "the plugin doesn't offer HTTP/2 (`h2` in ALPN): make it a gRPC server";

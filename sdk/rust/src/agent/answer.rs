@@ -144,7 +144,7 @@ pub struct NoDecision {
 }
 
 impl NoDecision {
-    pub(super) fn of(point: Point, status: &Status) -> Self {
+    pub(super) fn from_status(point: Point, status: &Status) -> Self {
         let details = status.get_error_details();
         let info = details.error_info().filter(|info| info.domain == ERROR_DOMAIN);
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
@@ -166,7 +166,7 @@ impl NoDecision {
     }
 
     fn bad_answer(point: Point, message: &str) -> Box<Self> {
-        Box::new(NoDecision::of(point, &Status::internal(message)))
+        Box::new(NoDecision::from_status(point, &Status::internal(message)))
     }
 
     /// Whether the same call may well succeed later. Asking again runs the plugins again.

@@ -213,7 +213,7 @@ impl Agent {
                 Ok(decision) => return decision.map_err(|blocked| AgentError::Blocked(Box::new(blocked))),
                 Err(no_decision) => no_decision,
             },
-            Err(status) => Box::new(NoDecision::of(W::POINT, &status)),
+            Err(status) => Box::new(NoDecision::from_status(W::POINT, &status)),
         };
         match own {
             Some(payload) => Ok(Continue::without_decision(payload, *no_decision)),

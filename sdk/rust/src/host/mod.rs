@@ -86,7 +86,7 @@ impl<P: Plugin> PluginHost<P> {
         &self,
         request: Request<W::Request>,
     ) -> Result<Response<W::Response>, Status> {
-        let span = CallSpan::of_point::<P>(W::POINT, request.metadata());
+        let span = CallSpan::for_point::<P>(W::POINT, request.metadata());
         span.run(self.reply::<W>(request)).await
     }
 
@@ -129,8 +129,8 @@ impl<P: Plugin> PluginHost<P> {
 
     async fn start(&self, request: &wire::InitializeRequest) -> Result<P, Status> {
         let config = config::parse_config::<P::Config>(&request.config)
-            .map_err(|error| InitError::refused(format!("config: {error}")).into_status())?;
-        AssertUnwindSafe(P::initialize(config, Host::of(request)))
+            .map_err(|error| InitError::from_refusal(format!("config: {error}")).into_status())?;
+        AssertUnwindSafe(P::initialize(config, Host::from_request(request)))
             .catch_unwind()
             .await
             .map_err(|_| panicked::<P>("at initialize"))?
@@ -177,7 +177,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::DescribeRequest>,
     ) -> Result<Response<DescribeResponse>, Status> {
-        let span = CallSpan::of_method::<P>(DESCRIBE, request.metadata());
+        let span = CallSpan::for_method::<P>(DESCRIBE, request.metadata());
         span.run(async { Ok(Response::new(manifest::<P>())) }).await
     }
 
@@ -185,7 +185,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::InitializeRequest>,
     ) -> Result<Response<wire::InitializeResponse>, Status> {
-        let span = CallSpan::of_method::<P>(INITIALIZE, request.metadata());
+        let span = CallSpan::for_method::<P>(INITIALIZE, request.metadata());
         span.run(self.initialize_instance(request.into_inner())).await
     }
 
@@ -221,7 +221,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseResponse>, Status> {
-        let span = CallSpan::of_method::<P>(RELEASE, request.metadata());
+        let span = CallSpan::for_method::<P>(RELEASE, request.metadata());
         let wire::ReleaseRequest { gateway_instance_id, config_digest } = request.into_inner();
         span.run(async {
             let retired = self.instances.release(&gateway_instance_id, Some(&config_digest));
@@ -235,7 +235,7 @@ impl<P: Plugin> PluginService for PluginHost<P> {
         &self,
         request: Request<wire::ShutdownRequest>,
     ) -> Result<Response<wire::ShutdownResponse>, Status> {
-        let span = CallSpan::of_method::<P>(SHUTDOWN, request.metadata());
+        let span = CallSpan::for_method::<P>(SHUTDOWN, request.metadata());
         let gateway = request.into_inner().gateway_instance_id;
         span.run(async {
             finished::<P>(self.flush(self.instances.release(&gateway, None))).await?;

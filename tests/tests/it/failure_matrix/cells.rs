@@ -200,7 +200,7 @@ impl Cell {
                 Seen::going_on(StepOutcome::SkippedBudget).because(Reason::Budget, Code::BudgetExhausted)
             }
             (Case::Fails(failure), _, on_error) => {
-                let code = Code::of_step(failure.reason, failure.status);
+                let code = Code::for_step(failure.reason, failure.status);
                 match on_error {
                     Some(OnError::Fail) => Seen::undecided(code, failure.reason),
                     Some(OnError::Skip) | None => {

@@ -20,7 +20,7 @@ async fn a_new_store_is_empty_and_can_be_prepared_again() {
         assert_eq!(store.before(None, 10).await.unwrap(), [], "{place}");
         assert_eq!(store.revision(0).await.unwrap(), None, "{place}");
         assert_eq!(store.revision(u64::MAX).await.unwrap(), None, "{place}");
-        assert_eq!(store.written(Uuid::now_v7()).await.unwrap(), None, "{place}");
+        assert_eq!(store.find_revision(Uuid::now_v7()).await.unwrap(), None, "{place}");
     }
 }
 
@@ -95,7 +95,7 @@ async fn the_same_draft_twice_is_one_revision() {
         assert_eq!(store.commit(&written).await.unwrap(), 1);
         assert_eq!(store.commit(&add(1, "b")).await.unwrap(), 2);
         assert_eq!(store.commit(&written).await.unwrap(), 1, "{place}");
-        assert_eq!(store.written(written.id).await.unwrap(), Some(1), "{place}");
+        assert_eq!(store.find_revision(written.id).await.unwrap(), Some(1), "{place}");
         // Somebody who brings it up to date without a new id finds out as well, one way or another.
         written.base = 2;
         assert!(store.commit(&written).await.is_err(), "{place}");

@@ -109,7 +109,7 @@ async fn a_write_that_is_cut_off_anywhere_is_whole_or_not_there_and_told_as_it_i
             proxy.reset();
         };
         let (outcome, ()) = tokio::join!(store.commit(&draft), cut);
-        let written = direct.written(draft.id).await.unwrap();
+        let written = direct.find_revision(draft.id).await.unwrap();
         match outcome {
             Ok(number) => assert_eq!(written, Some(number)),
             Err(CommitError::Store(StoreError::Unavailable(_))) => assert_eq!(written, None),
@@ -157,7 +157,7 @@ async fn a_write_whose_last_answer_is_lost_is_found_to_be_written() {
     };
     let (outcome, ()) = tokio::join!(store.commit(&draft), lost);
     assert_eq!(outcome.unwrap(), 1);
-    assert_eq!(store.written(draft.id).await.unwrap(), Some(1));
+    assert_eq!(store.find_revision(draft.id).await.unwrap(), Some(1));
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_write_whose_session_is_ended_in_the_last_moment_is_found_not_to_be_wr
     };
     let (outcome, ()) = tokio::join!(store.commit(&draft), ended);
     assert!(matches!(outcome, Err(CommitError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
-    assert_eq!((store.written(draft.id).await.unwrap(), store.head().await.unwrap()), (None, 0));
+    assert_eq!((store.find_revision(draft.id).await.unwrap(), store.head().await.unwrap()), (None, 0));
     assert_eq!(store.commit(&draft).await.unwrap(), 1);
 }
 
@@ -188,6 +188,6 @@ async fn a_write_whose_end_nobody_can_be_asked_for_is_unknown_and_its_id_tells_l
     assert!(matches!(outcome, Err(CommitError::Unknown(_))), "{outcome:?}");
     proxy.reset();
     proxy.both(Flow::Pass);
-    assert_eq!(store.written(draft.id).await.unwrap(), Some(1));
+    assert_eq!(store.find_revision(draft.id).await.unwrap(), Some(1));
     assert_eq!(store.commit(&draft).await.unwrap(), 1);
 }

@@ -162,7 +162,7 @@ pub(crate) fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce
         Err(status) => {
             let (grpc, code) = reason(&status);
             let code = code.unwrap_or_else(|| panic!("not one of ours: {status:?}"));
-            assert_eq!(Code::named(&code).map(Code::grpc), Some(grpc), "{status:?}");
+            assert_eq!(Code::from_name(&code).map(Code::grpc), Some(grpc), "{status:?}");
             json!({ "code": code, "detail": status.message(), "errors": violations(&status) })
         }
     }
