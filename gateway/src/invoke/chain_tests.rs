@@ -118,7 +118,7 @@ impl Setup {
             written: Arc::default(),
         };
         self.steps.push(Step {
-            fixed: Arc::new(fixed),
+            template: Arc::new(fixed),
             offer: Some(Offer { access: Access::Modify, side_effects: SideEffects::Some }),
             not_offered: false,
             reserve: Duration::ZERO,
@@ -129,7 +129,7 @@ impl Setup {
     /// Time-outs of the steps in order, and the reserves that follow from them.
     fn timeouts(mut self, timeouts: &[Duration]) -> Self {
         for (step, timeout) in self.steps.iter_mut().zip(timeouts) {
-            Arc::make_mut(&mut step.fixed).timeout = *timeout;
+            Arc::make_mut(&mut step.template).timeout = *timeout;
         }
         let mut reserve = Duration::ZERO;
         for step in self.steps.iter_mut().rev() {

@@ -375,7 +375,8 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
         let BindingDetails { priority, version, config_digest, is_floor: _ } = &*step.written;
         let conditions = step.conditions.source();
         let written = format!("{priority} {conditions} {version:?} {config_digest}");
-        let fixed = StepTemplate { plugin: 0, written: Arc::default(), ..StepTemplate::clone(&step.fixed) };
+        let fixed =
+            StepTemplate { plugin: 0, written: Arc::default(), ..StepTemplate::clone(&step.template) };
         (step.binding.to_string(), format!("{fixed:?} {written} {:?} {}", step.offer, step.not_offered))
     };
     (plan.steps.iter().map(fact).collect(), Some(plan.digest.to_string()))

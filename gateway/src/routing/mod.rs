@@ -7,7 +7,7 @@
 
 mod applicability;
 mod binding;
-mod bypassed;
+mod bypass_index;
 mod conditions;
 mod plan;
 mod rebuild;

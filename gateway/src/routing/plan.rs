@@ -40,7 +40,7 @@ pub struct Plan {
 #[derive(Debug, Clone)]
 pub struct Step {
     /// What it is at every point.
-    pub fixed: Arc<StepTemplate>,
+    pub template: Arc<StepTemplate>,
     /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
     /// as `not_ready`, or see `not_offered`.
     pub offer: Option<Offer>,
@@ -67,7 +67,7 @@ impl Deref for Step {
     type Target = StepTemplate;
 
     fn deref(&self) -> &StepTemplate {
-        &self.fixed
+        &self.template
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
         for (_, offers, element) in stands {
             let offer = offers.manifest().and_then(|manifest| manifest.offers(point));
             let (fixed, not_offered) = (Arc::clone(&element.fixed), offers.lack(point));
-            steps.push(Step { fixed, offer, not_offered, reserve: Duration::ZERO });
+            steps.push(Step { template: fixed, offer, not_offered, reserve: Duration::ZERO });
             elements.push(element);
         }
         let mut reserve = Duration::ZERO;

@@ -11,7 +11,7 @@ use crate::{
     config::{self, Bypass, Config, Tenant},
     core::manifest::Manifest,
     routing::{
-        bypassed::BypassIndex,
+        bypass_index::BypassIndex,
         table::{TableParts, strangers},
         table_inputs::TableInputs,
         tenant_entry::{ListedTenant, PlanBuilder, problems},

@@ -8,7 +8,7 @@ use crate::{
     routing::{
         Plan,
         binding::{self, CompiledBinding},
-        bypassed::{BypassIndex, BypassedByPoint},
+        bypass_index::{BypassIndex, BypassedByPoint},
         conditions::ConditionPool,
         rebuild::NameHashes,
         table_inputs::TableInputs,

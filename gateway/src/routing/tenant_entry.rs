@@ -12,7 +12,7 @@ use crate::{
     routing::{
         TenantPlans,
         binding::CompiledBinding,
-        bypassed::{self, BypassedByPoint},
+        bypass_index::{self, BypassedByPoint},
         escape,
         plan::{Plan, StepTemplate, plans},
         table_inputs::{PreparedBinding, TableInputs},
@@ -54,7 +54,7 @@ impl ChainKey {
 /// A tenant-level config that its plugin's schema refuses.
 #[derive(Debug)]
 struct RefusedConfig {
-    fixed: Arc<StepTemplate>,
+    template: Arc<StepTemplate>,
     /// Where it is written; none: in the tenant's entry.
     binding: Option<Arc<config::Binding>>,
 }
@@ -139,7 +139,7 @@ impl<'g> PlanBuilder<'g> {
             let element = self.ground.element(prepared, of_tenant);
             if element.fixed.config_refused.is_some() {
                 let binding = of_tenant.is_none().then(|| Arc::clone(&binding.written));
-                listed.refused.push(RefusedConfig { fixed: Arc::clone(&element.fixed), binding });
+                listed.refused.push(RefusedConfig { template: Arc::clone(&element.fixed), binding });
             }
             elements.push((binding, self.ground.offers(binding.plugin), element));
         }
@@ -148,7 +148,7 @@ impl<'g> PlanBuilder<'g> {
         } else {
             let is_out = |(binding, ..): &mut (&CompiledBinding, _, _)| bypassed.contains(&&*binding.name);
             let out: Vec<_> = elements.extract_if(.., is_out).collect();
-            bypassed::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
+            bypass_index::missing(out.iter().map(|(binding, offers, _)| (*binding, *offers)))
         };
         if elements.iter().any(|(binding, ..)| !binding.written.is_floor()) {
             return (Arc::new(plans(&elements)), missing);
@@ -183,7 +183,7 @@ pub(super) fn problems<'l>(
     let bindings = places(&config.bindings);
     let tenants = places(&config.tenants.list);
     let problem = |(listed, refused): (&ListedTenant, &RefusedConfig)| {
-        let StepTemplate { plugin_name: plugin, binding: name, config_refused, .. } = &*refused.fixed;
+        let StepTemplate { plugin_name: plugin, binding: name, config_refused, .. } = &*refused.template;
         let (pointer, whose) = match (&refused.binding, &listed.tenant) {
             (Some(binding), _) => {
                 let at = bindings.get(&Arc::as_ptr(binding))?;

@@ -1,7 +1,7 @@
 //! How a plugin is reached: a Unix socket, `http://`, `https://`, every address of a name, or this process. Makes
 //! connections; knows nothing of what is said over them.
 
-mod answered;
+mod answer_probe;
 mod tcp;
 
 use std::{

@@ -144,7 +144,7 @@ pub(super) fn list_query(kind: ObjectKind, asked: wire::ListObjectsRequest) -> R
     }
     let right_state = || wrong("state", &states());
     Ok(ListQuery {
-        most: size(asked.page_size)?,
+        limit: size(asked.page_size)?,
         after: place(&asked.page_token, |token| listing::read_cursor(kind, token))?,
         filter: ListFilter { owner, plugin, tenant, binding, labels: labels.into_iter().collect(), enabled },
         state: asked.state.map(|name| state(&name).ok_or_else(right_state)).transpose()?,

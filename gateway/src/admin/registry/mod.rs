@@ -196,7 +196,7 @@ impl Admin {
                 && wanted.state.is_none_or(|wanted| state(entry) == Some(wanted))
         };
         let ListPage { entries, next } =
-            listing::page(contents, kind, wanted.after.as_deref(), wanted.most, is_wanted);
+            listing::page(contents, kind, wanted.after.as_deref(), wanted.limit, is_wanted);
         let views = entries
             .into_iter()
             .map(|entry| self.object(in_force, contents, find(&entry.object.name), entry))

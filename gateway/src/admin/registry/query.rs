@@ -23,7 +23,7 @@ use crate::{
 /// A part of a list of objects.
 #[derive(Debug)]
 pub(in crate::admin) struct ListQuery {
-    pub(in crate::admin) most: usize,
+    pub(in crate::admin) limit: usize,
     /// Behind the object of this name.
     pub(in crate::admin) after: Option<String>,
     pub(in crate::admin) filter: ListFilter,
@@ -57,7 +57,7 @@ impl ListQuery {
         let [plugin, tenant, binding] = ["plugin", "tenant", "binding"].map(|name| query.take(name));
         let labels = query.rest("label").collect();
         let filter = ListFilter { owner, plugin, tenant, binding, enabled, labels };
-        Ok(ListQuery { most, after, filter, state })
+        Ok(ListQuery { limit: most, after, filter, state })
     }
 }
 

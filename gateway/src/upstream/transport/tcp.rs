@@ -7,7 +7,7 @@ use http::uri::{Authority, Scheme};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::{Transport, answered::AnswerProbe};
+use super::{Transport, answer_probe::AnswerProbe};
 use crate::{
     config::DialPolicy,
     egress, tls,
