@@ -12,7 +12,7 @@ use std::{
 use hookgate::{
     config::{Binding, Config, Tenant},
     core::{
-        manifest::{Access, Manifest, Offer, SideEffects},
+        manifest::{Access, Manifest, PointAccess, SideEffects},
         point::Point,
     },
     routing::{RouteTable, TenantRoute},
@@ -228,7 +228,7 @@ fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
 
 /// Each plugin was described, and offers every point.
 fn manifests() -> Vec<Option<Arc<Manifest>>> {
-    let offer = Offer { access: Access::Modify, side_effects: SideEffects::None };
+    let offer = PointAccess { access: Access::Modify, side_effects: SideEffects::None };
     let manifest = |n: usize| Manifest {
         name: format!("p{n}").into(),
         version: semver::Version::new(1, 0, 0),

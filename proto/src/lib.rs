@@ -42,6 +42,9 @@ pub mod admin {
     }
 }
 
+mod point;
+pub use point::{Access, Capability, Offer, Point, SideEffects};
+
 /// Encoded `google.protobuf.FileDescriptorSet` of all packages, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/descriptors.bin");
 

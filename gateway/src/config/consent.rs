@@ -9,8 +9,8 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::plugin::Capability;
-use crate::core::point::{Offer, Point};
+use crate::core::point::{Point, PointAccess};
+use hookgate_proto::Capability;
 
 /// A manifest as it is consented to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,21 +37,21 @@ pub struct Consent {
 pub struct OfferedPoints {
     /// Before input goes to a model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before_llm_request: Option<Offer>,
+    pub before_llm_request: Option<PointAccess>,
     /// Before a tool runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before_tool_call: Option<Offer>,
+    pub before_tool_call: Option<PointAccess>,
     /// After a tool ran.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after_tool_result: Option<Offer>,
+    pub after_tool_result: Option<PointAccess>,
     /// Before the answer is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before_response: Option<Offer>,
+    pub before_response: Option<PointAccess>,
 }
 
 impl OfferedPoints {
     /// What is done at `point`; none: nothing.
-    pub fn at(&self, point: Point) -> Option<Offer> {
+    pub fn at(&self, point: Point) -> Option<PointAccess> {
         match point {
             Point::BeforeLlmRequest => self.before_llm_request,
             Point::BeforeToolCall => self.before_tool_call,
@@ -66,10 +66,10 @@ impl OfferedPoints {
     }
 }
 
-impl From<[Option<Offer>; 4]> for OfferedPoints {
+impl From<[Option<PointAccess>; 4]> for OfferedPoints {
     /// By [`Point::index`].
     fn from(
-        [before_llm_request, before_tool_call, after_tool_result, before_response]: [Option<Offer>; 4],
+        [before_llm_request, before_tool_call, after_tool_result, before_response]: [Option<PointAccess>; 4],
     ) -> Self {
         OfferedPoints { before_llm_request, before_tool_call, after_tool_result, before_response }
     }
@@ -93,9 +93,9 @@ pub struct ManifestDiff {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PointsDiff {
     /// Offered only afterwards.
-    pub added: BTreeMap<Point, Offer>,
+    pub added: BTreeMap<Point, PointAccess>,
     /// Offered only before.
-    pub removed: BTreeMap<Point, Offer>,
+    pub removed: BTreeMap<Point, PointAccess>,
     /// Otherwise than before.
     pub changed: BTreeMap<Point, OfferChange>,
 }
@@ -104,9 +104,9 @@ pub struct PointsDiff {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OfferChange {
     /// Before.
-    pub from: Offer,
+    pub from: PointAccess,
     /// Afterwards.
-    pub to: Offer,
+    pub to: PointAccess,
 }
 
 /// In what the capabilities differ.

@@ -51,6 +51,7 @@ pub use cidr::Cidr;
 pub use consent::{Consent, ManifestDiff, OfferedPoints};
 pub use effective::{EffectiveValue, ValueWithOrigin};
 pub use environment::environment_variables;
+pub use hookgate_proto::Capability;
 pub use load::MAX_FILE;
 pub use load::{LoadedConfig, from_text, load};
 pub use model::*;

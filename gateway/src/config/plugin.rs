@@ -4,8 +4,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
+use hookgate_proto::Capability;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     consent::Consent,
@@ -137,44 +138,6 @@ impl ClientTls {
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let all = [("ca_file", &self.ca_file), ("cert_file", &self.cert_file), ("key_file", &self.key_file)];
         all.into_iter().filter_map(|(key, file)| Some((key, file.as_ref()?)))
-    }
-}
-
-/// What a plugin may ask of the gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Capability {
-    /// Read the plugin's storage.
-    #[serde(rename = "storage:read")]
-    StorageRead,
-    /// Write the plugin's storage.
-    #[serde(rename = "storage:write")]
-    StorageWrite,
-    /// Write to the gateway's log.
-    #[serde(rename = "log")]
-    Log,
-    /// Emit events.
-    #[serde(rename = "emit")]
-    Emit,
-}
-
-impl Capability {
-    /// All of them.
-    pub const ALL: [Capability; 4] =
-        [Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
-
-    /// The one by this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
-    }
-
-    /// The name in manifests.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Capability::StorageRead => "storage:read",
-            Capability::StorageWrite => "storage:write",
-            Capability::Log => "log",
-            Capability::Emit => "emit",
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::core::point::Point;
-pub use crate::core::point::{Access, Offer, SideEffects};
+pub use crate::core::point::{Access, PointAccess, SideEffects};
 
 /// An accepted manifest.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct Manifest {
     /// The plugin's own version.
     pub version: semver::Version,
     /// What it offers, by [`Point::index`].
-    pub offers: [Option<Offer>; 4],
+    pub offers: [Option<PointAccess>; 4],
     /// What it asks of the gateway, within what is granted.
     pub capabilities: Vec<String>,
     /// Schema of the plugin-level config.
@@ -25,7 +25,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// What the plugin offers at `point`; none: it is not called there.
-    pub fn offers(&self, point: Point) -> Option<Offer> {
+    pub fn offers(&self, point: Point) -> Option<PointAccess> {
         self.offers[point.index()]
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         context::{CallContext, Identity},
         error::Code,
         failure::Failure,
-        manifest::{Access, Offer, SideEffects},
+        manifest::{Access, PointAccess, SideEffects},
         step::{Mode, OnError, Reason, StepOutcome},
     },
     routing::{Conditions, Plan, Step, StepTemplate},
@@ -119,7 +119,7 @@ impl Setup {
         };
         self.steps.push(Step {
             template: Arc::new(fixed),
-            offer: Some(Offer { access: Access::Modify, side_effects: SideEffects::Some }),
+            offer: Some(PointAccess { access: Access::Modify, side_effects: SideEffects::Some }),
             not_offered: false,
             reserve: Duration::ZERO,
         });

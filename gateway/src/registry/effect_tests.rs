@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::core::manifest::{Access, Manifest, Offer, SideEffects};
+use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 
 const TOOL: Point = Point::BeforeToolCall;
 
 /// Both plugins describe themselves so; they are called before tools alone.
 fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest>> {
     let mut offers = [None; 4];
-    offers[TOOL.index()] = Some(Offer { access, side_effects: SideEffects::None });
+    offers[TOOL.index()] = Some(PointAccess { access, side_effects: SideEffects::None });
     Some(Arc::new(Manifest {
         name: "a".into(),
         version: version.parse().expect("a version"),

@@ -18,7 +18,7 @@ mod tenant_entry;
 #[cfg(test)]
 mod tests;
 
-pub use crate::core::manifest::{Access, Manifest, Offer, SideEffects};
+pub use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 pub use crate::routing::applicability::{AbsenceReason, absent, stands};
 pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     core::{
         digest::{canonical, digest_of},
-        manifest::Offer,
+        manifest::PointAccess,
         point::Point,
         step::{Mode, OnError, Reason},
     },
@@ -43,7 +43,7 @@ pub struct Step {
     pub template: Arc<StepTemplate>,
     /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
     /// as `not_ready`, or see `not_offered`.
-    pub offer: Option<Offer>,
+    pub offer: Option<PointAccess>,
     /// The binding names this point and the accepted manifest doesn't offer it, or the plugin's entry consents to none
     /// that does: the step fails as `point_not_offered`.
     pub not_offered: bool,

@@ -3,10 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use hookgate_proto::{
-    plugin::v1::{self as plugin, DescribeRequest, DescribeResponse},
-    types::v1::ExtensionPoint,
-};
+use hookgate_proto::plugin::v1::{self as plugin, DescribeRequest, DescribeResponse};
 use http::HeaderMap;
 use prost::Message as _;
 use serde_json::Value;
@@ -16,7 +13,7 @@ use crate::{
     config::{self, Capability, Consent},
     core::{
         digest::digest,
-        manifest::{Access, Manifest, Offer, SideEffects},
+        manifest::{Access, Manifest, PointAccess, SideEffects},
         point::Point,
     },
     upstream::{
@@ -257,7 +254,7 @@ fn identity(
     Ok(version)
 }
 
-fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], RefusalDetail> {
+fn offers(points: &[plugin::PointOffer]) -> Result<[Option<PointAccess>; 4], RefusalDetail> {
     if points.is_empty() {
         return Err(RefusalDetail::new(
             Refusal::NoExtensionPoint,
@@ -266,14 +263,8 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], RefusalDe
     }
     let mut offers = [None; 4];
     for offer in points {
-        let point = match offer.point() {
-            ExtensionPoint::Unspecified => {
-                return Err(bad_manifest("an entry of `points` has no known `point`: name one of the four"));
-            }
-            ExtensionPoint::BeforeLlmRequest => Point::BeforeLlmRequest,
-            ExtensionPoint::BeforeToolCall => Point::BeforeToolCall,
-            ExtensionPoint::AfterToolResult => Point::AfterToolResult,
-            ExtensionPoint::BeforeResponse => Point::BeforeResponse,
+        let Some(point) = Point::from_wire(offer.point()) else {
+            return Err(bad_manifest("an entry of `points` has no known `point`: name one of the four"));
         };
         let access = match offer.access() {
             plugin::Access::Unspecified => {
@@ -293,7 +284,7 @@ fn offers(points: &[plugin::PointOffer]) -> Result<[Option<Offer>; 4], RefusalDe
             plugin::SideEffects::None => SideEffects::None,
             plugin::SideEffects::Some => SideEffects::Some,
         };
-        if offers[point.index()].replace(Offer { access, side_effects }).is_some() {
+        if offers[point.index()].replace(PointAccess { access, side_effects }).is_some() {
             return Err(bad_manifest(format!("`points` names {point} twice: name each point once")));
         }
     }

@@ -24,7 +24,6 @@ pub mod host;
 pub mod json;
 mod listen;
 mod plugin;
-mod point;
 mod reply;
 mod serve;
 #[cfg(feature = "otel")]
@@ -37,6 +36,7 @@ pub use context::Context;
 pub use error::{InitError, PluginError};
 pub use hookgate_proto as proto;
 pub use hookgate_proto::{
+    Access, Capability, Offer, Point, SideEffects,
     plugin::v1::{CallContext, ChainResult, Limits},
     types::v1::{
         AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
@@ -45,8 +45,7 @@ pub use hookgate_proto::{
     },
 };
 pub use host::{PluginHost, service};
-pub use plugin::{Answer, Capability, Host, Plugin};
-pub use point::{Access, Offer, Point};
+pub use plugin::{Answer, Host, Plugin};
 pub use reply::{Cancel, Notice, Reply, Verdict};
 pub use serve::{ServeError, Server, serve, stop_signal};
 pub use tonic::{Code as StatusCode, Status};

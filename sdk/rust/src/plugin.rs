@@ -7,8 +7,8 @@ use hookgate_proto::plugin::v1::{InitializeRequest, Limits};
 
 use crate::{
     AfterToolResultPatch, AfterToolResultPayload, BeforeLlmRequestPatch, BeforeLlmRequestPayload,
-    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Context,
-    InitError, Offer, PluginError, Reply,
+    BeforeResponsePatch, BeforeResponsePayload, BeforeToolCallPatch, BeforeToolCallPayload, Capability,
+    Context, InitError, Offer, PluginError, Reply,
 };
 
 /// What a plugin answers at a point: a reply, or why it could not make one.
@@ -94,31 +94,6 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     /// the instance has to make room for newer configurations.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
-    }
-}
-
-/// Something that a plugin may ask of the gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capability {
-    /// Read shared state.
-    StorageRead,
-    /// Write shared state.
-    StorageWrite,
-    /// Write to the gateway's log.
-    Log,
-    /// Send notifications.
-    Emit,
-}
-
-impl Capability {
-    /// The name on the wire and in a registration's `grants`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Capability::StorageRead => "storage:read",
-            Capability::StorageWrite => "storage:write",
-            Capability::Log => "log",
-            Capability::Emit => "emit",
-        }
     }
 }
 

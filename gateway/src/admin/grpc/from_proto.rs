@@ -80,14 +80,7 @@ fn owner(owner: i32) -> Result<Option<Owner>, Error> {
 /// # Errors
 /// PAYLOAD_INVALID: there is no such point.
 pub(super) fn point(point: i32) -> Result<Option<Point>, Error> {
-    match ExtensionPoint::try_from(point) {
-        Ok(ExtensionPoint::Unspecified) => Ok(None),
-        Ok(ExtensionPoint::BeforeLlmRequest) => Ok(Some(Point::BeforeLlmRequest)),
-        Ok(ExtensionPoint::BeforeToolCall) => Ok(Some(Point::BeforeToolCall)),
-        Ok(ExtensionPoint::AfterToolResult) => Ok(Some(Point::AfterToolResult)),
-        Ok(ExtensionPoint::BeforeResponse) => Ok(Some(Point::BeforeResponse)),
-        Err(_) => Err(no_point()),
-    }
+    ExtensionPoint::try_from(point).map(Point::from_wire).map_err(|_| no_point())
 }
 
 fn no_point() -> Error {

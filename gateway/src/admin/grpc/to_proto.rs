@@ -1,6 +1,6 @@
 //! What HTTP shows of objects, writes and revisions, as messages.
 
-use hookgate_proto::{admin::v1 as wire, types::v1::ExtensionPoint};
+use hookgate_proto::admin::v1 as wire;
 
 use crate::{
     admin::{
@@ -128,7 +128,7 @@ fn effect(Effect { tenant, before, after, settings, points }: Effect) -> wire::T
         detail,
     };
     let of_plan = |(at, effect): (Point, PlanEffect)| wire::PlanEffect {
-        point: point(at).into(),
+        point: at.to_wire().into(),
         plan_digest: effect.plan_digest,
         added: effect.added,
         removed: effect.removed,
@@ -166,14 +166,5 @@ const fn owner(owner: Owner) -> wire::Owner {
     match owner {
         Owner::File => wire::Owner::File,
         Owner::Api => wire::Owner::Api,
-    }
-}
-
-const fn point(point: Point) -> ExtensionPoint {
-    match point {
-        Point::BeforeLlmRequest => ExtensionPoint::BeforeLlmRequest,
-        Point::BeforeToolCall => ExtensionPoint::BeforeToolCall,
-        Point::AfterToolResult => ExtensionPoint::AfterToolResult,
-        Point::BeforeResponse => ExtensionPoint::BeforeResponse,
     }
 }

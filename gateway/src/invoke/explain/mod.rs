@@ -117,7 +117,7 @@ fn steps(
 fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     let mut step = step.clone();
     if !manifests_known {
-        step.offer = Some(routing::Offer {
+        step.offer = Some(routing::PointAccess {
             access: routing::Access::Modify,
             side_effects: routing::SideEffects::None,
         });

@@ -21,7 +21,7 @@ use crate::{
     core::{
         context::{CallContext, Identity},
         failure::Failure,
-        manifest::{Access, Manifest, Offer, SideEffects},
+        manifest::{Access, Manifest, PointAccess, SideEffects},
         point::Point,
         step::{Mode, OnError, Reason, StepOutcome},
     },
@@ -55,7 +55,7 @@ impl Case {
         let schema = jsonschema::validator_for(&json!({ "properties": { "bad": false } })).expect("a schema");
         let schema = Arc::new(schema);
         let offer = |offered: bool| {
-            offered.then_some(Offer { access: Access::Modify, side_effects: SideEffects::None })
+            offered.then_some(PointAccess { access: Access::Modify, side_effects: SideEffects::None })
         };
         let manifest = |offers: [bool; 4]| {
             Arc::new(Manifest {

@@ -1,0 +1,206 @@
+//! The extension points as values, what a plugin offers at them, and what it may ask of a gateway.
+
+use crate::{plugin::v1 as wire, types::v1::ExtensionPoint};
+
+/// One of the four places of an agent's loop at which plugins run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum Point {
+    /// The agent is about to send user input to a model.
+    BeforeLlmRequest,
+    /// The agent is about to run a tool.
+    BeforeToolCall,
+    /// The agent is about to hand a tool's result, or its failure, back to the model.
+    AfterToolResult,
+    /// The agent is about to show the answer to the user.
+    BeforeResponse,
+}
+
+impl Point {
+    /// All of them, in the order of an agent's loop.
+    pub const ALL: [Point; 4] =
+        [Point::BeforeLlmRequest, Point::BeforeToolCall, Point::AfterToolResult, Point::BeforeResponse];
+
+    /// The name used in configuration, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Point::BeforeLlmRequest => "before_llm_request",
+            Point::BeforeToolCall => "before_tool_call",
+            Point::AfterToolResult => "after_tool_result",
+            Point::BeforeResponse => "before_response",
+        }
+    }
+
+    /// The point of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Point::ALL.into_iter().find(|point| point.as_str() == name)
+    }
+
+    /// Position in [`Point::ALL`]; indexes per-point arrays.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether the payload of this point names a tool.
+    pub const fn names_a_tool(self) -> bool {
+        matches!(self, Point::BeforeToolCall | Point::AfterToolResult)
+    }
+
+    /// Offers to look at calls here and to cancel them; a patch is forbidden.
+    pub const fn read(self) -> Offer {
+        Offer { point: self, access: Access::Read, side_effects: SideEffects::None }
+    }
+
+    /// Offers to change payloads here, beside looking and cancelling.
+    pub const fn modify(self) -> Offer {
+        Offer { point: self, access: Access::Modify, side_effects: SideEffects::None }
+    }
+
+    /// The point that a message names; `None` if it names none.
+    pub const fn from_wire(point: ExtensionPoint) -> Option<Self> {
+        match point {
+            ExtensionPoint::Unspecified => None,
+            ExtensionPoint::BeforeLlmRequest => Some(Point::BeforeLlmRequest),
+            ExtensionPoint::BeforeToolCall => Some(Point::BeforeToolCall),
+            ExtensionPoint::AfterToolResult => Some(Point::AfterToolResult),
+            ExtensionPoint::BeforeResponse => Some(Point::BeforeResponse),
+        }
+    }
+
+    /// The point as messages name it.
+    pub const fn to_wire(self) -> ExtensionPoint {
+        match self {
+            Point::BeforeLlmRequest => ExtensionPoint::BeforeLlmRequest,
+            Point::BeforeToolCall => ExtensionPoint::BeforeToolCall,
+            Point::AfterToolResult => ExtensionPoint::AfterToolResult,
+            Point::BeforeResponse => ExtensionPoint::BeforeResponse,
+        }
+    }
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a plugin may do to the payload of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum Access {
+    /// Looks and may cancel; a patch is forbidden.
+    Read,
+    /// May patch too.
+    Modify,
+}
+
+impl Access {
+    /// The name used in configuration and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Modify => "modify",
+        }
+    }
+}
+
+/// Whether a call of a plugin has effects beyond its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum SideEffects {
+    /// None.
+    None,
+    /// Some.
+    Some,
+}
+
+impl SideEffects {
+    /// The name used in configuration and status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SideEffects::None => "none",
+            SideEffects::Some => "some",
+        }
+    }
+}
+
+/// One point that a plugin answers at; made by [`Point::read`] and [`Point::modify`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Where.
+    pub point: Point,
+    /// What it may do to the payload.
+    pub access: Access,
+    /// Whether a call has effects beyond its reply.
+    pub side_effects: SideEffects,
+}
+
+impl Offer {
+    /// Says that a call counts, stores or sends something, so that a gateway neither leaves it out nor runs it
+    /// beside others.
+    #[must_use]
+    pub const fn with_side_effects(mut self) -> Self {
+        self.side_effects = SideEffects::Some;
+        self
+    }
+
+    /// The offer as a manifest names it.
+    pub fn to_wire(self) -> wire::PointOffer {
+        let access = match self.access {
+            Access::Read => wire::Access::Read,
+            Access::Modify => wire::Access::Modify,
+        };
+        let side_effects = match self.side_effects {
+            SideEffects::None => wire::SideEffects::None,
+            SideEffects::Some => wire::SideEffects::Some,
+        };
+        wire::PointOffer {
+            point: self.point.to_wire().into(),
+            access: access.into(),
+            side_effects: side_effects.into(),
+        }
+    }
+}
+
+/// What a plugin may ask of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub enum Capability {
+    /// Read the plugin's storage.
+    #[cfg_attr(feature = "serde", serde(rename = "storage:read"))]
+    StorageRead,
+    /// Write the plugin's storage.
+    #[cfg_attr(feature = "serde", serde(rename = "storage:write"))]
+    StorageWrite,
+    /// Write to the gateway's log.
+    #[cfg_attr(feature = "serde", serde(rename = "log"))]
+    Log,
+    /// Emit events.
+    #[cfg_attr(feature = "serde", serde(rename = "emit"))]
+    Emit,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Capability; 4] =
+        [Capability::StorageRead, Capability::StorageWrite, Capability::Log, Capability::Emit];
+
+    /// The capability of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Capability::ALL.into_iter().find(|capability| capability.as_str() == name)
+    }
+
+    /// The name in manifests and in a registration's `grants`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Capability::StorageRead => "storage:read",
+            Capability::StorageWrite => "storage:write",
+            Capability::Log => "log",
+            Capability::Emit => "emit",
+        }
+    }
+}
