@@ -1,4 +1,4 @@
-//! The four extension points as values. The typed side, with a payload each, is [`crate::invoke`].
+//! The four extension points as values. [`crate::invoke`] has the typed side, with a payload for each.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub enum Point {
 }
 
 impl Point {
-    /// All of them, in the order of an agent's loop.
+    /// In the order of an agent's loop.
     pub const ALL: [Point; 4] =
         [Point::BeforeLlmRequest, Point::BeforeToolCall, Point::AfterToolResult, Point::BeforeResponse];
 
@@ -33,7 +33,7 @@ impl Point {
         }
     }
 
-    /// The one by this name.
+    /// The point with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Point::ALL.into_iter().find(|point| point.as_str() == name)
     }
@@ -43,7 +43,7 @@ impl Point {
         self as usize
     }
 
-    /// Whether the payload of this point names a tool.
+    /// Whether the payload at this point names a tool.
     pub const fn names_a_tool(self) -> bool {
         matches!(self, Point::BeforeToolCall | Point::AfterToolResult)
     }
