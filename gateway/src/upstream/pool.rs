@@ -228,8 +228,8 @@ impl Pool {
         PoolMember { endpoint, origin: Some((index, address)) }
     }
 
-    /// A connected and initialised route for a call at `point`. Uses `avoid` only if there is no other
-    /// endpoint.
+    /// A connected and initialised route for a call at `point`. Uses `avoid` only if no other
+    /// endpoint is better.
     pub(super) async fn route(
         &self,
         point: Point,
