@@ -2,7 +2,7 @@
 //! verifies the other end (docs/protocol.md, section 5).
 //!
 //! ```text
-//! files.rs (bytes) -> material.rs (checked) -> server.rs | client.rs (rustls) -> reload.rs (current, every 2 s)
+//! files.rs (bytes) -> material.rs (checked) -> server.rs | client.rs (rustls) -> reload.rs (every 2 s)
 //! ```
 //!
 //! A connection uses the files' contents that are current when it begins; a change affects new connections
