@@ -1,29 +1,30 @@
-//! Where the gateway never connects to, whoever asks for it: link-local addresses and those where clouds keep the
-//! credentials of machines (docs/protocol.md, section 5). Judged on the address that is dialled, not on the name:
-//! whoever answers for a name can answer anything. Where else plugins may be is `config`'s matter.
+//! Addresses that the gateway never connects to, whoever asks: link-local ones, and those where clouds serve
+//! credentials of machines (docs/protocol.md, section 5).
+//!
+//! The check is on the address that is dialled, not on the name, because whoever controls a name can make it
+//! resolve to anything. `config` decides where plugins may be beyond that.
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The network of AWS's services on a machine over IPv6, metadata and credentials of pods among them; over IPv4 they are
-/// link-local, as those of most clouds.
+/// The IPv6 network of AWS's services on a machine, including metadata and pod credentials. Over IPv4 these
+/// are link-local, as on most clouds.
 const AWS_SERVICE_PREFIX: [u16; 2] = [0xfd00, 0xec2];
-/// Metadata of Google Cloud and of Oracle's over IPv6.
+/// IPv6 metadata services of Google Cloud and Oracle Cloud.
 const IPV6_METADATA: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
-/// Metadata of Alibaba Cloud.
+/// The metadata service of Alibaba Cloud.
 const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
-/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for networks of one's own).
+/// The first 96 bits of an IPv4 address behind NAT64 (RFC 6052, section 2.1; RFC 8215 for private networks).
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
-/// What is said of an address that is not dialled.
+/// Why an address is not dialled, completing a sentence that begins with it.
 pub(crate) const DENIED_MESSAGE: &str = "is link-local or serves a cloud's metadata, and is never dialled";
 
-/// Whether `address` may be dialled.
 pub(crate) fn allows(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => allows_v4(address),
@@ -41,13 +42,14 @@ fn allows_v4(address: Ipv4Addr) -> bool {
     !address.is_link_local() && address != ALIBABA_METADATA
 }
 
-/// Whether `host`, as it stands in a URL, is an address that may not be dialled. A name is judged when it is resolved.
+/// Whether `host`, as written in a URL, is an address that must not be dialled. Names are checked when they
+/// are resolved.
 pub(crate) fn denies_literal(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<IpAddr>().is_ok_and(|address| !allows(address))
 }
 
-/// The addresses of `host` that may be dialled, with those that may not after them.
+/// The addresses of `host`, separated into those that may be dialled and those that may not.
 ///
 /// # Errors
 /// The system's, when the name can't be resolved.
@@ -57,13 +59,13 @@ pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<ResolvedAddress
     Ok(ResolvedAddresses { allowed, denied })
 }
 
-/// What a name stands for.
+/// The addresses of a name.
 pub(crate) struct ResolvedAddresses {
     pub(crate) allowed: Vec<SocketAddr>,
     pub(crate) denied: Vec<SocketAddr>,
 }
 
-/// Resolves for an HTTP client.
+/// Resolves names for an HTTP client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EgressResolver;
 
@@ -130,7 +132,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_for_a_denied_address_is_told_apart_from_one_for_none() {
-        // The resolver of the system reads these as an address, as a name server's answer would be.
+        // The system's resolver parses this number as an address; a name server could return the same
+        // address.
         let resolved = resolve("2852039166", 80).await.unwrap();
         assert!(resolved.allowed.is_empty());
         assert_eq!(resolved.denied, ["169.254.169.254:80".parse().unwrap()]);

@@ -1,5 +1,5 @@
-//! Verified claims -> who calls. The only place that knows where an issuer writes what, and what it may say.
-//! Nothing here looks at signatures or keys.
+//! Turns verified claims into the caller's identity. Only this module knows which claims an issuer uses, and
+//! what it may grant. It never looks at signatures or keys.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,19 +18,20 @@ use crate::{
 const MAX_TEXT_BYTES: usize = 256;
 /// Latest `exp` or `nbf`: the last second of the year 9999.
 const MAX_TIMESTAMP: u64 = 253_402_300_799;
-/// What `claim` asks of a name.
+/// The shape of an id, as error messages describe it.
 const ID_SHAPE: &str = "a string of 1 to 256 bytes without control characters";
 
-/// Where a token is shown. Each port has an audience of its own, so that a token for one is nothing at the other.
+/// Where a token is presented. Each port has its own audience, so that a token for one is worthless at the
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Port {
-    /// Agents': `audience`.
+    /// The agents' port: `audience`.
     Data,
-    /// Operators': `admin_audience`.
+    /// The operators' port: `admin_audience`.
     Admin,
 }
 
-/// What one issuer's claims mean, and what it may grant.
+/// What one issuer's claims mean, and what the issuer may grant.
 #[derive(Debug)]
 pub(super) struct ClaimRules {
     issuer: Arc<str>,
@@ -43,7 +44,6 @@ pub(super) struct ClaimRules {
 }
 
 impl ClaimRules {
-    /// The rules of `issuer`, which may speak for `tenants`.
     pub(super) fn new(issuer: &config::Issuer, tenants: IssuerTenants) -> Self {
         ClaimRules {
             issuer: issuer.issuer.as_str().into(),
@@ -56,7 +56,8 @@ impl ClaimRules {
         }
     }
 
-    /// Reads the claims of a token that `issuer` signed and that is shown at `port`; says nothing about the time.
+    /// Reads the claims of a token that `issuer` signed and that is presented at `port`. Doesn't check the
+    /// time.
     pub(super) fn read(&self, claims: &Value, port: Port) -> Result<VerifiedToken, AuthRefusal> {
         self.check_audience(claims, port)?;
         let validity = self.validity(claims)?;
@@ -68,7 +69,7 @@ impl ClaimRules {
         let tenant = self.tenant(claims)?;
         let may_name_none = match port {
             Port::Data => scopes.contains(Scope::Read) || scopes.contains(Scope::Admin),
-            // It sees all tenants, so its issuer has to be one that may speak for all.
+            // The admin scope covers all tenants, so the issuer must be allowed to speak for all of them.
             Port::Admin => self.tenants == IssuerTenants::Any,
         };
         if tenant.is_none() && !may_name_none {
@@ -82,7 +83,8 @@ impl ClaimRules {
         Ok(VerifiedToken { issuer: Arc::clone(&self.issuer), operator, identity, scopes, validity })
     }
 
-    /// `aud` is a string or an array of strings, and the port's is among them (RFC 7519, section 4.1.3).
+    /// Checks that `aud`, a string or an array of strings, contains the port's audience (RFC 7519, section
+    /// 4.1.3).
     fn check_audience(&self, claims: &Value, port: Port) -> Result<(), AuthRefusal> {
         let audience = match port {
             Port::Data => Some(self.audience.as_str()),
@@ -119,7 +121,7 @@ impl ClaimRules {
         Ok(Validity { not_before: time("nbf")?, expires, leeway: self.leeway })
     }
 
-    /// Scopes that are not ours are somebody else's business.
+    /// The scopes that Hookgate knows; others are ignored.
     fn scopes(&self, claims: &Value) -> Result<Scopes, AuthRefusal> {
         let name = &self.names.scopes;
         let shape =
@@ -134,7 +136,7 @@ impl ClaimRules {
         }
     }
 
-    /// The tenant that the token names, if it does, checked against those the issuer may speak for.
+    /// The token's tenant, if it names one, checked against those the issuer may speak for.
     fn tenant(&self, claims: &Value) -> Result<Option<Arc<str>>, AuthRefusal> {
         if let IssuerTenants::Fixed(id) = &self.tenants {
             return Ok(Some(id.as_str().into()));
@@ -153,7 +155,8 @@ impl ClaimRules {
         }
     }
 
-    /// Where the user is mapped from a claim and the token names none, it is empty: still not the agent's to say.
+    /// If a claim is configured for the user id but the token lacks it, the user id is empty: the agent still
+    /// may not set it.
     fn user_id(&self, claims: &Value) -> Result<Option<String>, AuthRefusal> {
         let Some(name) = &self.names.user_id else { return Ok(None) };
         match find(claims, name) {
@@ -164,7 +167,8 @@ impl ClaimRules {
         }
     }
 
-    /// `claim.NAME`, with the name as configured; what is no short text, number or boolean is left out.
+    /// `claim.NAME`, with the name as configured. Values other than a short text, a number or a boolean are
+    /// left out.
     fn labels(&self, claims: &Value) -> BTreeMap<String, String> {
         let text = |name: &String| match find(claims, name)? {
             Value::String(text) if is_text(text) => Some(text.clone()),

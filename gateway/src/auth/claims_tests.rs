@@ -12,7 +12,7 @@ fn rules(settings: Value) -> ClaimRules {
     ClaimRules::new(&issuer, tenants)
 }
 
-/// Good claims with `changes` laid over; null removes a claim.
+/// Valid claims overridden by `changes`; null removes a claim.
 fn claims(changes: Value) -> Value {
     let mut claims = json!({
         "iss": "https://id", "aud": "hookgate", "exp": 1_000, "sub": "robot", "tenant_id": "acme",
@@ -150,7 +150,7 @@ fn tenants_and_operators_have_1_to_256_bytes_and_no_control_characters() {
     assert_eq!(reason(&rules, json!({ "tenant_id": "*" })), RefusalReason::Claims);
     assert_eq!(reason(&rules, json!({ "tenant_id": null })), RefusalReason::Claims);
     assert_eq!(reason(&rules, json!({ "sub": null })), RefusalReason::Claims);
-    // A JSON null is there, and is no tenant.
+    // A JSON null is present, but isn't a tenant.
     let mut null = claims(json!({}));
     null["tenant_id"] = Value::Null;
     assert_eq!(rules.read(&null, Port::Data).unwrap_err().reason, RefusalReason::Claims);

@@ -1,5 +1,6 @@
-//! What a token says and which key would verify it, for people. Decides nothing: whether it is accepted is for
-//! [`Authenticator::authenticate_at`] alone, which is asked as a caller would ask it.
+//! Explains a token to people: what it says, and which key would verify it.
+//! [`Authenticator::authenticate_at`] alone decides whether it is accepted, and is asked here as a caller
+//! would ask it.
 
 use std::sync::Arc;
 
@@ -13,34 +14,34 @@ use super::{
     token::UnverifiedToken,
 };
 
-/// What is known of a token, believed or not. Its signature is no part of it.
+/// What is known of a token, valid or not. Doesn't contain its signature.
 #[derive(Debug)]
 pub struct TokenInspection {
-    /// What its header says; none where that is no JSON object in base64url.
+    /// The header. `None` if it isn't a JSON object in base64url.
     pub header: Option<Value>,
-    /// What its claims say; likewise.
+    /// The claims. `None` if they aren't a JSON object in base64url.
     pub claims: Option<Value>,
-    /// The issuer that it claims to be from, by its place in `auth.issuers`.
+    /// The issuer that the token claims to be from, by its index in `auth.issuers`.
     pub issuer: Option<usize>,
     /// The key that would verify it.
     pub key: Option<KeyDescription>,
-    /// What it is at the data port, before scope and tenant are looked at.
+    /// The result at the data port, before scope and tenant are checked.
     pub data: Result<Arc<VerifiedToken>, AuthRefusal>,
-    /// The same at the admin port.
+    /// The result at the admin port.
     pub admin: Result<Arc<VerifiedToken>, AuthRefusal>,
 }
 
-/// A key as people name it.
+/// A key, described for people.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeyDescription {
-    /// Its `kid`, if it has one.
     pub kid: Option<String>,
     /// Such as `HS256`.
     pub algorithm: String,
 }
 
 impl Authenticator {
-    /// Looks at `token`. Where its issuer publishes keys and they were not fetched yet, they are, once and within 5 s.
+    /// Inspects `token`. If its issuer publishes keys that were not fetched yet, fetches them once, within 5
+    /// s.
     pub async fn inspect(&self, token: &str) -> TokenInspection {
         let (header, claims) = says(token);
         let read = UnverifiedToken::parse(token).ok();
@@ -72,7 +73,7 @@ impl Authenticator {
     }
 }
 
-/// Header and claims, of whatever is shaped a little like a token.
+/// Header and claims of anything that resembles a token.
 fn says(token: &str) -> (Option<Value>, Option<Value>) {
     let mut parts = token.split('.');
     let mut object = || json::object(&URL_SAFE_NO_PAD.decode(parts.next()?).ok()?);

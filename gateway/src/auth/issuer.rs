@@ -1,5 +1,5 @@
-//! One issuer, compiled from the configuration: its keys and what its claims mean. Every mistake in it is
-//! reported at once, with a JSON pointer into the configuration.
+//! One issuer, compiled from the configuration: its keys, and the meaning of its claims. Reports every
+//! mistake at once, with a JSON pointer into the configuration.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -20,15 +20,14 @@ use crate::{
     fs::read_limited,
 };
 
-/// Largest file with a key, in bytes.
+/// Largest key file, in bytes.
 pub(crate) const MAX_KEY_FILE: u64 = 64 << 10;
 /// Shortest `jwks_ttl`: keys are fetched this often.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// One issuer of tokens.
 #[derive(Debug)]
 pub(super) struct TrustedIssuer {
-    /// Its `iss`.
+    /// The value of `iss`.
     pub(super) name: String,
     pub(super) rules: ClaimRules,
     keys: KeySource,
@@ -42,7 +41,7 @@ enum KeySource {
 }
 
 impl TrustedIssuer {
-    /// The keys that verify now.
+    /// The current keys, if there are any.
     fn keys(&self) -> Option<Arc<KeySet>> {
         match &self.keys {
             KeySource::Configured(keys) => Some(Arc::clone(keys)),
@@ -50,7 +49,7 @@ impl TrustedIssuer {
         }
     }
 
-    /// The keys, where they are fetched and not configured.
+    /// The published keys. `None` if the issuer's keys are configured.
     pub(super) fn published(&self) -> Option<&Arc<PublishedKeys>> {
         match &self.keys {
             KeySource::Configured(_) => None,
@@ -58,17 +57,17 @@ impl TrustedIssuer {
         }
     }
 
-    /// Whether its keys are those that `published` fetches.
+    /// Whether the issuer uses the keys that `published` fetches.
     pub(super) fn shares(&self, published: &Arc<PublishedKeys>) -> bool {
         self.published().is_some_and(|own| Arc::ptr_eq(own, published))
     }
 
-    /// Whether the key set of `generation` still stands.
+    /// Whether the key set of `generation` is still current.
     pub(super) fn stands(&self, generation: u64) -> bool {
         self.keys().is_some_and(|keys| keys.generation == generation)
     }
 
-    /// Checks the token's signature; the generation of the key set that verified it.
+    /// Checks the token's signature. Returns the generation of the key set that verified it.
     pub(super) async fn verify(&self, token: &UnverifiedToken<'_>) -> Result<u64, AuthRefusal> {
         let mut keys = self.keys().ok_or_else(unavailable)?;
         if let (Some(published), Err(KeySelectionError::UnknownKid)) = (self.published(), keys.choose(token))
@@ -83,7 +82,7 @@ impl TrustedIssuer {
         Ok(keys.generation)
     }
 
-    /// The key that the token would be verified by, now.
+    /// The key that would verify the token now.
     pub(super) fn key_for(&self, token: &UnverifiedToken<'_>) -> Option<(Option<String>, Algorithm)> {
         let keys = self.keys()?;
         let key = keys.choose(token).ok()?;
@@ -118,8 +117,8 @@ fn refuse(misfit: KeySelectionError) -> AuthRefusal {
     }
 }
 
-/// Compiles all issuers, with the keys that were fetched for one of `known` where they are published as they were; Err
-/// lists every mistake.
+/// Compiles all issuers. Fetched keys of an issuer in `known` are reused if it still publishes them at the
+/// same place. `Err` lists every mistake.
 pub(super) fn compile(
     auth: &config::Auth,
     known: &[&TrustedIssuer],
@@ -147,7 +146,7 @@ pub(super) fn compile(
     if problems.is_empty() { Ok(issuers) } else { Err(problems) }
 }
 
-/// Mistakes found under one pointer.
+/// Collects mistakes under one JSON pointer.
 struct ViolationList<'a> {
     base: String,
     list: &'a mut Vec<Violation>,
@@ -175,7 +174,7 @@ fn tenants(issuer: &config::Issuer, several: bool, found: &mut ViolationList<'_>
     issuer.tenants.clone().unwrap_or(IssuerTenants::Any)
 }
 
-/// None: what was wrong is in `found`.
+/// Returns `None` if there are mistakes, which are added to `found`.
 fn key_source(
     issuer: &config::Issuer,
     known: &[&TrustedIssuer],
@@ -221,7 +220,7 @@ fn keys(issuer: &config::Issuer, found: &mut ViolationList<'_>) -> Vec<Verificat
     keys
 }
 
-/// Err: the key's field, and what is wrong with it.
+/// `Err` is the key's field, and what is wrong with it.
 fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)> {
     let algorithm =
         key.alg.as_deref().map(key::algorithm).transpose().map_err(|message| ("/alg", message))?;

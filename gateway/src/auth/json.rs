@@ -1,12 +1,12 @@
-//! JSON objects of tokens: a name that is given twice is refused, at any depth, because two readers of the same
-//! token must never see two different values (RFC 7515, section 4; RFC 7519, section 4).
+//! Parses the JSON objects of tokens. A repeated name is rejected at any depth, because two readers of the
+//! same token must never see different values (RFC 7515, section 4; RFC 7519, section 4).
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Reads one JSON object; nothing may follow it.
+/// Parses one JSON object without trailing text.
 pub(super) fn object(text: &[u8]) -> Option<Value> {
     match serde_json::from_slice(text) {
         Ok(StrictJson(value @ Value::Object(_))) => Some(value),

@@ -1,5 +1,5 @@
-//! Verification keys and how one is chosen. A key carries its algorithm; what a token's header says only narrows
-//! the choice (docs/protocol.md, section 5). Knows nothing of claims.
+//! Verification keys, and how one is chosen. A key carries its algorithm; a token's header only narrows the
+//! choice (docs/protocol.md, section 5).
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use super::token::UnverifiedToken;
 /// Shortest shared secret, in bytes: the size of the smallest hash (RFC 7518, section 3.2).
 const MIN_SECRET_BYTES: usize = 32;
 
-/// A key with the one algorithm it verifies. Its `Debug` shows no key material.
+/// A key with its only algorithm. Its `Debug` shows no key material.
 #[derive(Debug)]
 pub(super) struct VerificationKey {
     pub(super) kid: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct VerificationKey {
 }
 
 impl VerificationKey {
-    /// A shared secret; Err says what is wrong with it.
+    /// A shared secret. `Err` says what is wrong with it.
     pub(super) fn shared(
         kid: Option<String>,
         algorithm: Algorithm,
@@ -39,13 +39,13 @@ impl VerificationKey {
         Ok(VerificationKey { kid, algorithm, key: DecodingKey::from_secret(secret) })
     }
 
-    /// Whether the token's signature is this key's, by the key's own algorithm.
+    /// Whether this key verifies the token's signature, by the key's own algorithm.
     pub(super) fn verifies(&self, token: &UnverifiedToken<'_>) -> bool {
         crypto::verify(token.signature, token.signed, &self.key, self.algorithm).unwrap_or(false)
     }
 }
 
-/// Reads the configuration's name of an algorithm.
+/// Parses the name of an algorithm in the configuration.
 pub(super) fn algorithm(name: &str) -> Result<Algorithm, String> {
     Algorithm::from_str(name).map_err(|_| {
         format!(
@@ -58,11 +58,11 @@ pub(super) fn algorithm(name: &str) -> Result<Algorithm, String> {
 /// Why no key was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeySelectionError {
-    /// The token names a key that is not there; a newer set may have it.
+    /// The token names an unknown key; a newer set may have it.
     UnknownKid,
-    /// Keys of that name are there, all for other algorithms.
+    /// The named keys exist, but all are for other algorithms.
     Algorithm,
-    /// None of the keys fits a token that names none, or several do.
+    /// The token names no key, and none fits or several do.
     Ambiguous,
 }
 
@@ -75,8 +75,8 @@ pub(super) struct KeySet {
 }
 
 impl KeySet {
-    /// The one key that fits: by `kid` where the token has one, else the only one of its algorithm. A key
-    /// without a name fits any name that no other key has.
+    /// The only key that fits: by `kid` if the token has one, otherwise the only one with its algorithm. A
+    /// key without a name fits any name that no other key has.
     pub(super) fn choose(&self, token: &UnverifiedToken<'_>) -> Result<&VerificationKey, KeySelectionError> {
         let unnamed = |key: &&VerificationKey| key.kid.is_none();
         let candidates: Vec<_> = match &token.kid {

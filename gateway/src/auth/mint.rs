@@ -1,5 +1,6 @@
-//! Tokens that a gateway of this configuration accepts, for development and for operators of issuers whose secret it
-//! holds. Only a shared secret signs: of every other key the configuration has the public half alone.
+//! Mints tokens that a gateway with this configuration accepts, for development and for operators of issuers
+//! whose secret it holds. Only shared secrets can sign: of every other key, the configuration has just the
+//! public half.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,34 +11,34 @@ use serde_json::{Map, Value};
 use super::{Port, key, verified::scope_name};
 use crate::config::{self, IssuerTenants, Scope};
 
-/// What a token is to say.
+/// What to put into a token.
 #[derive(Debug)]
 pub struct TokenRequest {
-    /// Its issuer; none: the only one with a secret that may speak for the tenant.
+    /// The issuer. `None` chooses the only one with a secret that may speak for the tenant.
     pub issuer: Option<String>,
-    /// None: everybody's, for the admin port.
+    /// The tenant. `None` is a token for all tenants, at the admin port.
     pub tenant: Option<String>,
-    /// Who acts.
+    /// The operator that the token names.
     pub operator: String,
-    /// What it may be used for.
+    /// The scopes that the token grants.
     pub scopes: Vec<Scope>,
-    /// How long it is good, from now on.
+    /// How long the token is valid from now on.
     pub ttl: Duration,
-    /// Where it is good.
+    /// The port that accepts the token.
     pub port: Port,
 }
 
-/// A token, and what stands in it. No `Debug`: it opens doors.
+/// A token and its main claims. Has no `Debug`, because the token is a secret.
 pub struct MintedToken {
-    /// The compact form.
+    /// The token in compact form.
     pub token: String,
-    /// Its `iss`.
+    /// The value of `iss`.
     pub issuer: String,
-    /// Its `exp`, in seconds since 1970.
+    /// The value of `exp`, in seconds since 1970.
     pub expires: u64,
 }
 
-/// Signs what is ordered. Whether the gateway accepts it is not looked at.
+/// Signs the token. Doesn't check whether the gateway would accept it.
 ///
 /// # Errors
 /// One sentence that says what the configuration lacks.
@@ -133,7 +134,8 @@ fn speaks_for(issuer: &config::Issuer, tenant: Option<&str>) -> bool {
     }
 }
 
-/// Sets the claim that the configuration calls `name`: literally, or a JSON pointer when it starts with `/`.
+/// Sets the claim that the configuration calls `name`: a literal name, or a JSON pointer if it starts with
+/// `/`.
 fn put(claims: &mut Map<String, Value>, name: &str, value: String) -> Result<(), String> {
     let Some(pointer) = name.strip_prefix('/') else {
         claims.insert(name.to_owned(), value.into());

@@ -1,10 +1,12 @@
-//! Who calls: bearer tokens (JWT, docs/protocol.md section 5) -> [`VerifiedToken`]. Tenant and operator come from here
-//! and from nowhere else. Knows the issuers, their keys and claims; knows nothing of HTTP answers, of the tenants'
-//! own settings (unknown, disabled) and of what a token is used for.
+//! Authentication with bearer tokens (JWT, docs/protocol.md section 5), which produces a [`VerifiedToken`].
+//! Tenant and operator come from the token and from nowhere else.
 //!
-//! A token that verified is remembered by its SHA-256 until the issuer's keys change, at most five minutes; its
-//! times and scopes are checked on every call. Reading what is remembered takes no lock and never waits. Each port
-//! has an audience of its own ([`Port`]), and what is remembered for one says nothing about the other.
+//! This module knows the issuers, their keys and claims. It knows nothing of HTTP responses, the tenants' own
+//! settings, or what a token is used for.
+//!
+//! A verified token is cached by its SHA-256 until the issuer's keys change, for at most five minutes. Its
+//! times and scopes are checked on every call. Reading the cache takes no lock and never waits. Each port has
+//! an audience of its own ([`Port`]), so the cache is separate for each port.
 
 mod claims;
 mod inspect;
@@ -43,18 +45,17 @@ pub use self::{
 use self::{issuer::TrustedIssuer, token::UnverifiedToken};
 use crate::{config, core::error::Violation};
 
-/// Most verified tokens that are remembered.
 const MAX_CACHED_TOKENS: u64 = 10_000;
-/// Longest time a verification is remembered.
+/// Longest time that a verification is cached.
 const TOKEN_CACHE_TTL: Duration = Duration::from_secs(300);
 
-/// The time of day, by which tokens are judged.
+/// The wall clock that token times are checked against.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Verifies bearer tokens.
 pub struct Authenticator {
     issuers: Vec<TrustedIssuer>,
-    /// By where it is good and the token's SHA-256.
+    /// Keyed by port and the token's SHA-256.
     remembered: Cache<(Port, [u8; 32]), CachedVerification>,
     clock: Clock,
 }
@@ -63,24 +64,24 @@ pub struct Authenticator {
 #[derive(Clone)]
 struct CachedVerification {
     issuer: usize,
-    /// Of the key set that verified it.
+    /// The generation of the key set that verified it.
     generation: u64,
     verified: Arc<VerifiedToken>,
 }
 
 impl Authenticator {
-    /// Reads the issuers' keys; Err lists every mistake, with JSON pointers into the configuration.
+    /// Reads the issuers' keys. `Err` lists every mistake, with JSON pointers into the configuration.
     pub fn new(auth: &config::Auth) -> Result<Self, Vec<Violation>> {
         Self::with_clock(auth, Arc::new(SystemTime::now))
     }
 
-    /// The same with another clock, for tests of `exp` and `nbf`.
+    /// Like [`Authenticator::new`], with another clock for tests of `exp` and `nbf`.
     pub fn with_clock(auth: &config::Auth, clock: Clock) -> Result<Self, Vec<Violation>> {
         Ok(Self::from_issuers(issuer::compile(auth, &[])?, clock))
     }
 
-    /// As [`Authenticator::new`]; an issuer that publishes its keys where it did for one of `before` goes on with those
-    /// that were fetched.
+    /// Like [`Authenticator::new`]. Reuses the fetched keys of issuers in `before` that still publish them at
+    /// the same place.
     ///
     /// # Errors
     /// As [`Authenticator::new`].
@@ -98,12 +99,13 @@ impl Authenticator {
         Authenticator { issuers, remembered, clock }
     }
 
-    /// Verifies the bearer token in `headers` (HTTP) or in what tonic's metadata is made of (gRPC), for the data port.
+    /// Verifies the bearer token for the data port. `headers` are HTTP headers, or those of tonic's metadata
+    /// for gRPC.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<VerifiedToken>, AuthRefusal> {
         self.authenticate_at(Port::Data, headers).await
     }
 
-    /// The same at `port`: a token is good where the audience that it names belongs.
+    /// Like [`Authenticator::authenticate`], for the audience of `port`.
     pub async fn authenticate_at(
         &self,
         port: Port,
@@ -126,7 +128,8 @@ impl Authenticator {
         self.issuers.iter().all(TrustedIssuer::ready)
     }
 
-    /// Whether every issuer has keys whose keys `before` doesn't wait for just as well.
+    /// Whether every issuer has keys, or shares its fetch with `before`, so that waiting for the keys makes
+    /// nothing more ready.
     pub fn ready_after(&self, before: &Self) -> bool {
         let is_shared = |issuer: &TrustedIssuer| {
             let shares = |published| before.issuers.iter().any(|old| old.shares(published));
@@ -135,15 +138,15 @@ impl Authenticator {
         self.issuers.iter().all(|issuer| issuer.ready() || is_shared(issuer))
     }
 
-    /// Fetches the keys that issuers publish, at once and whenever they are no longer fresh, until `stop`.
-    /// Nothing else does: run it as a task. Ends at once where all keys are configured.
+    /// Fetches published keys, at once and whenever they are no longer fresh, until `stop`. Nothing else
+    /// does, so run this as a task. Returns at once if all keys are configured.
     pub async fn refresh(&self, stop: CancellationToken) {
         let published = self.issuers.iter().filter_map(TrustedIssuer::published);
         join_all(published.map(|keys| keys.keep_fresh(&stop))).await;
     }
 
-    /// For each issuer that publishes its keys: its `iss`, the time since they were fetched (none: never), and the time until
-    /// they are used no more.
+    /// For each issuer that publishes its keys: its `iss`, the time since they were fetched (`None` if
+    /// never), and the time until they are no longer used.
     pub fn key_ages(&self) -> impl Iterator<Item = (&str, Option<Duration>, Duration)> {
         self.issuers.iter().filter_map(|issuer| {
             let published = issuer.published()?;
@@ -189,7 +192,7 @@ impl fmt::Debug for Authenticator {
     }
 }
 
-/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+/// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Result<&str, AuthRefusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let missing = || AuthRefusal::new(RefusalReason::Missing, "Send `Authorization: Bearer` and a token");

@@ -1,25 +1,25 @@
-//! Who asks at the admin API, and by which right: a token, or a socket whose file let him in. What he may see and who he
-//! is called where it is written down is the same question whichever it was.
+//! The operator behind an admin API request, authenticated by a token or by the admin socket. Both kinds have
+//! the same questions answered here: what they may see, and which name is recorded.
 
 use std::{sync::Arc, time::SystemTime};
 
 use super::{AuthRefusal, VerifiedToken};
 use crate::config::Scope;
 
-/// Who asks at the admin API.
+/// The operator behind an admin API request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operator {
-    /// By the token of an issuer, within its tenant and its scopes.
+    /// Authenticated by a token, and limited to its tenant and scopes.
     Token(Arc<VerifiedToken>),
-    /// By the admin socket, which its owner and root alone may open: everything.
+    /// Connected to the admin socket, which only its owner and root can open. Has all rights.
     Local {
-        /// The user id of the process at the other end, as the system says.
+        /// The user id of the connected process, as reported by the system.
         uid: u32,
     },
 }
 
 impl Operator {
-    /// Whose status he may read, none for everything.
+    /// The tenant whose status the operator may read. `None` allows everything.
     ///
     /// # Errors
     /// SCOPE_MISSING for a token without `hookgate:read` and `hookgate:admin`.
@@ -30,7 +30,7 @@ impl Operator {
         }
     }
 
-    /// Until when he is let in; none: as long as he is connected.
+    /// When the operator's access ends. `None` means with the connection.
     pub fn until(&self) -> Option<SystemTime> {
         match self {
             Operator::Token(verified) => Some(verified.until()),
@@ -38,7 +38,7 @@ impl Operator {
         }
     }
 
-    /// Whether he may write to the registry, and see who wrote what.
+    /// Checks that the operator may write to the registry, and see who wrote what.
     ///
     /// # Errors
     /// SCOPE_MISSING for a token without `hookgate:admin`.
@@ -49,8 +49,9 @@ impl Operator {
         }
     }
 
-    /// What he is called where it is written down what he did: the token's operator and its issuer, `alice
-    /// (https://id.example.com)`, or `unix:UID`. No token makes anybody be called as another issuer's, or as a user here.
+    /// The name recorded with the operator's changes: the token's operator and issuer, `alice
+    /// (https://id.example.com)`, or `unix:UID`. No token can produce the name of another issuer's operator
+    /// or of a local user.
     pub fn author(&self) -> String {
         match self {
             Operator::Token(verified) => format!("{} ({})", verified.operator, verified.issuer),

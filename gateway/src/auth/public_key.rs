@@ -1,5 +1,5 @@
-//! Public keys from PEM and JWK (RFC 7517). A key is taken only when its type and size are right for its one
-//! algorithm, so that nothing about a weak or foreign key is left to the moment a token arrives.
+//! Public keys from PEM and JWK (RFC 7517). A key is accepted only if its type and size suit its one
+//! algorithm, so that a weak or unsuitable key is detected before any token arrives.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::key::{self, VerificationKey};
 
-/// Sizes of RSA keys, in bits (docs/protocol.md, section 5; the upper end is what the library verifies).
+/// Allowed sizes of RSA keys, in bits (docs/protocol.md, section 5). The upper limit is what the library can
+/// verify.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=8_192;
 
-/// A key in PEM (`PUBLIC KEY`, or `RSA PUBLIC KEY`); Err says what is wrong with it.
+/// A key in PEM (`PUBLIC KEY`, or `RSA PUBLIC KEY`). `Err` says what is wrong with it.
 pub(super) fn from_pem(
     kid: Option<String>,
     algorithm: Algorithm,
@@ -44,8 +45,8 @@ pub(super) fn from_pem(
     )
 }
 
-/// A key as a JWK. `algorithm` is what the configuration says of it, if it does; else its `alg` counts, and without
-/// one its type: RS256 for RSA, ES256 and ES384 by curve, EdDSA for Ed25519.
+/// A key from a JWK. Its algorithm is `algorithm` if the configuration sets it, otherwise the JWK's `alg`,
+/// otherwise it follows from the type: RS256 for RSA, ES256 and ES384 by curve, EdDSA for Ed25519.
 pub(super) fn from_jwk(
     kid: Option<String>,
     algorithm: Option<Algorithm>,
@@ -110,7 +111,7 @@ fn check_rsa(key: &RSAKeyParameters) -> Result<(), String> {
     if !RSA_BITS.contains(&size) {
         return Err(format!("an RSA key has {} to {} bits, not {size}", RSA_BITS.start(), RSA_BITS.end()));
     }
-    // With the exponent 1 everybody can sign (RFC 8017, section 3.1: at least 3, and odd).
+    // With the exponent 1 anyone can sign (RFC 8017, section 3.1: at least 3, and odd).
     let exponent = number(&key.e);
     if bits(&exponent) < 2 || exponent.last().is_none_or(|last| last % 2 == 0) {
         return Err("an RSA key's exponent is odd and at least 3".to_owned());

@@ -6,7 +6,7 @@ fn number(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// An RSA key whose modulus has `bits` bits; nobody ever signs with it.
+/// An RSA key whose modulus has `bits` bits. Never used for signing.
 fn rsa(bits: usize, exponent: &[u8]) -> Value {
     let mut modulus = vec![0xff; bits.div_ceil(8)];
     modulus[0] = 0xff >> (modulus.len() * 8 - bits);

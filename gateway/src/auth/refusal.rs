@@ -1,5 +1,5 @@
-//! Why a caller was turned away: a closed set of reasons for logs and metrics, and what the caller is told.
-//! Nothing in here ever holds a part of the token.
+//! Why a caller was rejected: a closed set of reasons for logs and metrics, and the message for the caller.
+//! Never holds any part of the token.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,11 @@ use crate::core::error::{Code, Error};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $code:ident;)+) => {
-        /// Why a caller was turned away; finer than the [`Code`] of the answer.
+        /// Why a caller was rejected, in more detail than the [`Code`] of the answer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum RefusalReason { $($(#[$doc])* $variant,)+ }
 
         impl RefusalReason {
-            /// All of them.
             pub const ALL: &'static [RefusalReason] = &[$(RefusalReason::$variant,)+];
 
             /// The stable name, for logs and metrics.
@@ -35,19 +34,20 @@ reasons! {
     TooLarge = "too_large", TokenInvalid;
     /// Not a signed JWT in compact form (RFC 7515, section 7.1).
     Malformed = "malformed", TokenInvalid;
-    /// The header brings a key of its own, or an extension that must be understood.
+    /// The header contains a key, or an extension that must be understood.
     Header = "header", TokenInvalid;
     /// The header's algorithm is unknown, or not the key's.
     Algorithm = "algorithm", TokenInvalid;
-    /// `iss` names nobody whose tokens are accepted.
+    /// `iss` is not an issuer that the gateway accepts.
     Issuer = "issuer", TokenInvalid;
     /// No key fits, or more than one.
     Kid = "kid", TokenInvalid;
-    /// The issuer's keys could not be fetched, or not for too long: our outage, so no 401.
+    /// The issuer's keys could not be fetched, or not for too long. This is the gateway's fault, so the
+    /// answer isn't 401.
     KeysUnavailable = "keys_unavailable", Internal;
     /// The signature does not verify.
     Signature = "signature", TokenInvalid;
-    /// The audience is another.
+    /// The audience is a different one.
     Audience = "audience", TokenInvalid;
     /// A claim is missing or of the wrong shape.
     Claims = "claims", TokenInvalid;
@@ -61,11 +61,11 @@ reasons! {
     Scope = "scope", ScopeMissing;
 }
 
-/// A caller turned away.
+/// The rejection of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", reason.as_str())]
 pub struct AuthRefusal {
-    /// Why, for the operator.
+    /// The reason, for the operator.
     pub reason: RefusalReason,
     /// One sentence for the caller that says what would be right.
     pub detail: Cow<'static, str>,
@@ -76,7 +76,7 @@ impl AuthRefusal {
         AuthRefusal { reason, detail: detail.into() }
     }
 
-    /// The claim `name` (its configured name) is missing or not `shape`.
+    /// The claim `name` (as configured) is missing or isn't `shape`.
     pub(super) fn claim(name: &str, shape: &str) -> Self {
         AuthRefusal::new(RefusalReason::Claims, format!("The token's claim `{name}` must be {shape}"))
     }

@@ -19,7 +19,7 @@ fn base64(value: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(value)
 }
 
-/// Any header and claims, signed with a shared secret.
+/// A token with any header and claims, signed with a shared secret.
 fn mint(header: &str, claims: &str, secret: &str, algorithm: Algorithm) -> String {
     let signed = format!("{}.{}", base64(header), base64(claims));
     let signature =
@@ -46,7 +46,7 @@ fn auth(issuers: Value) -> config::Auth {
     serde_json::from_value(json!({ "issuers": issuers })).unwrap()
 }
 
-/// An authenticator at second 900, and its clock.
+/// An authenticator whose clock is at second 900, and the clock.
 fn authenticator(issuers: Value) -> (Authenticator, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(900));
     let clock = Arc::clone(&now);
@@ -195,7 +195,7 @@ async fn what_is_not_three_parts_of_canonical_base64url_json_is_refused() {
     twice.insert_str(1, r#""tenant_id":"globex","#);
     let token = mint(r#"{"alg":"HS256"}"#, &twice, SECRET, Algorithm::HS256);
     assert_eq!(reason(&authenticator, &token).await, RefusalReason::Malformed);
-    // The last of 43 base64 characters has two bits that say nothing: only zeros there are canonical.
+    // The last of 43 base64 characters has two unused bits: only zeros there are canonical.
     let last = signature.chars().last().unwrap();
     let index = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".find(last).unwrap();
     let sloppy =

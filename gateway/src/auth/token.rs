@@ -1,5 +1,4 @@
-//! The compact form of a signed JWT (RFC 7515, section 7.1), read but not yet believed. Knows no keys and no
-//! issuers.
+//! The compact form of a signed JWT (RFC 7515, section 7.1), parsed but not yet verified.
 
 use std::str::FromStr;
 
@@ -15,17 +14,17 @@ use super::{
 /// Longest token, in bytes (docs/protocol.md, section 5).
 pub(super) const MAX_TOKEN_BYTES: usize = 8 << 10;
 
-/// Header members by which a token would bring its own key.
+/// Header members that embed or link to a key of the token's own.
 const EMBEDDED_KEY_HEADERS: [&str; 4] = ["jwk", "jku", "x5u", "x5c"];
 
-/// A token whose signature nobody has checked.
+/// A token whose signature was not checked.
 #[derive(Debug)]
 pub(super) struct UnverifiedToken<'a> {
-    /// What is signed: the first two parts.
+    /// The signed bytes: the first two parts.
     pub(super) signed: &'a [u8],
     /// The third part, in base64url.
     pub(super) signature: &'a str,
-    /// What the header says; narrows the choice of key and never decides how to verify.
+    /// From the header. Narrows the choice of key, and never decides how to verify.
     pub(super) algorithm: Algorithm,
     /// The key that the header names.
     pub(super) kid: Option<String>,
@@ -34,7 +33,6 @@ pub(super) struct UnverifiedToken<'a> {
 }
 
 impl<'a> UnverifiedToken<'a> {
-    /// Takes `token` apart.
     pub(super) fn parse(token: &'a str) -> Result<Self, AuthRefusal> {
         let malformed = || {
             AuthRefusal::new(
@@ -62,7 +60,7 @@ fn read_header(header: &Value) -> Result<(Algorithm, Option<String>), AuthRefusa
         let detail = format!("The token's header must not bring a key of its own in `{name}`");
         return Err(AuthRefusal::new(RefusalReason::Header, detail));
     }
-    // We understand no extension, so every `crit` names one that we don't (RFC 7515, section 4.1.11).
+    // No extension is supported, so every `crit` names an unknown one (RFC 7515, section 4.1.11).
     if header.get("crit").is_some() {
         let detail = "The token's header has `crit`, and no extension is supported";
         return Err(AuthRefusal::new(RefusalReason::Header, detail));

@@ -1,5 +1,5 @@
-//! What a verified token says: who, with which scopes, until when. Scopes and times are checked on every call,
-//! also when the verification itself is remembered.
+//! The contents of a verified token: identity, scopes and validity. Scopes and times are checked on every
+//! call, even if the verification itself is cached.
 
 use std::{
     sync::Arc,
@@ -14,23 +14,21 @@ use crate::{config::Scope, core::context::Identity};
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Whether `scope` is among them.
     pub const fn contains(self, scope: Scope) -> bool {
         self.0 & bit(scope) != 0
     }
 
-    /// Those that are in `other` too.
+    /// The intersection with `other`.
     #[must_use]
     pub const fn and(self, other: Scopes) -> Scopes {
         Scopes(self.0 & other.0)
     }
 
-    /// Their names in tokens.
+    /// The scopes' names in tokens.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         ALL.into_iter().filter(move |scope| self.contains(*scope)).map(scope_name)
     }
 
-    /// Whether none is left.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -63,7 +61,7 @@ pub const fn scope_name(scope: Scope) -> &'static str {
     }
 }
 
-/// The scope that a token calls `text`, if it is one of ours.
+/// The scope named `text` in tokens, if it is a known one.
 pub fn scope_named(text: &str) -> Option<Scope> {
     ALL.into_iter().find(|scope| scope_name(*scope) == text)
 }
@@ -73,12 +71,12 @@ pub fn scope_named(text: &str) -> Option<Scope> {
 pub(super) struct Validity {
     pub(super) not_before: Option<u64>,
     pub(super) expires: u64,
-    /// Tolerance for clocks that differ, on both ends.
+    /// Tolerance for clock differences, at both ends.
     pub(super) leeway: Duration,
 }
 
 impl Validity {
-    /// Refuses before `nbf` less the leeway, and from `exp` plus the leeway on.
+    /// Rejects times before `nbf` minus the leeway, and from `exp` plus the leeway on.
     pub(super) fn check(&self, now: SystemTime) -> Result<(), AuthRefusal> {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         if now >= Duration::from_secs(self.expires).saturating_add(self.leeway) {
@@ -95,22 +93,23 @@ impl Validity {
     }
 }
 
-/// What a verified token says.
+/// The contents of a verified token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// Its `iss`, as configured.
+    /// The value of `iss`, as configured.
     pub issuer: Arc<str>,
-    /// Who acts.
+    /// The operator that the token names.
     pub operator: Arc<str>,
-    /// For whom; None: the token names no tenant, which only a read or admin token may.
+    /// The tenant and user. `None` if the token names no tenant, which is allowed only for a read or admin
+    /// token.
     pub identity: Option<Arc<Identity>>,
-    /// What it may be used for: what it says, less what its issuer may not grant.
+    /// The token's scopes, without those that its issuer may not grant.
     pub scopes: Scopes,
     pub(super) validity: Validity,
 }
 
 impl VerifiedToken {
-    /// Refuses with SCOPE_MISSING unless the token has `scope`.
+    /// Returns SCOPE_MISSING unless the token has `scope`.
     pub fn require(&self, scope: Scope) -> Result<(), AuthRefusal> {
         if self.scopes.contains(scope) {
             return Ok(());
@@ -121,8 +120,8 @@ impl VerifiedToken {
         ))
     }
 
-    /// Whose status it may read, none for everything: SCOPE_MISSING without `hookgate:read` or `hookgate:admin`,
-    /// which includes it.
+    /// The tenant whose status the token may read; `None` allows everything. Returns SCOPE_MISSING without
+    /// `hookgate:read` or `hookgate:admin`, which includes it.
     pub fn reader(&self) -> Result<Option<&Arc<str>>, AuthRefusal> {
         if !self.scopes.contains(Scope::Admin) {
             self.require(Scope::Read)?;
@@ -130,26 +129,28 @@ impl VerifiedToken {
         Ok(self.identity.as_ref().map(|identity| &identity.tenant))
     }
 
-    /// Who calls an extension point: SCOPE_MISSING without `hookgate:invoke`, TOKEN_INVALID without a tenant.
+    /// The identity for a call at an extension point. Returns SCOPE_MISSING without `hookgate:invoke`,
+    /// TOKEN_INVALID without a tenant.
     pub fn invoker(&self) -> Result<&Arc<Identity>, AuthRefusal> {
         self.require(Scope::Invoke)?;
         self.caller()
     }
 
-    /// Its `exp`, in seconds since 1970.
+    /// The value of `exp`, in seconds since 1970.
     pub fn expires(&self) -> u64 {
         self.validity.expires
     }
 
-    /// How long it is good, `exp` and the tolerance for clocks that differ.
+    /// When the token stops being accepted: `exp` plus the leeway.
     pub fn until(&self) -> SystemTime {
         let expires = Duration::from_secs(self.validity.expires).saturating_add(self.validity.leeway);
-        // One that no clock reaches is good for a year at a time: whoever waits for its end looks again then.
+        // An expiry beyond the range of the clock becomes a year from now: a task that waits for it then
+        // checks again.
         let far = || SystemTime::now() + Duration::from_secs(365 * 24 * 3600);
         UNIX_EPOCH.checked_add(expires).unwrap_or_else(far)
     }
 
-    /// Who calls at the data port, whatever for: TOKEN_INVALID without a tenant.
+    /// The identity for any call at the data port. Returns TOKEN_INVALID without a tenant.
     pub fn caller(&self) -> Result<&Arc<Identity>, AuthRefusal> {
         self.identity.as_ref().ok_or_else(|| {
             AuthRefusal::new(RefusalReason::Claims, "The token must name a tenant to call an extension point")

@@ -1,5 +1,5 @@
-//! Whose tokens are accepted: the issuers, their keys and what they may grant (docs/protocol.md, section 5).
-//! Plain data; the keys are read by the auth layer.
+//! The accepted issuers, their keys and what they may grant (docs/protocol.md, section 5). Plain data; the
+//! auth layer reads the keys.
 
 use std::{borrow::Cow, path::PathBuf};
 
@@ -148,7 +148,7 @@ pub struct Key {
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         let parts = |key: &Self| {
-            // Taken apart, so that a new field can't be forgotten.
+            // Destructured, so that a new field can't be forgotten.
             let Key { kid, alg, secret, pem_file, jwk_file } = key.clone();
             (kid, alg, secret.map(|secret| secret.expose_secret().to_owned()), pem_file, jwk_file)
         };

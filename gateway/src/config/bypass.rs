@@ -1,37 +1,37 @@
-//! A binding that is taken out of a tenant's chains for a while (docs/decisions/0034-break-glass.md). No part of a file:
-//! what goes round a rule is written by somebody, with a reason, and ends by itself.
+//! A bypass, which temporarily removes a binding from a tenant's plans (docs/decisions/0034-break-glass.md).
+//! Never part of a file: an operator writes it, with a reason, and it expires.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// One binding out of one tenant's chains, until then.
+/// Removes one binding from one tenant's plans until a given time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bypass {
     /// The binding's name.
     pub binding: String,
-    /// The tenant's id; it need not be listed.
+    /// The tenant's id. It may be unlisted.
     pub tenant: String,
-    /// From then on the binding stands again.
+    /// When the binding applies again.
     pub until: Until,
-    /// Why, in the words of whoever did it.
+    /// The reason, in the operator's words.
     pub reason: String,
 }
 
-/// A moment by the wall clock; written as RFC 3339 has it.
+/// A moment by the wall clock, written as in RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Until(pub OffsetDateTime);
 
 impl Bypass {
-    /// What it is called in the registry: the binding's name and the tenant's id. No two are called the same, since the
-    /// first `@` ends the name.
+    /// The bypass's name in the registry: the binding's name and the tenant's id. It is unique, because the
+    /// first `@` ends the binding's name.
     pub fn name(&self) -> String {
         Bypass::object_name(&self.binding, &self.tenant)
     }
 
-    /// The same of `binding` and `tenant`.
+    /// The name for `binding` and `tenant`.
     pub fn object_name(binding: &str, tenant: &str) -> String {
         format!("{}@{tenant}", binding.replace('@', "%40"))
     }

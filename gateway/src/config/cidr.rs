@@ -16,7 +16,8 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Whether `address` is in it. One of IPv4 that is written in IPv6 (`::ffff:0:0/96`) is one of IPv4.
+    /// Whether the network contains `address`. An IPv4 address written as IPv6 (`::ffff:0:0/96`) counts as
+    /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -30,7 +31,7 @@ impl Cidr {
     }
 }
 
-/// `bits` without the `less` last ones.
+/// `bits` without the last `less` ones.
 fn behind(bits: u128, less: u8) -> u128 {
     bits.checked_shr(less.into()).unwrap_or_default()
 }
@@ -47,7 +48,7 @@ impl std::str::FromStr for Cidr {
         };
         let (address, prefix) = text.split_once('/').map_or((text, None), |(at, bits)| (at, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        // An address of IPv4 that is written in IPv6 would never match: it is judged as what it is.
+        // An IPv4 address written as IPv6 would never match, so it is converted.
         if address.to_canonical() != address {
             return Err(wrong());
         }

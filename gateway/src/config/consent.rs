@@ -1,5 +1,6 @@
-//! What of a plugin's manifest an operator consents to, and in what two of them differ (docs/decisions/0033-consent.md). A
-//! version is no part of it: a build that does what was accepted needs no further word.
+//! The part of a plugin's manifest that an operator consents to, and the differences between two of them
+//! (docs/decisions/0033-consent.md). The version is not part of it: a build that does what was accepted needs
+//! no new consent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,7 +51,7 @@ pub struct OfferedPoints {
 }
 
 impl OfferedPoints {
-    /// What is done at `point`; none: nothing.
+    /// The offer at `point`. Returns `None` if there is none.
     pub fn at(&self, point: Point) -> Option<PointAccess> {
         match point {
             Point::BeforeLlmRequest => self.before_llm_request,
@@ -60,7 +61,6 @@ impl OfferedPoints {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         *self == OfferedPoints::default()
     }
@@ -75,51 +75,45 @@ impl From<[Option<PointAccess>; 4]> for OfferedPoints {
     }
 }
 
-/// What becomes another when one manifest takes the place of another.
+/// The differences between two manifests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ManifestDiff {
-    /// Points and what is done there.
     pub points: PointsDiff,
-    /// Capabilities.
     pub capabilities: CapabilitiesDiff,
-    /// The schemas that are another, new or gone.
+    /// The schemas that changed, were added or were removed.
     pub schemas: Vec<&'static str>,
-    /// Which of that they are, in words.
+    /// The differences of `schemas`, in words.
     #[serde(skip)]
     schemas_in_words: Vec<String>,
 }
 
-/// In what the points differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PointsDiff {
-    /// Offered only afterwards.
+    /// Only in the new manifest.
     pub added: BTreeMap<Point, PointAccess>,
-    /// Offered only before.
+    /// Only in the old manifest.
     pub removed: BTreeMap<Point, PointAccess>,
-    /// Otherwise than before.
+    /// In both, but different.
     pub changed: BTreeMap<Point, OfferChange>,
 }
 
-/// Another access, or other side effects.
+/// A change of access or side effects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OfferChange {
-    /// Before.
     pub from: PointAccess,
-    /// Afterwards.
     pub to: PointAccess,
 }
 
-/// In what the capabilities differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CapabilitiesDiff {
-    /// Asked for only afterwards.
+    /// Only in the new manifest.
     pub added: BTreeSet<Capability>,
-    /// Asked for only before.
+    /// Only in the old manifest.
     pub removed: BTreeSet<Capability>,
 }
 
 impl ManifestDiff {
-    /// What is another in `after`; before, there was `before`.
+    /// The differences from `before` to `after`.
     pub fn between(before: &Consent, after: &Consent) -> Self {
         let mut points = PointsDiff::default();
         for point in Point::ALL {
@@ -155,7 +149,7 @@ impl ManifestDiff {
 }
 
 impl fmt::Display for ManifestDiff {
-    /// Everything in a line.
+    /// All differences on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PointsDiff { added, removed, changed } = &self.points;
         let mut parts = Vec::new();

@@ -1,6 +1,6 @@
-//! What `serve --dev` makes of a configuration: one more issuer, whose key ends with the process, every tenant
-//! accepted, and loopback alone (docs/decisions/0024-serve-dev.md). It changes what was read and checked, so that a
-//! file is read as for any other start.
+//! Changes a configuration for `serve --dev`: adds an issuer with a temporary key, accepts every tenant, and
+//! requires loopback addresses (docs/decisions/0024-serve-dev.md). Works on the loaded configuration, so that
+//! the file is read as usual.
 
 use std::net::SocketAddr;
 
@@ -14,14 +14,14 @@ use super::{
     problem::{Problem, Problems},
 };
 
-/// The issuer that is added; one of the file by this name gives way to it.
+/// The added issuer. It replaces one with the same name in the file.
 pub const DEVELOPMENT_ISSUER: &str = "hookgate-dev";
 
 impl LoadedConfig {
     /// The configuration for development, with `secret` (at least 32 bytes) as the added issuer's HS256 key.
     ///
     /// # Errors
-    /// Every address that it listens on and that isn't loopback, with the line.
+    /// Every listening address that isn't loopback, with its line.
     pub fn for_development(mut self, secret: SecretString) -> Result<Self, Problems> {
         let server = &self.config.server;
         let addresses = [
@@ -44,7 +44,7 @@ impl LoadedConfig {
         let issuers = &mut self.config.auth.issuers;
         issuers.retain(|issuer| issuer.issuer != DEVELOPMENT_ISSUER);
         for issuer in issuers.iter_mut() {
-            // As the only one it needn't say that.
+            // The only issuer may omit this; with the added one it has to be set.
             issuer.tenants.get_or_insert(IssuerTenants::Any);
         }
         issuers.push(issuer(secret));

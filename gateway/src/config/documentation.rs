@@ -1,5 +1,6 @@
-//! docs/configuration.md: its reference is generated from the schema, its example is loaded. docs/hookgate.schema.json
-//! is the schema. With `HOOKGATE_REGENERATE=1` the tests write both, else they compare.
+//! Generates and checks docs/configuration.md: the reference comes from the schema, and the example is
+//! loaded. docs/hookgate.schema.json is the schema itself. With `HOOKGATE_REGENERATE=1` the tests write both
+//! files, otherwise they compare them.
 
 use std::fmt::Write as _;
 
@@ -16,11 +17,11 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.m
 /// The schema for editors.
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/hookgate.schema.json");
 
-/// What stands above it is written by hand.
+/// What precedes this line is written by hand.
 const MARKER: &str =
     "<!-- Generated from the types; HOOKGATE_REGENERATE=1 cargo test -p hookgate documentation -->\n";
 
-/// The order of a file.
+/// The sections, in the order of a file.
 const SECTIONS: &[&str] = &[
     "server",
     "auth",
@@ -57,7 +58,7 @@ fn reference() -> String {
     page
 }
 
-/// A row for the value at `path`, and for all that is in it.
+/// Adds rows for the value at `path` and everything in it.
 fn rows(schema: &Schema, path: &str, property: &Value, required: bool, page: &mut String) {
     let place = schema.resolve(property);
     let inner = place.get("items").map_or(place, |items| schema.resolve(items));
@@ -72,7 +73,7 @@ fn rows(schema: &Schema, path: &str, property: &Value, required: bool, page: &mu
         Some(Value::Null) | None => String::new(),
         Some(value) => format!("`{value}`"),
     };
-    // The mapping of a section says what its heading says.
+    // The row for a section would only repeat its heading.
     if path.contains(['.', '[']) || inner.get("properties").is_none() {
         let change = if is_at_restart(&path) { "restart" } else { "at once" };
         let (kind, text) = (kind(schema, place), text(property));
@@ -91,7 +92,7 @@ fn text(property: &Value) -> String {
     property["description"].as_str().expect("every key is described").replace('\n', " ").replace('|', "\\|")
 }
 
-/// The type of a value, for people.
+/// The type of a value, as shown to people.
 fn kind(schema: &Schema, place: &Value) -> String {
     let place = schema.resolve(place);
     if let Some(title) = place["title"].as_str() {

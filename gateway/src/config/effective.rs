@@ -1,5 +1,6 @@
-//! What holds: the file, the environment over it and the defaults, each value with where it comes from, and nothing
-//! in it that may be a secret (docs/decisions/0019-what-config-show-hides.md). Shown to people; the gateway itself reads [`super::Config`].
+//! The effective config: the file, overridden by the environment, and the defaults. Each value comes with its
+//! origin, and nothing that may be a secret is shown (docs/decisions/0019-what-config-show-hides.md). For
+//! people; the gateway itself reads [`super::Config`].
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::Value;
@@ -12,24 +13,24 @@ use super::{
     tree::{Node, NodeKind, ValueOrigin, child},
 };
 
-/// What stands for a value that is not shown.
+/// Replaces a value that is not shown.
 const MASK: &str = "***";
 
-/// A value of the effective configuration, without secrets.
+/// A value of the effective config, without secrets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EffectiveValue {
-    /// A scalar, or a list or mapping with nothing in it.
+    /// A scalar, or an empty list or mapping.
     Value(ValueWithOrigin),
     /// A list.
     List(Vec<EffectiveValue>),
-    /// A mapping: what the file says in its order, then the defaults.
+    /// A mapping: the keys of the file in their order, then the defaults.
     Map(Vec<(String, EffectiveValue)>),
 }
 
-/// A value and where it comes from.
+/// A value and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueWithOrigin {
-    /// The value; a reference as it was written, `***` where it may be a secret.
+    /// The value. References are shown as written, and what may be a secret as `***`.
     pub value: Value,
     /// `FILE:LINE`, `environment NAME` or `default`.
     pub origin: String,
@@ -44,7 +45,7 @@ impl Serialize for ValueWithOrigin {
     }
 }
 
-/// Every value as an object of `value` and `origin`.
+/// Writes every value as an object of `value` and `origin`.
 impl Serialize for EffectiveValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -78,7 +79,7 @@ impl EffectiveValue {
 }
 
 impl LoadedConfig {
-    /// What holds, defaults included, without secrets.
+    /// The effective config with defaults and without secrets.
     pub fn effective(&self) -> EffectiveValue {
         let schema = Schema::new();
         let walk = EffectiveWalk { schema: &schema, source: &self.source };
@@ -123,7 +124,7 @@ impl EffectiveWalk<'_> {
         let shows = self.schema.shows(pointer);
         let value = match (&node.origin, &node.kind) {
             (ValueOrigin::Reference(written), _) => reference::masked(written, shows).into(),
-            // In a plugin's config references stay as they are until the plugin gets them.
+            // References in a plugin's config stay unresolved until the plugin gets them.
             (_, NodeKind::Text(text)) if !shows && reference::is_reference(text) => {
                 reference::masked(text, false).into()
             }
@@ -137,7 +138,7 @@ impl EffectiveWalk<'_> {
         EffectiveValue::Value(ValueWithOrigin { value, origin })
     }
 
-    /// The keys of a mapping that are not written and have a default; what may be absent stays so.
+    /// The keys of a mapping that are not written but have a default.
     fn defaults(&self, place: &Value, absent: impl Fn(&str) -> bool) -> Vec<(String, EffectiveValue)> {
         let properties = place["properties"].as_object().into_iter().flatten();
         let missing = properties.filter(|(key, _)| absent(key));

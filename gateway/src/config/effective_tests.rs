@@ -65,7 +65,7 @@ fn every_value_says_where_it_comes_from() {
     ] {
         assert_eq!(values.get(path), Some(&(value, origin.to_owned())), "{path}: {values:#?}");
     }
-    // What is absent and has no default stays away.
+    // Absent keys without a default are not listed.
     for path in
         ["server.tls", "limits.tenant_rate", "log.format", "plugins[0].tls", "auth.issuers[0].jwks_url"]
     {
@@ -101,7 +101,7 @@ fn what_a_reference_became_is_hidden_wherever_else_it_stands() {
     assert_eq!(flat(&loaded.effective())["auth.issuers[0].audience"].0, json!("for-***"));
 }
 
-/// The value as a file would say it.
+/// The value as a file would contain it.
 fn plain(effective: &EffectiveValue) -> Value {
     match effective {
         EffectiveValue::Value(shown) => shown.value.clone(),
@@ -112,7 +112,7 @@ fn plain(effective: &EffectiveValue) -> Value {
     }
 }
 
-/// Nothing is lost, and no default is another than the one that holds.
+/// Nothing is lost, and every default is the one that applies.
 #[test]
 fn the_effective_configuration_is_the_configuration() {
     let text = r#"

@@ -1,6 +1,6 @@
-//! What objects of the admin API may reach on this machine and in its network (docs/protocol.md, sections 5 and 7):
-//! `egress` and `secrets` as the file has them, and what in a plugin's entry lies beyond them. The file's own plugins
-//! may reach whatever their author can.
+//! What objects of the admin API may reach on this machine and in its network (docs/protocol.md, sections 5
+//! and 7): `egress` and `secrets` as in the file, and the parts of a plugin's entry that violate them. The
+//! file's own plugins may reach whatever its author can.
 
 use std::{
     net::IpAddr,
@@ -50,31 +50,29 @@ impl Default for Secrets {
     }
 }
 
-/// Both of them.
+/// `egress` and `secrets` together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ApiPluginPolicy {
-    /// Where plugins may be.
     pub egress: Egress,
-    /// What they may be given.
     pub secrets: Secrets,
 }
 
 /// What references may name.
 #[derive(Debug, Clone, Copy)]
 pub enum ReferenceScope<'s> {
-    /// Whatever this process can read.
+    /// Any variable and any file that this process can read.
     Anywhere,
     /// Variables `HOOKGATE_SECRET_*`, and files below this directory.
     Dir(&'s Path),
 }
 
 impl Egress {
-    /// Whether an address is in one of `cidrs`.
+    /// Whether `cidrs` contains an address.
     pub(crate) fn lists(&self, address: IpAddr) -> bool {
         self.cidrs.iter().any(|cidr| cidr.contains(address))
     }
 
-    /// Whether a host's name is among `names`.
+    /// Whether `names` lists a host's name.
     pub(crate) fn names(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         self.names.iter().any(|name| {
@@ -103,8 +101,9 @@ impl ApiPluginPolicy {
         }
     }
 
-    /// What the entry of `plugin` names that lies beyond, as it is written; pointers begin at the entry. Nothing is looked
-    /// up, and no file is looked at: what names and links lead to is judged where they are followed.
+    /// The parts of the entry of `plugin` that the policy forbids, judged by their text; pointers begin at
+    /// the entry. Looks up no names and reads no files: the targets of names and links are checked when they
+    /// are used.
     pub(crate) fn flaws(&self, plugin: &Plugin) -> Vec<Problem> {
         if plugin.owner == Owner::File {
             return Vec::new();
@@ -124,7 +123,7 @@ impl ApiPluginPolicy {
         problems
     }
 
-    /// Where links on this machine lead out of what the entry of `plugin` may name, as far as there are files.
+    /// The files and sockets in the entry of `plugin` whose links lead outside the policy, if they exist.
     pub(crate) fn strays(&self, plugin: &Plugin) -> Vec<Problem> {
         if plugin.owner == Owner::File {
             return Vec::new();
@@ -161,7 +160,7 @@ fn endpoints(plugin: &Plugin) -> impl Iterator<Item = (String, &str)> {
     one.chain(several.map(|(index, endpoint)| (item("/endpoints", index), endpoint.as_str())))
 }
 
-/// What `judge` says of the texts in the config of `plugin`.
+/// Applies `judge` to each text in the config of `plugin`, and collects the errors.
 fn judged(plugin: &Plugin, judge: impl Fn(&str) -> Result<(), String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (key, value) in &plugin.config {

@@ -88,7 +88,7 @@ fn links_that_lead_out_are_told_of_where_they_are_there() {
     assert!(strays(Owner::File, "out").is_empty());
     assert!(reach.flaws(&plugin(Owner::Api, spec("out"))).is_empty(), "as they are written they are fine");
 
-    // And never followed when they are resolved.
+    // Nor is it followed when references are resolved.
     let resolve = |name, within| {
         let plugin = plugin(Owner::Api, spec(name));
         crate::config::resolve_references(&plugin.config, [], within)

@@ -1,6 +1,6 @@
-//! The environment over the file: `HOOKGATE__SERVER__DATA_ADDR=0.0.0.0:8080` sets `server.data_addr`. Scalars
-//! outside lists alone; a variable that sets nothing is a mistake. Names are taken apart by the `config` crate, its
-//! typing, which coerces, is not used: the schema says what a value is.
+//! Overrides the file with environment variables: `HOOKGATE__SERVER__DATA_ADDR=0.0.0.0:8080` sets
+//! `server.data_addr`. Only scalars outside lists can be set, and a variable that sets nothing is a mistake.
+//! The `config` crate splits the names. Its type coercion isn't used, because the schema determines the type.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use super::{
     tree::{self, Node, NodeKind, NodeMember, Region, ValueOrigin},
 };
 
-/// Behind this, names stand for keys.
+/// The prefix of variables that set keys.
 const PREFIX: &str = "HOOKGATE__";
 
-/// Whether the variable `name` sets something in the configuration.
+/// Whether the variable `name` sets a key of the configuration.
 pub(crate) fn is_setting(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Lays the `HOOKGATE__*` of `env` over `root`. Gives back what is wrong with their names.
+/// Applies the `HOOKGATE__*` variables of `env` to `root`. Returns the mistakes in their names.
 pub(super) fn overlay(root: &mut Node, env: &BTreeMap<String, String>, schema: &Schema) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut ours = BTreeMap::new();
@@ -49,7 +49,7 @@ pub(super) fn overlay(root: &mut Node, env: &BTreeMap<String, String>, schema: &
     problems
 }
 
-/// Whether `keys` lead to a scalar outside lists.
+/// Checks that `keys` lead to a scalar outside lists.
 fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
     let mut place = schema.root();
     for (depth, key) in keys.iter().enumerate() {
@@ -82,8 +82,8 @@ fn target(keys: &[&str], name: &str, schema: &Schema) -> Result<(), Problem> {
     }
 }
 
-/// Puts `text` at `keys`, with the mappings on the way there. A value of another type that stands in the way is
-/// left for the schema to report.
+/// Sets the value at `keys` to `text`, and creates missing mappings on the way. If a value of another type is
+/// in the way, it is left for the schema to report.
 fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) {
     let origin = || ValueOrigin::Variable(name.to_owned());
     let pointer: String = keys.iter().fold(String::new(), |pointer, key| tree::child(&pointer, key));
@@ -109,11 +109,12 @@ fn set(root: &mut Node, keys: &[&str], text: &str, name: &str, schema: &Schema) 
     *node = Node { kind: schema::typed(text, schema.at(&pointer)), region, origin: origin() };
 }
 
-/// The process's environment. Variables that are not UTF-8 can't be named in a configuration and are left out.
+/// The environment of this process. Other variables that aren't UTF-8 can't be named in a configuration, and
+/// are left out.
 pub fn environment_variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
-        // A setting that is no text is refused for what it becomes here, where it would pass unseen.
+        // A setting that isn't UTF-8 is converted, so that its value is rejected instead of silently ignored.
         let value = if is_setting(&name) {
             value.to_string_lossy().into_owned()
         } else {

@@ -1,23 +1,25 @@
-//! Lines of the file as they are shown: hidden values as `***`, no comments, and of a long line only what stands around the
-//! mark. A line is hidden once and as a whole, and cut after that: so no part of a value is shown, and thousands of mistakes
-//! in one line cost little more than one.
+//! Excerpts of the file for error messages: hidden values are shown as `***`, comments are removed, and long
+//! lines are cut around the mark.
+//!
+//! A line is masked once and as a whole, and cut afterwards. So no part of a hidden value is shown, and
+//! thousands of mistakes in one line cost little more than one.
 
 use std::collections::HashMap;
 
 use super::tree::{Mark, Region};
 
-/// Most of a line that is shown, in characters.
+/// Longest excerpt of a line, in characters.
 const MAX_SHOWN: usize = 100;
 
 const MASK: &str = "***";
 
-/// The lines of a file, and what of them is hidden.
+/// The lines of a file, and which parts are hidden.
 #[derive(Clone)]
 pub(super) struct SourceLines {
     texts: Vec<String>,
-    /// Places of values that are not shown, by each line they stand in.
+    /// The regions of hidden values, by each line that they are in.
     hidden: HashMap<usize, Vec<Region>>,
-    /// Places of comments, likewise.
+    /// The regions of comments, by each line that they are in.
     comments: HashMap<usize, Vec<Region>>,
 }
 
@@ -35,17 +37,18 @@ impl SourceLines {
     }
 }
 
-/// The lines as the parser of YAML counts them: a single CR ends one too, and a byte order mark is in no column.
+/// The lines as the YAML parser counts them: a single CR ends a line too, and a byte order mark takes no
+/// column.
 fn breaks(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
 }
 
-/// Regions by each line they stand in, in their order.
+/// Regions by each line that they are in, in order.
 fn by_line(mut regions: Vec<Region>) -> HashMap<usize, Vec<Region>> {
     regions.sort_unstable_by_key(|region| (region.start, region.end));
-    // The copies of an aliased value stand in one place.
+    // The copies of an aliased value have the same region.
     regions.dedup();
     let mut lines: HashMap<usize, Vec<Region>> = HashMap::new();
     for region in regions {
@@ -56,24 +59,24 @@ fn by_line(mut regions: Vec<Region>) -> HashMap<usize, Vec<Region>> {
     lines
 }
 
-/// A line that hides what it must.
+/// A masked line.
 pub(super) struct SourceLine {
     pub(super) number: usize,
     shown: Vec<char>,
     runs: Vec<TextRun>,
 }
 
-/// Characters of the file in a row that are all shown, or all hidden.
+/// Consecutive characters of the file that are either all shown or all hidden.
 struct TextRun {
-    /// Where it begins in the file.
+    /// First column in the file.
     column: usize,
-    /// Where it begins in what is shown.
+    /// First column in the excerpt.
     at: usize,
     is_hidden: bool,
 }
 
 impl SourceLine {
-    /// `hidden` and `comments` are in their order.
+    /// `hidden` and `comments` must be in order.
     fn new(number: usize, text: &str, hidden: &[Region], comments: &[Region]) -> Self {
         let start = |region: &Region| if region.start.line < number { 0 } else { region.start.column };
         let comment = comments.iter().map(start).min().unwrap_or(usize::MAX);
@@ -85,7 +88,8 @@ impl SourceLine {
             while let Some(region) = hidden.next_if(|region| region.start <= here) {
                 hidden_until = hidden_until.max(region.end);
             }
-            // A block of text ends behind the indentation of the line below it, which is no part of it.
+            // The region of a block of text includes the indentation of the line after it, which isn't
+            // hidden.
             is_indentation &= character == ' ';
             let is_hidden = here < hidden_until && !is_indentation;
             if runs.last().is_none_or(|run| run.is_hidden != is_hidden) {
@@ -102,7 +106,7 @@ impl SourceLine {
         SourceLine { number, shown, runs }
     }
 
-    /// Where a column of the file stands in what is shown.
+    /// The excerpt's column for a column of the file.
     fn at(&self, column: usize) -> usize {
         let runs = self.runs.partition_point(|run| run.column <= column);
         let at = match self.runs[..runs].last() {
@@ -114,7 +118,7 @@ impl SourceLine {
         at.min(self.shown.len())
     }
 
-    /// The line, and a mark under the region, which begins in it.
+    /// The line, with a mark under the region that begins in it.
     pub(super) fn excerpt(&self, region: Region) -> String {
         let from = self.at(region.start.column);
         let to = if region.end.line > self.number { self.shown.len() } else { self.at(region.end.column) };
@@ -125,7 +129,7 @@ impl SourceLine {
     }
 }
 
-/// Cuts a long line down to what stands around the mark.
+/// Cuts a long line to the part around the mark.
 fn cut(shown: &[char], from: usize, to: usize) -> (String, usize, usize) {
     if shown.len() <= MAX_SHOWN {
         return (shown.iter().collect(), from, to);
@@ -150,7 +154,8 @@ mod tests {
         Region { start: mark(start), end: mark(end) }
     }
 
-    /// What is shown of a line where all but its hidden columns is `.`; and where each column stands in it.
+    /// A simple model: the masked line, whose visible columns are all `.`, and the position of each column in
+    /// it.
     fn by_column(line: usize, length: usize, hidden: &[Region]) -> (String, Vec<usize>) {
         let (mut shown, mut places, mut before) = (String::new(), Vec::new(), false);
         for column in 0..length {
@@ -176,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Regions may overlap: an anchored value in one that was dropped has its own where it is named.
+        /// Regions may overlap: an anchored value within a dropped one has its own region at its alias.
         #[test]
         fn each_hidden_column_is_hidden_and_each_other_one_is_found(
             length in 1..60_usize,

@@ -1,4 +1,4 @@
-//! For tests: files with one mistake each, and the one place where it may be reported.
+//! For tests: files with one mistake each, and the only place where it may be reported.
 
 use super::{Problems, load::from_text};
 
@@ -12,7 +12,7 @@ tenants: { list: [{ id: acme }] }
 bindings: [{ plugin: p, tenant: \"*\", priority: 1 }]
 ";
 
-/// `text` with a tenant in a line more, unless it says itself who is served.
+/// Adds a line with a tenant to `text`, unless it has `tenants` itself.
 pub(super) fn served(text: &str) -> String {
     let says = text.lines().any(|line| line.starts_with("tenants:"));
     let more = if says { "" } else { "\ntenants: { list: [{ id: somebody }] }\n" };
@@ -38,7 +38,7 @@ pub(super) fn refused(text: &str, line: usize, message: &str, remedy: &str) {
     assert_eq!((at, said.as_str(), advised.as_str()), (line, message, remedy), "{text}");
 }
 
-/// With `AUTH` before it.
+/// Like `refused`, with `AUTH` before `text`.
 #[track_caller]
 pub(super) fn rest(text: &str, line: usize, message: &str, remedy: &str) {
     refused(&format!("{AUTH}{text}"), line, message, remedy);
@@ -59,7 +59,7 @@ pub(super) fn plugin(text: &str, message: &str, remedy: &str) {
     rest(&format!("plugins:\n  - {{ {text} }}\n"), 3, message, remedy);
 }
 
-/// A further binding beside that of `REST`.
+/// Like `rest`, for another binding in addition to that of `REST`.
 #[track_caller]
 pub(super) fn binding(text: &str, message: &str, remedy: &str) {
     let rest_of =

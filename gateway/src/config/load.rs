@@ -1,4 +1,4 @@
-//! From a path to a [`Config`], or to all its mistakes.
+//! Loads a [`Config`] from a path, or reports all its mistakes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,22 +24,21 @@ use crate::{
     fs::read_limited,
 };
 
-/// Largest configuration file, in bytes.
 pub const MAX_FILE: u64 = 16 << 20;
 
-/// A configuration, and what is needed to show further problems against its file.
+/// A configuration, and the source for showing further problems in its file.
 #[derive(Clone)]
 pub struct LoadedConfig {
-    /// The configuration.
     pub config: Config,
-    /// Shared: it is as large as the file, and every configuration with a registry's objects has it.
+    /// Shared, because it is as large as the file, and every configuration made with a registry's objects has
+    /// it.
     pub(super) source: Arc<ProblemSource>,
-    /// Whether its objects are a registry's, and stand in no line of the file.
+    /// Whether the objects come from a registry, and so are not in the file.
     pub(super) is_of_registry: bool,
 }
 
 impl LoadedConfig {
-    /// Shows problems that others found in [`LoadedConfig::config`] with their lines.
+    /// Renders problems that others found in [`LoadedConfig::config`], with their lines.
     pub fn render(&self, problems: &[Problem]) -> Problems {
         self.source.render(problems, |pointer| self.object_at(pointer))
     }
@@ -51,10 +50,11 @@ impl fmt::Debug for LoadedConfig {
     }
 }
 
-/// Reads the file at `path`, resolves its references in `env` and lays the `HOOKGATE__*` of `env` over it.
+/// Reads the file at `path`, resolves its references in `env` and applies the `HOOKGATE__*` variables of
+/// `env`.
 ///
 /// # Errors
-/// All mistakes of the file and of the environment, each with its place; none shows a secret.
+/// All mistakes of the file and of the environment, each with its place and without secrets.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (String, String)>) -> Result<LoadedConfig, Problems> {
     let file = path.display().to_string();
     let text = read(path).map_err(|message| {
@@ -69,7 +69,7 @@ fn read(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".into())
 }
 
-/// As [`load`], for the text of what problems call `file`.
+/// Like [`load`], for a text that problems refer to as `file`.
 ///
 /// # Errors
 /// As [`load`].
@@ -105,19 +105,18 @@ pub fn from_text(
     }
     match serde_json::from_value(value) {
         Ok(config) => Ok(LoadedConfig { config, source: Arc::new(source), is_of_registry: false }),
-        // The error would quote the value; the schema lets nothing pass that the types refuse.
+        // The error would quote the value. This can't happen, because the schema is stricter than the types.
         Err(_) => Err(source.render(&[Problem::new("", "a value doesn't fit its type")], |_| None)),
     }
 }
 
-/// What came of the references of a file.
+/// The result of resolving the references of a file.
 #[derive(Default)]
 pub(super) struct ReferenceReport {
-    /// What is wrong with them.
     pub(super) problems: Vec<Problem>,
-    /// The pointers of those values.
+    /// The pointers of the values with problems.
     pub(super) known: BTreeSet<String>,
-    /// Variables that the config of a plugin names and nobody set: a mistake where the plugin is in use.
+    /// Unset variables in the config of plugins: a mistake only if the plugin is in use.
     unset: Vec<Problem>,
 }
 
@@ -158,17 +157,17 @@ pub(super) fn resolve(root: &mut Node, env: &BTreeMap<String, String>, schema: &
     references
 }
 
-/// Whether the plugin that a problem lies in is switched on.
+/// Whether the plugin that contains a problem is enabled.
 fn is_in_use(problem: &Problem, value: &Value) -> bool {
     let plugin: String = problem.pointer.split_inclusive('/').take(3).collect();
     value.pointer(&format!("{plugin}enabled")) != Some(&Value::Bool(false))
 }
 
-/// What becomes of references in config that is handed to plugins.
+/// How to treat references in config for plugins.
 enum ReferenceMode {
     /// Plugin-level config: resolved at Initialize.
     AsReference,
-    /// Tenant-level config: holds none.
+    /// Tenant-level config: contains no references.
     AsText,
 }
 

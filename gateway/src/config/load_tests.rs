@@ -1,4 +1,4 @@
-//! From text to a configuration: references, environment, renderings, secrets.
+//! Tests of loading a text: references, environment, rendering, secrets.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -301,7 +301,7 @@ fn a_file_that_cannot_be_read_is_one_problem() {
     assert!(load(&path, env(&[])).is_ok());
 }
 
-/// Files full of mistakes, with `CANARY` wherever a secret could stand.
+/// Files full of mistakes, with `CANARY` wherever a secret could be.
 const LEAKY: &[&str] = &[
     "auth: { issuers: [{ issuer: i, audience: a, keys: [{ alg: HS256, secret: CANARY, bogus: 1 }] }] } # CANARY\n",
     "auth: { issuers: [{ issuer: i, audience: a, keys: [{ alg: HS256, secrets: CANARY }] }] }\n",
@@ -339,7 +339,8 @@ const LEAKY: &[&str] = &[
 fn no_rendering_shows_a_secret() {
     let canary = "kestrel-4242-canary";
     for text in LEAKY {
-        // A key of the schema that takes text may show it; these secrets stand elsewhere, or come from a reference.
+        // Text at a key of the schema may be shown; in these files the secrets are elsewhere, or come from a
+        // reference.
         let text = text.replace("CANARY", canary).replace("request: kestrel-4242-canary", "request: 1MiB");
         let text = text.replace("x: &s kestrel-4242-canary", "x: &s xx");
         let problems = read_with(&text, &[("REF", canary)]).unwrap_err();
@@ -349,7 +350,7 @@ fn no_rendering_shows_a_secret() {
     }
 }
 
-/// The parser counts no byte order mark, and a line ends where it says.
+/// The parser ignores a byte order mark, and defines where lines end.
 #[test]
 fn a_secret_is_hidden_to_its_last_character_wherever_lines_begin() {
     for (before, line) in [("\u{feff}", 1), ("# a\r", 2), ("# a\r\n\r", 3), ("# \u{2028}\u{85}\n", 2)] {
@@ -399,12 +400,12 @@ proptest! {
     }
 }
 
-/// The configuration's own words and YAML's own signs.
+/// Words of the configuration, and characters special to YAML.
 const WORDS: &str = "auth issuers issuer keys secret tenants list id plugins name endpoint config bindings plugin \
     priority match text limits request block_status { } [ ] , \" ' &a *a ${A} ${ $$ \"*\" 1 -1 1e999 0x1 \
     99999999999999999999 true null 5s 4MiB é \u{feff} !!str << ? @ \u{0} --- ... %YAML";
 
-/// What stands between words.
+/// Separators between words.
 const SIGNS: &[&str] =
     &[": ", ":\n  ", "\n", "\n- ", "\n  - ", "\n    ", ", ", "|\n ", ">-\n ", " # ", "\t", " 1.2\n", " "];
 
@@ -424,7 +425,7 @@ fn aliases_cannot_blow_the_file_up() {
     assert!(problems.contains("more than 500000 keys and values, aliases written out"), "{problems}");
 }
 
-/// With `HOOKGATE_REGENERATE=1` the text is written, to be read by a person before it is committed.
+/// With `HOOKGATE_REGENERATE=1` the file is written, to be reviewed before it is committed.
 #[test]
 fn renderings_are_those_of_the_golden_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/golden/problems.txt");

@@ -1,5 +1,5 @@
-//! Files with thousands of mistakes: the time that they take grows as they do, whatever the mistakes are and however the
-//! file is laid out. A gateway that runs reads no later file meanwhile.
+//! Files with thousands of mistakes: the time to report them grows linearly, whatever the mistakes and the
+//! layout of the file. A running gateway reads no later file meanwhile.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use super::load::from_text;
 const SOME: usize = 1000;
 const TIMES: usize = 4;
 
-/// A file with so many mistakes.
+/// Creates a file with this many mistakes.
 type File = fn(usize) -> String;
 
-/// Files by what is wrong in them.
+/// Files by the kind of their mistakes.
 const FILES: [(&str, File); 9] = [
     ("unknown keys, in one line", |n| {
         format!("tenants: {{ list: [{}] }}", list(n, |i| format!("{{ id: t{i}, lables: {{ plan: pro }} }}")))
@@ -64,7 +64,7 @@ fn list(n: usize, item: impl Fn(usize) -> String) -> String {
     (0..n).map(item).collect::<Vec<_>>().join(", ")
 }
 
-/// What this thread has had of a processor, in nanoseconds: other tests run beside it.
+/// CPU time of this thread in nanoseconds, because other tests run at the same time.
 fn spent() -> u64 {
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts it");
     said.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("it is a number")
@@ -88,7 +88,7 @@ fn time(name: &str, text: &str, mistakes: usize) -> u64 {
 fn time_for_mistakes_grows_as_their_number_does() {
     for (name, file) in FILES {
         let (some, many) = (time(name, &file(SOME), SOME), time(name, &file(SOME * TIMES), SOME * TIMES));
-        // Where each mistake took time for each other one it would be `TIMES` times `TIMES`.
+        // With quadratic growth it would take `TIMES * TIMES` times as long.
         let most = some * (TIMES * TIMES / 2) as u64;
         assert!(many < most, "{name}: {TIMES} times the mistakes took {many} ns, not {some}");
     }

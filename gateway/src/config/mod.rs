@@ -1,12 +1,12 @@
-//! Configuration: the file, its references, and the environment over it, read once at start. All mistakes are
-//! found in one go, each with its line and what would be right (docs/protocol.md, section 7; the keys are in
+//! The configuration: a file, its references, and the environment that overrides it. All mistakes are found
+//! at once, each with its line and a remedy (docs/protocol.md, section 7; the keys are in
 //! docs/configuration.md).
 //!
 //! ```text
-//! file -> tree (places) -> references -> environment -> JSON Schema -> draft -> checks -> Config
+//! file -> tree (places) -> references -> environment -> JSON Schema -> partial config -> checks -> Config
 //! ```
 //!
-//! Plain data comes out of it; nothing here knows what uses it.
+//! The result is plain data; nothing here knows how it is used.
 
 mod auth;
 mod bypass;

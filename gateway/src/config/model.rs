@@ -1,6 +1,6 @@
-//! The configuration as plain data: every key of `hookgate.yaml` that this version serves, with its default.
-//! Issuers are in [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON
-//! Schema are generated from these types; ranges and rules that need more than one value are `check`'s.
+//! The configuration as plain data: every key of `hookgate.yaml` with its default. Issuers are in
+//! [`super::auth`], plugins and bindings in [`super::plugin`]. `docs/configuration.md` and the JSON Schema
+//! are generated from these types. `check` has the ranges, and the rules that involve several values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
     core::{object::Owner, step::OnError},
 };
 
-/// A JSON object whose members nobody here interprets.
+/// A JSON object whose members are not interpreted here.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;
 
 pub(super) const fn span(millis: u64) -> Span {
@@ -428,27 +428,29 @@ pub(super) const fn yes() -> bool {
 }
 
 impl Config {
-    /// Where the admin port opens: nowhere as long as no issuer grants tokens for it, since nobody could be let in.
+    /// The admin port's address. Returns `None` if no issuer grants tokens for the port, since nobody could
+    /// use it.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         let grants = self.auth.issuers.iter().any(|issuer| issuer.admin_audience.is_some());
         grants.then_some(self.server.admin_addr)
     }
 
-    /// The names of the plugins without which a start fails: as each says, else those without which an enabled binding of
-    /// the file fails closed; none that is switched off, and by itself none of the API, so that nobody can keep gateways
-    /// from starting through it (docs/protocol.md, section 2).
+    /// The plugins that are required at startup: those that say so, and by default those of the file whose
+    /// enabled bindings in the file fail closed. Disabled plugins are never required. Neither are plugins of
+    /// the API by default, so that nobody can use the API to keep gateways from starting (docs/protocol.md,
+    /// section 2).
     pub fn required(&self) -> BTreeSet<&str> {
         let fail_closed = self.fail_closed();
         let required = self.plugins.iter().filter(|plugin| requires(plugin, &fail_closed));
         required.map(|plugin| plugin.name.as_str()).collect()
     }
 
-    /// Whether a start would fail without `plugin`, which need not be one of these.
+    /// Whether a start would fail without `plugin`, which need not be part of this configuration.
     pub fn requires(&self, plugin: &Plugin) -> bool {
         requires(plugin, &self.fail_closed())
     }
 
-    /// The plugins without which an enabled binding of the file fails closed.
+    /// The plugins of enabled bindings in the file that fail closed.
     fn fail_closed(&self) -> BTreeSet<&str> {
         let of_file = self.bindings.iter().filter(|binding| binding.owner == Owner::File && binding.enabled);
         let fail_closed = of_file.filter(|binding| binding.on_error() == OnError::Fail);

@@ -1,5 +1,5 @@
-//! Plugins, tenants and bindings one by one: as the file has them, as JSON, and a configuration with others than the
-//! file's (docs/protocol.md, section 7). Knows nothing of where they are kept.
+//! Plugins, tenants and bindings as single objects: those of the file, as JSON, and a configuration with
+//! other objects than the file's (docs/protocol.md, section 7). Doesn't know where they are stored.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     core::object::ObjectKind,
 };
 
-/// Objects in the place of a file's. Whoever leaves one as it was hands in the same `Arc` again.
+/// Objects that replace the file's. Pass the same `Arc` again for an unchanged object.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectSet {
     /// See [`Config::plugins`].
@@ -32,14 +32,14 @@ pub struct ObjectSet {
     pub bindings: Vec<Arc<Binding>>,
 }
 
-/// Where the lists stand in a file.
+/// Pointers to the lists in a file.
 pub(crate) const PLUGINS: &str = "/plugins";
 pub(crate) const TENANTS: &str = "/tenants/list";
 pub(crate) const BINDINGS: &str = "/bindings";
 
 impl LoadedConfig {
-    /// The entries of the list at `pointer` as JSON, in their order: references of plugins' `config` as they were written,
-    /// all others resolved.
+    /// The entries of the list at `pointer` as JSON, in their order. References in plugins' `config` are kept
+    /// as written, all others are resolved.
     pub fn written_values(&self, pointer: &str) -> Vec<Value> {
         let list = self.source.root().and_then(|root| NodeFinder::new(root).find(pointer));
         match list.map(|(list, _)| list.to_json()) {
@@ -48,13 +48,14 @@ impl LoadedConfig {
         }
     }
 
-    /// Whether there are any in the file.
+    /// Whether the file has any objects.
     pub fn has_objects(&self) -> bool {
         let Config { plugins, tenants, bindings, .. } = &self.config;
         !(plugins.is_empty() && tenants.list.is_empty() && bindings.is_empty())
     }
 
-    /// The same configuration with `objects` in the place of the file's. Problems name them, since they stand in no line.
+    /// The same configuration with `objects` instead of the file's. Problems refer to them by name, since
+    /// they have no line.
     #[must_use]
     pub fn with(&self, objects: ObjectSet) -> Self {
         let ObjectSet { plugins, tenants, bindings } = objects;
@@ -63,7 +64,8 @@ impl LoadedConfig {
         LoadedConfig { config, source: Arc::clone(&self.source), is_of_registry: true }
     }
 
-    /// Where a pointer leads that leads to an object of the registry: its kind and name, and the rest of the pointer.
+    /// If a pointer leads to an object of the registry, returns its kind and name, and the rest of the
+    /// pointer.
     pub(super) fn object_at(&self, pointer: &str) -> Option<(ObjectKind, String, String)> {
         if !self.is_of_registry {
             return None;
@@ -85,23 +87,23 @@ impl LoadedConfig {
     }
 }
 
-/// An object out of its JSON, which was checked when it was written.
+/// Parses an object from its JSON, which was checked when it was written.
 ///
 /// # Errors
-/// What a version that knows other keys wrote, in one sentence without a value.
+/// One sentence without any value, for an object from a version with other keys.
 pub fn read<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
     serde_json::from_str(spec).map_err(|error| {
         let words = error.to_string();
-        // Nobody sees it in lines and columns.
+        // Line and column mean nothing to the reader, who never sees this text.
         let words = words.split_once(" at line ").map_or(&*words, |(words, _)| words);
-        // Any other words may quote a value.
+        // Any other message may quote a value.
         let why = if words.starts_with("unknown field") { words } else { "a value doesn't fit its type" };
         format!("can't be read by this version: {why}")
     })
 }
 
-/// What is wrong with one entry of the list at `list` by itself, by the rules of the file; pointers begin at the entry. What
-/// it asks of other objects isn't judged.
+/// The problems of one entry of the list at `list` on its own, by the rules of the file; pointers begin at
+/// the entry. References to other objects aren't checked.
 pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
     let root = match list {
         TENANTS => json!({ "tenants": { "list": [spec] } }),
@@ -114,7 +116,7 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
     problems
         .into_iter()
         .filter_map(|mut problem| {
-            // The rest of a configuration is missing, of course.
+            // The missing rest of a configuration is not a problem here.
             problem.pointer = problem.pointer.strip_prefix(&place)?.to_owned();
             Some(problem)
         })
@@ -122,7 +124,7 @@ pub fn check(list: &str, spec: &Value) -> Vec<Problem> {
 }
 
 impl Config {
-    /// All but plugins, tenants and bindings.
+    /// Everything but plugins, tenants and bindings.
     fn without_objects(&self) -> Self {
         let tenants = super::Tenants { unknown: self.tenants.unknown, list: Vec::new() };
         Config {

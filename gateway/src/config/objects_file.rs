@@ -1,5 +1,6 @@
-//! The plugins, tenants and bindings of a file that somebody wants to write to a registry: read as a configuration's are,
-//! without the rest of one. What is wrong with them has its line, whoever finds it.
+//! Reads a file of plugins, tenants and bindings to be written to a registry. It is read like a
+//! configuration, without the other sections. All problems are shown with their line, including those that
+//! others find later.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use crate::{
     core::object,
 };
 
-/// Where the objects of each kind stand.
+/// The pointer to the list of each kind.
 const LIST_POINTERS: [(object::ObjectKind, &str); 3] = [
     (object::ObjectKind::Plugin, PLUGINS),
     (object::ObjectKind::Tenant, TENANTS),
@@ -30,22 +31,22 @@ const LIST_POINTERS: [(object::ObjectKind, &str); 3] = [
 pub struct ObjectsFile {
     source: ProblemSource,
     objects: [Option<Vec<Value>>; 3],
-    /// What else is in the file, by its key.
+    /// The other keys of the file.
     pub others: Vec<String>,
 }
 
 impl ObjectsFile {
-    /// What `text` of `file` lists, references resolved in `env` but for those of plugins' `config`. `tenants` may hold
-    /// their list, or be it.
+    /// The objects in `text`, which problems refer to as `file`. References are resolved in `env`, except for
+    /// those in plugins' `config`. `tenants` may contain the list, or be the list.
     ///
     /// # Errors
-    /// What is wrong with it by itself, object by object, and keys that no configuration has: one of them may be a list,
-    /// misspelt. What one asks of another isn't judged.
+    /// The problems of each object on its own, and keys that no configuration has: such a key may be a
+    /// misspelled list. References between objects aren't checked.
     pub fn read(file: String, text: &str, env: &BTreeMap<String, String>) -> Result<Self, Problems> {
         let schema = Schema::shared();
         let mut parsed = tree::parse(text);
         let is_wrapped = parsed.root.as_mut().is_some_and(wrap);
-        // Of all that is there: a secret of another part may stand in the same line.
+        // From the complete text: a secret of another section may be in the same line.
         let mut source = ProblemSource::new(file, text, &parsed, schema);
         let mut problems: Vec<Problem> = parsed.faults.into_iter().map(Problem::from).collect();
         let Some(mut root) = parsed.root else {
@@ -60,13 +61,13 @@ impl ObjectsFile {
         problems.extend(unresolved);
         let value = root.to_json();
         if let NodeKind::Map(members) = &mut root.kind {
-            // Nothing is asked of them, but they have a place.
+            // They aren't checked further, but they need a place.
             members.extend(strange);
         }
         source.resolved(&root);
 
         let mut misfits = validate(&value, schema, &known);
-        // The rest of a configuration is missing, of course.
+        // The missing rest of a configuration is not a problem here.
         misfits
             .problems
             .retain(|problem| LIST_POINTERS.iter().any(|(_, list)| problem.pointer.starts_with(first(list))));
@@ -75,7 +76,7 @@ impl ObjectsFile {
         problems.append(&mut misfits.problems);
         misfits.pointers.extend(known);
         let mut found = check_objects(&PartialConfig::new(&value, &misfits.pointers, schema));
-        // What is said of a whole list is said of a whole configuration.
+        // Rules about whole lists apply to a complete configuration only.
         found.retain(|problem| {
             LIST_POINTERS.iter().any(|(_, list)| problem.pointer.starts_with(&format!("{list}/")))
         });
@@ -93,13 +94,13 @@ impl ObjectsFile {
         }
     }
 
-    /// The objects of `kind` in their order; none: the file has no such list.
+    /// The objects of `kind` in their order. Returns `None` if the file has no such list.
     pub fn values(&self, kind: object::ObjectKind) -> Option<&[Value]> {
         self.objects.get(kind as usize)?.as_deref()
     }
 
-    /// Shows what is wrong with the object at a place among those of its kind with its line, and what is wrong with another
-    /// by its name. Pointers begin at the object.
+    /// Renders problems: for objects of the file with their line, for others with their name. Pointers begin
+    /// at the object.
     pub fn render(&self, wrong: Vec<(ObjectLocation, String)>) -> Problems {
         let mut names = BTreeMap::new();
         let problem = |(place, message): (ObjectLocation, String)| match place {
@@ -107,7 +108,7 @@ impl ObjectsFile {
                 Problem::new(item(LIST_POINTERS[kind as usize].1, at) + &rest, message)
             }
             ObjectLocation::Other(kind, name, rest) => {
-                // No place of a file begins so.
+                // No pointer into a file begins like this.
                 let pointer = format!("other/{}", names.len());
                 names.insert(pointer.clone(), (kind, name, rest));
                 Problem::new(pointer, message)
@@ -119,24 +120,25 @@ impl ObjectsFile {
     }
 }
 
-/// Where something is wrong.
+/// The place of a problem.
 pub enum ObjectLocation {
-    /// In the object of this kind with this number, there.
+    /// In the object with this kind and index, at this pointer.
     Object(object::ObjectKind, usize, String),
-    /// In one that the file doesn't list.
+    /// In an object that isn't in the file, by kind and name, at this pointer.
     Other(object::ObjectKind, String, String),
-    /// Nobody says where.
+    /// Unknown.
     Nowhere,
 }
 
-/// The pointer to what holds a list, or is it.
+/// The pointer to the top-level key that is or contains a list.
 fn first(list: &str) -> &str {
     list[1..].find('/').map_or(list, |at| &list[..=at])
 }
 
 const LISTS_REMEDY: &str = "write `plugins`, `tenants` or `bindings` as a configuration has them";
 
-/// Puts a list of tenants where a configuration has it, and what should be one; whether there is any.
+/// Moves a plain list of tenants, or anything that should be one, to where a configuration has it. Returns
+/// whether there is any.
 fn wrap(root: &mut Node) -> bool {
     let NodeKind::Map(members) = &mut root.kind else { return false };
     let is_bare = |value: &Node| !matches!(value.kind, NodeKind::Map(_) | NodeKind::Null);
@@ -151,8 +153,8 @@ fn wrap(root: &mut Node) -> bool {
     is_wrapped
 }
 
-/// Leaves only what holds objects in `root`, and gives back the keys of the rest that a configuration has, and the members
-/// that none has.
+/// Removes everything from `root` but the objects. Returns the removed keys that a configuration has, and the
+/// members that it hasn't.
 fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<NodeMember>) {
     let NodeKind::Map(members) = &mut root.kind else { return Default::default() };
     let is_ours = |member: &NodeMember| LIST_POINTERS.iter().any(|(_, list)| first(list)[1..] == member.key);
@@ -164,17 +166,17 @@ fn part(root: &mut Node, schema: &Schema) -> (Vec<String>, Vec<NodeMember>) {
     (known.into_iter().map(|member| member.key).collect(), strange)
 }
 
-/// What is wrong with a key that no configuration has.
+/// The problem for a key that no configuration has.
 fn unknown(key: &str, schema: &Schema) -> Problem {
     let remedy = did_you_mean(key, schema.keys(schema.root()).iter().copied());
     let problem = Problem::at_key(tree::child("", key), format!("`{key}` is not a key here"));
     problem.remedy(remedy.unwrap_or_else(|| LISTS_REMEDY.to_owned()))
 }
 
-/// One object as a person wrote it down: YAML or JSON, references as they stand.
+/// Parses one object in YAML or JSON, without resolving references.
 ///
 /// # Errors
-/// What keeps it from being one, with its line.
+/// The problems that prevent it, with their lines.
 pub fn object(file: String, text: &str) -> Result<super::JsonObject, Problems> {
     let parsed = tree::parse(text);
     let source = ProblemSource::new(file, text, &parsed, Schema::shared());

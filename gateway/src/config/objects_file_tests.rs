@@ -50,7 +50,7 @@ fn all_that_is_wrong_is_told_with_its_line() {
     assert!(wrong("tenants: 5").contains("`tenants` must be a list"), "{}", wrong("tenants: 5"));
 }
 
-/// Its list would be missing, and what is to be pruned goes by what is there.
+/// Its list would be missing, and pruning depends on which lists are present.
 #[test]
 fn a_key_that_no_configuration_has_is_wrong_beside_lists_that_are_right() {
     let said = wrong("tenants: []\nserver: {}\nbinding:\n  - { plugin: p, tenant: acme, priority: 1 }\n");
@@ -59,7 +59,7 @@ fn a_key_that_no_configuration_has_is_wrong_beside_lists_that_are_right() {
     let said = wrong("tenants: []\nzzzzzz: hunter2\n");
     assert!(said.contains("f.yaml:2:1: /zzzzzz") && !said.contains("hunter2"), "{said}");
     assert!(wrong("tenant: []\n").contains("did you mean `tenants`?"));
-    // Beside what else is wrong.
+    // Along with the other problems.
     let said = wrong("colour: ${UNSET}\ntenants:\n  - { id: acme, colour: red }\n");
     assert!(
         said.contains("f.yaml:1:1: /colour: ") && said.contains("f.yaml:3:17: /tenants/list/0/colour"),
@@ -68,7 +68,7 @@ fn a_key_that_no_configuration_has_is_wrong_beside_lists_that_are_right() {
     assert!(!said.contains("UNSET` is not set"), "{said}");
 }
 
-/// Also where another part of the file stands in the same line.
+/// Also if another section of the file is in the same line.
 #[test]
 fn a_secret_beside_a_mistake_is_not_shown() {
     let said = wrong(

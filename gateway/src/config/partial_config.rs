@@ -1,5 +1,6 @@
-//! The typed parts of a file that may hold mistakes, so that checks find the rest of them in the same go. What
-//! doesn't fit the schema is left out, and what it stood in is marked, so that no check reports its consequences.
+//! The typed parts of a file with mistakes, so that the checks can find further mistakes in the rest. Values
+//! that don't fit the schema are left out, and the entries that contained them are marked, so that no check
+//! reports consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,22 +19,22 @@ use crate::config::{
 
 /// One entry of a list.
 pub(super) struct PartialEntry<T> {
-    /// Where it stands.
+    /// The pointer to the entry.
     pub(super) pointer: String,
-    /// Absent where it isn't even a mapping.
+    /// `None` if the entry isn't even a mapping.
     pub(super) value: Option<T>,
-    /// What the others call it, whatever else is wrong with it.
+    /// The name that other entries use for it, known even if the entry has other mistakes.
     pub(super) id: Option<String>,
-    /// Whether anything in it was left out.
+    /// Whether anything in the entry was left out.
     pub(super) tainted: bool,
 }
 
-/// A configuration as far as it can be read.
+/// The readable part of a configuration.
 pub(super) struct PartialConfig {
     pub(super) server: Option<Server>,
     pub(super) issuers: Vec<PartialEntry<Issuer>>,
     pub(super) tenants: Vec<PartialEntry<Tenant>>,
-    /// Whether no tenant is listed and the others are refused; false where that can't be read.
+    /// Whether no tenant is listed and unlisted ones are refused. False if that can't be read.
     pub(super) refuses_everybody: bool,
     pub(super) plugins: Vec<PartialEntry<Plugin>>,
     pub(super) bindings: Vec<PartialEntry<Binding>>,
@@ -46,19 +47,19 @@ pub(super) struct PartialConfig {
     pub(super) egress: Option<Egress>,
     pub(super) secrets: Option<Secrets>,
     pub(super) block_status: BTreeMap<String, u16>,
-    /// Where something stands in for a value that is missing or wrong; nothing is to be said of it.
+    /// Pointers to placeholders for missing or wrong values. Nothing is reported about them.
     pub(super) placeholders: BTreeSet<String>,
 }
 
 impl PartialConfig {
-    /// Reads what can be read of `root`, the values at `misfits` left out.
+    /// Reads `root` without the values at `misfits`.
     pub(super) fn new(root: &Value, misfits: &BTreeSet<String>, schema: &Schema) -> Self {
         let mut placeholders = BTreeSet::new();
         PartialConfig {
             server: section(root, "/server", misfits),
             issuers: list(root, "/auth/issuers", "issuer", misfits, schema, &mut placeholders),
             tenants: list(root, "/tenants/list", "id", misfits, schema, &mut placeholders),
-            // With a store tenants may come from elsewhere.
+            // With a store, tenants may come from elsewhere.
             refuses_everybody: root.get("store").is_none()
                 && !misfits.iter().any(|misfit| misfit.starts_with("/tenants"))
                 && section::<Tenants>(root, "/tenants", misfits).is_some_and(|tenants| {
@@ -80,7 +81,7 @@ impl PartialConfig {
     }
 }
 
-/// The settings at `pointer`, defaults where there are none; `None` where they can't be read.
+/// The settings at `pointer`, with defaults if they are absent. Returns `None` if they can't be read.
 fn section<T: DeserializeOwned + Default>(
     root: &Value,
     pointer: &str,
@@ -111,7 +112,7 @@ fn list<T: DeserializeOwned>(
     entries.iter().enumerate().map(read).collect()
 }
 
-/// Puts a value of the right type where a mapping lacks one that it must have, and says where.
+/// Adds placeholders of the right type for a mapping's missing mandatory keys, and returns their pointers.
 fn complete(value: &mut Value, pointer: &str, schema: &Schema) -> Vec<String> {
     let place = schema.at(pointer).unwrap_or(&Value::Null);
     let (Some(members), Some(required)) = (value.as_object_mut(), place["required"].as_array()) else {
@@ -128,7 +129,7 @@ fn complete(value: &mut Value, pointer: &str, schema: &Schema) -> Vec<String> {
     added
 }
 
-/// `value`, which stands at `pointer`, less what stands at `misfits`; and whether there was any.
+/// `value`, which is at `pointer`, without the values at `misfits`. Also returns whether there were any.
 fn without(value: &Value, pointer: &str, misfits: &BTreeSet<String>) -> (Value, bool) {
     let inside = child(pointer, "");
     let mut value = value.clone();
@@ -140,8 +141,8 @@ fn without(value: &Value, pointer: &str, misfits: &BTreeSet<String>) -> (Value, 
     (value, tainted)
 }
 
-/// Removes what stands at `pointer`: the key of the innermost mapping on the way there, so that the indices of
-/// lists stay what they are.
+/// Removes the value at `pointer` by removing the key of the innermost mapping on the way there, so that list
+/// indices don't change.
 fn remove(value: &mut Value, pointer: &str) {
     let segments: Vec<String> = pointer_segments(pointer).collect();
     for depth in (0..segments.len()).rev() {

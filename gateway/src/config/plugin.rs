@@ -1,6 +1,6 @@
-//! Plugins and bindings: what runs, and for whom, where and how (docs/protocol.md, sections 2 and 3). Plain data
-//! and the defaults that depend on other keys; routing makes plans of it. All of it is `Eq`: of two `Arc`s of one object
-//! nothing is compared then.
+//! Plugins and bindings: what runs, and for whom, where and how (docs/protocol.md, sections 2 and 3). Plain
+//! data, with the defaults that depend on other keys; routing builds plans from it. All types are `Eq`, so
+//! that comparing two `Arc`s of the same object compares pointers only.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::PathBuf};
 
@@ -77,7 +77,7 @@ pub struct Plugin {
 }
 
 impl fmt::Debug for Plugin {
-    // By hand for `config`, which may hold a secret that someone wrote into the file.
+    // Written by hand because `config` may contain a secret that someone wrote into the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plugin")
             .field("name", &self.name)
@@ -103,14 +103,14 @@ impl fmt::Debug for Plugin {
 }
 
 impl Plugin {
-    /// Where it is: `endpoint` or all of `endpoints`; none for one that is built in.
+    /// The plugin's addresses: `endpoint`, or all of `endpoints`. Empty for a built-in plugin.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let several = self.endpoints.iter().flatten();
         self.endpoint.iter().chain(several).map(String::as_str)
     }
 
-    /// Whether it runs only with a manifest that an operator consented to: that of a built-in one came with the gateway,
-    /// and who writes the file consents there.
+    /// Whether the plugin runs only with a manifest that an operator consented to. A built-in plugin comes
+    /// with the gateway, and the author of the file consents by writing it.
     pub fn needs_consent(&self) -> bool {
         self.accepted.is_some() || (self.owner == Owner::Api && self.builtin.is_none())
     }
@@ -266,7 +266,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// What the plugin may do: as `mode` says, else as `blocking` says, else [`Mode::Enforce`].
+    /// What the plugin may do: `mode` if set, otherwise by `blocking`, otherwise [`Mode::Enforce`].
     pub fn mode(&self) -> Mode {
         match (self.mode, self.blocking) {
             (Some(mode), _) => mode,
@@ -275,8 +275,8 @@ impl Binding {
         }
     }
 
-    /// What a failure does: as `on_error` says, else fail for enforce and skip for the others. A step that
-    /// observes never fails its chain.
+    /// What a failure causes: `on_error` if set, otherwise fail for enforce and skip for the others. A step
+    /// that observes never fails its chain.
     pub fn on_error(&self) -> OnError {
         match (self.mode(), self.on_error) {
             (Mode::Observe, _) | (Mode::Advise, None) => OnError::Skip,
@@ -285,8 +285,8 @@ impl Binding {
         }
     }
 
-    /// The name: the written one, else the plugin's for all tenants and selectors, `<plugin>@<tenant>` for one
-    /// tenant. Unique among bindings.
+    /// The name as written, or else the plugin's for all tenants and selectors, and `<plugin>@<tenant>` for
+    /// one tenant. Unique among bindings.
     pub fn effective_name(&self) -> Cow<'_, str> {
         match (&self.name, self.tenant.as_deref()) {
             (Some(name), _) => name.into(),
@@ -295,7 +295,7 @@ impl Binding {
         }
     }
 
-    /// Whether it stands for more than one tenant (`*` or a selector), so that a tenant can only add to it.
+    /// Whether the binding is global (`*` or a selector), so that a tenant can only add to it.
     pub fn is_floor(&self) -> bool {
         matches!(self.tenant.as_deref(), None | Some("*"))
     }

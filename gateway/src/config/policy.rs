@@ -1,4 +1,5 @@
-//! Where one plugin may be: anywhere where the file has it, else where `egress` lists it (docs/protocol.md, section 5).
+//! Where one plugin may be dialled: anywhere if it is in the file, otherwise where `egress` allows it
+//! (docs/protocol.md, section 5).
 
 use std::{
     io,
@@ -16,21 +17,20 @@ use crate::{
     fs::contained_path,
 };
 
-/// What is said of a name that resolves to addresses of no listed network.
+/// The error for a name that resolves to addresses outside the listed networks.
 const UNLISTED_ADDRESS: &str =
     "is in none of the networks that plugins of the API may be in: list it in `egress.cidrs`";
 
-/// Where a plugin may be. Link-local and metadata addresses are never among it, whatever this says.
+/// Where a plugin may be dialled. Link-local and metadata addresses are always excluded.
 #[derive(Debug, Clone)]
 pub(crate) enum DialPolicy {
-    /// Anywhere.
     Any,
-    /// Where this lists.
+    /// Where `egress` allows it.
     Listed(Arc<Egress>),
 }
 
 impl DialPolicy {
-    /// That of `plugin`.
+    /// The policy for `plugin`.
     pub(crate) fn for_plugin(plugin: &Plugin, reach: &ApiPluginPolicy) -> Self {
         match plugin.owner {
             Owner::File => DialPolicy::Any,
@@ -38,7 +38,7 @@ impl DialPolicy {
         }
     }
 
-    /// What holds for the addresses of `host`: any for a name that is listed.
+    /// The policy for the addresses of `host`: any, if its name is listed.
     pub(crate) fn at_host(&self, host: &str) -> Self {
         match self {
             DialPolicy::Listed(egress) if is_name(host) && egress.names(host) => DialPolicy::Any,
@@ -46,10 +46,10 @@ impl DialPolicy {
         }
     }
 
-    /// Whether `address` may be dialled.
+    /// Checks that `address` may be dialled.
     ///
     /// # Errors
-    /// What is to be said of it.
+    /// Why it may not.
     pub(crate) fn permit(&self, address: IpAddr) -> Result<(), String> {
         match self {
             DialPolicy::Listed(egress) if !egress.lists(address) => {
@@ -59,11 +59,11 @@ impl DialPolicy {
         }
     }
 
-    /// The path at which the socket at `path` is dialled: without links where it may not be just anywhere. Looks at the
-    /// file system. None: it lies in none of the directories.
+    /// The path for dialling the socket at `path`: without links, unless any path is allowed. Accesses the
+    /// file system. Returns `None` if it is in none of the directories.
     ///
     /// # Errors
-    /// There is nothing, or it can't be looked at.
+    /// The path doesn't exist, or can't be accessed.
     pub(crate) fn socket(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         match self {
             DialPolicy::Any => Ok(Some(path.to_owned())),
@@ -73,7 +73,7 @@ impl DialPolicy {
         }
     }
 
-    /// Why nothing at `endpoint` may be dialled, where that can be known without looking anything up.
+    /// Why nothing at `endpoint` may be dialled, if that is certain without a lookup.
     pub(crate) fn flaw(&self, endpoint: &str) -> Option<String> {
         let DialPolicy::Listed(egress) = self else { return None };
         if let Some(path) = endpoint.strip_prefix("unix://") {
@@ -101,7 +101,7 @@ impl DialPolicy {
     }
 }
 
-/// Whether `host` is no address.
+/// Whether `host` is a name rather than an address.
 fn is_name(host: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }
@@ -147,7 +147,7 @@ mod tests {
             "https://GUARD.example.com.:1",
             "dns:///a.b.pods.example.com:1",
             "unix:///run/plugins/a/b.sock",
-            // Its addresses may be in the network.
+            // The name may resolve to an address in the network.
             "http://elsewhere:1",
         ] {
             assert_eq!(policy.flaw(fine), None, "{fine}");

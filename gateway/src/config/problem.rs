@@ -1,6 +1,7 @@
-//! What is wrong with a configuration, said so that a person finds it: place, sentence, line, remedy. The only
-//! code that shows parts of the file, and so the only code that can show too much of it: values are shown where
-//! the schema knows them and they are no secrets, comments never, and what references resolved to never.
+//! Problems of a configuration, rendered so that people can find them: place, sentence, line, remedy.
+//!
+//! Only this code shows parts of the file, so only this code can reveal too much. Values are shown only if
+//! the schema knows them and they aren't secret. Comments and resolved references are never shown.
 
 use std::{collections::HashSet, fmt};
 
@@ -15,59 +16,59 @@ use crate::{
     core::{error::Violation, object},
 };
 
-/// Most of a sentence that is shown; it may quote a value of any length.
+/// Longest sentence shown, since it may quote a value of any length.
 const MAX_SENTENCE: usize = 500;
 
-/// Most mistakes that are printed: one wrong key may stand in ten thousand entries.
+/// Most problems printed: one wrong key may be in ten thousand entries.
 const MAX_PRINTED: usize = 100;
 
-/// One mistake.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// JSON pointer (RFC 6901) to the value, from the root of the configuration.
     pub pointer: String,
-    /// What is wrong and what would be right, in one sentence. Values stand between backticks.
+    /// What is wrong and what would be right, in one sentence. Values are in backticks.
     pub message: String,
-    /// What to write instead, where that is known.
+    /// What to write instead, if that is known.
     pub remedy: Option<String>,
     anchor: Anchor,
 }
 
-/// What is marked in the file.
+/// What to mark in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Anchor {
-    /// The value that the pointer leads to.
+    /// The value at the pointer.
     Value,
-    /// Its key.
+    /// The key of that value.
     Key,
-    /// A region of the file, whatever it holds.
+    /// A region of the file, whatever it contains.
     Region(Region),
-    /// Nothing: it is this environment variable.
+    /// Nothing: the problem is in this environment variable.
     Variable(String),
 }
 
 impl Problem {
-    /// A mistake in the value at `pointer`.
+    /// A problem of the value at `pointer`.
     pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { pointer: pointer.into(), message: message.into(), remedy: None, anchor: Anchor::Value }
     }
 
-    /// A mistake in the key at `pointer`.
+    /// A problem of the key at `pointer`.
     pub(super) fn at_key(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { anchor: Anchor::Key, ..Problem::new(pointer, message) }
     }
 
-    /// A mistake in an environment variable's name.
+    /// A problem of an environment variable's name.
     pub(super) fn in_variable(name: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { anchor: Anchor::Variable(name.into()), ..Problem::new("", message) }
     }
 
-    /// The mistakes that `violations` name.
+    /// Converts `violations` to problems.
     pub fn all(violations: Vec<Violation>) -> Vec<Self> {
         violations.into_iter().map(|wrong| Problem::new(wrong.pointer, wrong.message)).collect()
     }
 
-    /// What is wrong, and what to write instead where that is known.
+    /// What is wrong, and what to write instead if that is known.
     pub fn sentence(&self) -> String {
         match &self.remedy {
             Some(remedy) => format!("{}: {remedy}", self.message),
@@ -94,18 +95,18 @@ impl From<YamlFault> for Problem {
     }
 }
 
-/// A mistake and where it is.
+/// A problem and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocatedProblem {
-    /// The mistake; holds no secret any more.
+    /// The problem, with all secrets removed.
     pub problem: Problem,
-    /// Line from 1 and column from 1, in characters; `None` for what isn't in the file.
+    /// Line and column in characters, both from 1. `None` if the problem isn't in the file.
     pub position: Option<(usize, usize)>,
-    /// The environment variable that it is in, where it is in one.
+    /// The environment variable that contains the problem, if there is one.
     pub variable: Option<String>,
-    /// The object of the registry that it is in, where it is in one; the pointer begins there.
+    /// The registry object that contains the problem, if there is one; the pointer begins there.
     pub object: Option<(object::ObjectKind, String)>,
-    /// All of it as people read it, in several lines.
+    /// The complete problem as people read it, on several lines.
     rendered: String,
 }
 
@@ -115,29 +116,27 @@ impl fmt::Display for LocatedProblem {
     }
 }
 
-/// All mistakes of a configuration, in the order of the file; at least one.
+/// All problems of a configuration, in the order of the file; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(Vec<LocatedProblem>);
 
 impl Problems {
-    /// A mistake that no place in a file belongs to.
+    /// A problem without a place in a file.
     pub(crate) fn nowhere(file: &str, message: impl Into<String>, remedy: &str) -> Self {
         let problem = Problem::new("", message).remedy(remedy);
         let rendered = format!("{file}: {}\n  = {remedy}\n", problem.message);
         Problems(vec![LocatedProblem { problem, position: None, variable: None, object: None, rendered }])
     }
 
-    /// The mistakes.
     pub fn iter(&self) -> std::slice::Iter<'_, LocatedProblem> {
         self.0.iter()
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Each as it is printed; of many the first, and how many there are.
+    /// Each problem as printed. If there are many, only the first ones, and a count.
     pub fn printed(&self) -> Vec<String> {
         let first = self.0.iter().take(MAX_PRINTED);
         let mut printed: Vec<_> = first.map(|located| located.to_string().trim_end().to_owned()).collect();
@@ -167,18 +166,18 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// What problems are shown against: the file, its tree, and what of both is hidden.
+/// What problems are rendered against: the file, its tree, and which parts are hidden.
 #[derive(Clone)]
 pub(super) struct ProblemSource {
     file: String,
     lines: SourceLines,
     root: Option<Node>,
-    /// What references resolved to.
+    /// The values of resolved references.
     secrets: SecretFilter,
 }
 
 impl ProblemSource {
-    /// The file as it was written; see [`Source::resolved`].
+    /// The file as written; see [`ProblemSource::resolved`].
     pub(super) fn new(file: String, text: &str, parsed: &ParsedYaml, schema: &Schema) -> Self {
         let mut hidden = parsed.dropped.clone();
         if let Some(root) = &parsed.root {
@@ -200,7 +199,7 @@ impl ProblemSource {
         }
     }
 
-    /// Takes the tree with references resolved and the environment laid over it.
+    /// Sets the tree with resolved references and applied environment variables.
     pub(super) fn resolved(&mut self, root: &Node) {
         let mut secrets = Vec::new();
         root.scalars("", &mut |_, node| match (&node.origin, &node.kind) {
@@ -215,23 +214,23 @@ impl ProblemSource {
         self.secrets = SecretFilter::new(secrets.iter().map(String::as_str));
     }
 
-    /// The tree with references resolved and the environment laid over it, where the file is YAML.
+    /// That tree, if the file is YAML.
     pub(super) fn root(&self) -> Option<&Node> {
         self.root.as_ref()
     }
 
-    /// A line of the file, as an origin names it.
+    /// A line of the file, as an origin refers to it.
     pub(super) fn line(&self, line: usize) -> String {
         format!("{}:{line}", self.file)
     }
 
-    /// `text` less whatever a reference resolved to.
+    /// `text` without the values of references.
     pub(super) fn without_secrets(&self, text: &str) -> String {
         self.secrets.without_long(text)
     }
 
-    /// Shows `problems` against the file, in its order, each once; those of an object that stands in no file, which is
-    /// for `object` to say with the rest of the pointer, by its name.
+    /// Renders `problems` against the file, in its order and without duplicates. `object` returns the kind
+    /// and name of an object that isn't in the file, with the rest of the pointer.
     pub(super) fn render(
         &self,
         problems: &[Problem],
@@ -254,7 +253,7 @@ impl ProblemSource {
         Problems(located.filter(|located| seen.insert(located.rendered.clone())).collect())
     }
 
-    /// `line` is the one that was shown last: the next problem may be in it too.
+    /// `line` is the line that was shown last: the next problem may be in it too.
     fn locate(
         &self,
         place: ProblemLocation<'_>,
@@ -266,7 +265,7 @@ impl ProblemSource {
         let mut problem = problem.clone();
         let at = match place {
             ProblemLocation::File(region) => {
-                // Without a tree nobody knows which parts of the line are secrets.
+                // Without a tree it isn't known which parts of the line are secret.
                 if self.root.is_some() {
                     excerpt = self.excerpt(region, line);
                 }
@@ -315,9 +314,9 @@ impl ProblemSource {
 enum ProblemLocation<'p> {
     /// In the file.
     File(Region),
-    /// In the environment variable of this name.
+    /// In the environment variable with this name.
     Variable(&'p str),
-    /// In an object of the registry, which stands in no file, by its kind and name; and the pointer from there.
+    /// In a registry object with this kind and name, at this pointer.
     Object(object::ObjectKind, String, String),
     Nowhere,
 }
@@ -332,7 +331,7 @@ impl ProblemLocation<'_> {
     }
 }
 
-/// The place of what `problem` points to in a tree, or of the nearest thing around it.
+/// The place that `problem` points to in a tree, or the closest one that contains it.
 fn place<'p>(finder: Option<&mut NodeFinder<'p>>, problem: &'p Problem) -> ProblemLocation<'p> {
     match &problem.anchor {
         Anchor::Region(region) => return ProblemLocation::File(*region),
@@ -346,7 +345,7 @@ fn place<'p>(finder: Option<&mut NodeFinder<'p>>, problem: &'p Problem) -> Probl
             if let ValueOrigin::Variable(name) = &node.origin {
                 return ProblemLocation::Variable(name);
             }
-            // A mapping, a list and an empty value are marked by their key.
+            // Mappings, lists and empty values are marked by their key.
             let scalar = !matches!(node.kind, NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_));
             let whole = key.filter(|_| problem.anchor == Anchor::Key || !scalar);
             let own = if scalar { node.region } else { Region { end: node.region.start, ..node.region } };
@@ -357,7 +356,7 @@ fn place<'p>(finder: Option<&mut NodeFinder<'p>>, problem: &'p Problem) -> Probl
     }
 }
 
-/// The nearest of `known` to a misspelt `word`.
+/// The closest of `known` to a misspelled `word`.
 pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let length = word.chars().count();
     let far = (length / 3).clamp(1, 3);
@@ -371,7 +370,7 @@ pub(super) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean" for the nearest of `known`.
+/// A "did you mean" sentence with the closest of `known`.
 pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     nearest(word, known).map(|near| format!("did you mean `{near}`?"))
 }

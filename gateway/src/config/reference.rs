@@ -1,5 +1,5 @@
-//! References in text: `${NAME}`, `${NAME:-default}`, `${file:/path}`, and `$$` for a `$`
-//! (docs/protocol.md, section 7). Not recursive: what a reference resolves to is taken as it is.
+//! References in text: `${NAME}`, `${NAME:-default}`, `${file:/path}`, and `$$` for a `$` (docs/protocol.md,
+//! section 7). Not recursive: references within a resolved value are not resolved.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -10,9 +10,8 @@ use crate::{
     fs::{contained_path, read_limited, unreadable::unreadable},
 };
 
-/// What the variables begin with that objects of the admin API may name.
+/// The prefix of variables that objects of the admin API may name.
 const SECRET_VARIABLE_PREFIX: &str = "HOOKGATE_SECRET_";
-/// Largest file that a reference may name.
 const MAX_REFERENCED_FILE: u64 = 64 << 10;
 
 /// A part of a text.
@@ -23,10 +22,10 @@ enum ReferencePart<'t> {
     File(&'t str),
 }
 
-/// Splits `text`; a `$` before anything but `{` and `$` stands for itself.
+/// Splits `text` into its parts. A `$` before anything but `{` and `$` is literal.
 ///
 /// # Errors
-/// One sentence for a reference that is not closed or names nothing.
+/// One sentence, for a reference that is not closed or names nothing.
 fn parts(text: &str) -> Result<Vec<ReferencePart<'_>>, String> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -74,20 +73,20 @@ fn reference(inner: &str) -> Result<ReferencePart<'_>, String> {
     }
 }
 
-/// Whether `text` holds a reference, well formed or not.
+/// Whether `text` contains a reference, well formed or not.
 pub(crate) fn is_reference(text: &str) -> bool {
     parts(text).map_or(true, |parts| parts.iter().any(|part| !matches!(part, ReferencePart::Literal(_))))
 }
 
-/// Whether `text` holds a default, which may be a secret in plain sight.
+/// Whether `text` contains a default, which may be a secret in plain text.
 pub(super) fn has_default(text: &str) -> bool {
     parts(text).is_ok_and(|parts| {
         parts.iter().any(|part| matches!(part, ReferencePart::Variable { default: Some(_), .. }))
     })
 }
 
-/// `text` with its references as they were written, but for their defaults, which may be secrets in plain sight; what
-/// stands around them only where it may be shown.
+/// `text` with its references as written, but without their defaults, which may be secrets in plain text.
+/// Literal parts are kept only with `literals`.
 pub(crate) fn masked(text: &str, literals: bool) -> String {
     let part = |part: &ReferencePart<'_>| match part {
         ReferencePart::Literal("") => String::new(),
@@ -99,12 +98,12 @@ pub(crate) fn masked(text: &str, literals: bool) -> String {
     parts(text).map_or_else(|_| "***".to_owned(), |parts| parts.iter().map(part).collect())
 }
 
-/// Checks the form of the references in `text` and resolves none.
+/// Checks the syntax of the references in `text` without resolving them.
 pub(super) fn check(text: &str) -> Result<(), String> {
     parts(text).map(drop)
 }
 
-/// Whether the references in `text` name only what `scope` has, as they are written.
+/// Checks by their text that the references in `text` name only what `scope` allows.
 ///
 /// # Errors
 /// One sentence that names the variable or file and what would be right, never a value.
@@ -134,7 +133,7 @@ fn allowed(dir: &Path) -> String {
     format!("name a variable {SECRET_VARIABLE_PREFIX}*, or a file below {} (`secrets.dir`)", dir.display())
 }
 
-/// Where a file that `text` names leads out of `scope` by links, as far as there are files.
+/// Checks that the files that `text` names, if they exist, don't lead out of `scope` through links.
 ///
 /// # Errors
 /// One sentence that names the file and what would be right.
@@ -152,8 +151,8 @@ fn leads_out(path: &str, dir: &Path) -> String {
     format!("{path} leads out of {}: {}", dir.display(), allowed(dir))
 }
 
-/// What is wrong with the first variable in `text` that isn't set, where there is one. Variables don't change while
-/// the process runs; files may, and are looked at when they are wanted.
+/// The error for the first unset variable in `text`, if there is one. Variables don't change while the
+/// process runs. Files may, and are read when needed.
 pub(super) fn unset(text: &str, env: &BTreeMap<String, String>) -> Option<String> {
     let missing = |part: &ReferencePart<'_>| match part {
         ReferencePart::Variable { name, default: None } if !env.contains_key(*name) => Some(not_set(name)),
@@ -174,7 +173,7 @@ pub(super) fn resolve(text: &str, env: &BTreeMap<String, String>) -> Result<Stri
     resolve_noting(text, env, ReferenceScope::Anywhere, &mut Vec::new())
 }
 
-/// [`resolve`] that adds to `noted` what each reference resolved to, and what the text with them became.
+/// Like [`resolve`], and adds to `noted` the value of each reference, and the complete text.
 fn resolve_noting(
     text: &str,
     env: &BTreeMap<String, String>,
@@ -216,7 +215,7 @@ fn variable<'a>(
     }
 }
 
-/// The same of a file that may have to lie in a directory, wherever links lead.
+/// Like [`read`], for a file that must be in the directory of `scope` after links are resolved.
 fn read_within(path: &Path, scope: ReferenceScope<'_>) -> Result<String, String> {
     let ReferenceScope::Dir(dir) = scope else { return read(path) };
     match contained_path::real(path, [dir]) {
@@ -226,10 +225,10 @@ fn read_within(path: &Path, scope: ReferenceScope<'_>) -> Result<String, String>
     }
 }
 
-/// A file's text without the line end that editors and `kubectl` leave.
+/// A file's text without the trailing newline that editors and `kubectl` add.
 fn read(path: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| unreadable(path.display(), &error);
-    // A pipe or a device would hold the start up.
+    // Reading a pipe or a device would block the start.
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("{} is not a file: name one that holds the value", path.display()));
     }
@@ -247,8 +246,8 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// A plugin's config with its references resolved: handed to the plugin at Initialize and kept nowhere else.
-/// Its `Debug` shows nothing of it.
+/// A plugin's config with its references resolved. It is handed to the plugin at Initialize and kept nowhere
+/// else. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq)]
 pub struct ResolvedPluginConfig {
     values: JsonObject,
@@ -261,8 +260,8 @@ impl ResolvedPluginConfig {
         &self.values
     }
 
-    /// The values, and what is to be kept out of any text that people see: what each reference resolved to by
-    /// itself, and every text that holds one. Never log either.
+    /// The values, and what to redact from any text that people see: the value of each reference, and every
+    /// text that contains one. Never log either.
     pub fn into_exposed(self) -> (JsonObject, Vec<String>) {
         (self.values, self.secrets)
     }
@@ -274,7 +273,7 @@ impl fmt::Debug for ResolvedPluginConfig {
     }
 }
 
-/// Resolves the references in a plugin's `config`, for Initialize; none that names what `scope` doesn't have.
+/// Resolves the references in a plugin's `config` for Initialize. References outside `scope` are errors.
 ///
 /// # Errors
 /// One sentence that names the key and the variable or file, never a value.
@@ -314,7 +313,7 @@ fn resolve_value(
     }
 }
 
-/// Whether any text in `config` holds a reference.
+/// Whether any text in `config` contains a reference.
 pub(super) fn holds_references(config: &JsonObject) -> bool {
     fn any(value: &Value) -> bool {
         match value {
@@ -327,9 +326,9 @@ pub(super) fn holds_references(config: &JsonObject) -> bool {
     config.values().any(any)
 }
 
-/// A URL without what may be secret in it: a user with a password, and the query. None: there is nothing of that.
+/// A URL without what may be secret in it: user, password and query. Returns `None` if it has none of these.
 pub(super) fn without_credentials(text: &str) -> Option<String> {
-    // The name to look up stands in the path.
+    // In a `dns:` URL the name to look up is the path.
     let between = if text.starts_with("dns:") { ":///" } else { "://" };
     let (scheme, rest) = text.split_once(between)?;
     let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));

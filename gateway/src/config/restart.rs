@@ -1,16 +1,16 @@
-//! Which keys hold until the process ends; every other takes effect when the file is read again. docs/configuration.md
-//! says it of each.
+//! Lists the keys that take effect only at a restart; all others take effect on reload. docs/configuration.md
+//! states it for each key.
 
 use super::model::Config;
 
 /// Whether two configurations agree in one key.
 type KeyComparison = fn(&Config, &Config) -> bool;
 
-/// With what each stands for.
+/// Each key, and how to compare its values.
 const RESTART_KEYS: &[(&str, KeyComparison)] = &[
     ("server.data_addr", |a, b| a.server.data_addr == b.server.data_addr),
     ("server.ops_addr", |a, b| a.server.ops_addr == b.server.ops_addr),
-    // Opened and closed by whether an issuer grants tokens for it.
+    // Opens or closes depending on whether an issuer grants tokens for it.
     ("server.admin_addr", |a, b| a.admin_addr() == b.admin_addr()),
     ("server.admin_socket", |a, b| a.server.admin_socket == b.server.admin_socket),
     ("server.tls", |a, b| a.server.tls == b.server.tls),
@@ -22,13 +22,14 @@ const RESTART_KEYS: &[(&str, KeyComparison)] = &[
 ];
 
 impl Config {
-    /// The keys in which a process that was started with this one would have to be started again for `other`.
+    /// The keys whose values in `other` would take effect only after a restart of a process that runs with
+    /// this configuration.
     pub fn waits_for_restart(&self, other: &Config) -> Vec<&'static str> {
         RESTART_KEYS.iter().filter(|(_, agree)| !agree(self, other)).map(|(key, _)| *key).collect()
     }
 }
 
-/// Whether `key`, written as in docs/configuration.md, takes effect at a restart alone.
+/// Whether `key`, written as in docs/configuration.md, takes effect only at a restart.
 #[cfg(test)]
 pub(super) fn is_at_restart(key: &str) -> bool {
     let within =

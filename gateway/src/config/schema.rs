@@ -1,5 +1,5 @@
-//! The JSON Schema of the configuration, and the ways through it: which keys a place knows, of which type a value
-//! is, how to say what would be right. Generated from the types; says nothing about any file.
+//! The JSON Schema of the configuration, generated from the types, and queries on it: the keys of a mapping,
+//! the type of a value, and how to describe what would be right.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -13,19 +13,19 @@ use super::{
     units::{Rate, Size, Span},
 };
 
-/// Names the schema; nothing is fetched by it.
+/// Identifies the schema; nothing is fetched from it.
 const SCHEMA_ID: &str = "urn:hookgate:schema:hookgate.yaml";
 
-/// A form of text that a field takes.
+/// A text format of a field.
 struct TextFormat {
-    /// As the schema's `format` names it.
+    /// The name in the schema's `format`.
     name: &'static str,
-    /// As a sentence names it.
+    /// The name in a sentence.
     words: &'static str,
     fits: fn(&str) -> bool,
 }
 
-/// The forms of text that JSON Schema has no word for.
+/// The text formats that JSON Schema doesn't define.
 const FORMATS: &[TextFormat] = &[
     TextFormat {
         name: "duration-text",
@@ -65,7 +65,7 @@ const FORMATS: &[TextFormat] = &[
 ];
 
 /// The JSON Schema (draft 2020-12) of `hookgate.yaml`. The formats `duration-text`, `size-text`, `rate`,
-/// `socket-address`, `version-range`, `sha-256` and `network` are ours.
+/// `socket-address`, `version-range`, `sha-256` and `network` are our own.
 pub fn schema() -> Value {
     let mut schema = schema_for!(Config).to_value();
     schema["$id"] = SCHEMA_ID.into();
@@ -73,10 +73,10 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The schema with its way of being asked.
+/// The schema, prepared for queries.
 pub(super) struct Schema {
     root: Value,
-    /// Compiled when it is first needed.
+    /// Compiled on first use.
     validator: OnceLock<jsonschema::Validator>,
 }
 
@@ -85,7 +85,7 @@ impl Schema {
         Schema { root: schema(), validator: OnceLock::new() }
     }
 
-    /// The same for everybody: to make one takes longer than to check ten thousand objects.
+    /// A shared instance, because creating one takes longer than checking ten thousand objects.
     pub(super) fn shared() -> &'static Self {
         static SHARED: LazyLock<Schema> = LazyLock::new(Schema::new);
         &SHARED
@@ -95,7 +95,7 @@ impl Schema {
         &self.root
     }
 
-    /// The compiled form; our formats are checked.
+    /// The compiled schema, which also checks our own formats.
     pub(super) fn validator(&self) -> &jsonschema::Validator {
         self.validator.get_or_init(|| {
             let mut options = jsonschema::options().should_validate_formats(true);
@@ -106,7 +106,7 @@ impl Schema {
         })
     }
 
-    /// Follows `$ref`, and the one branch beside null of an optional value.
+    /// Follows `$ref`, and the only branch other than null of an optional value.
     pub(super) fn resolve<'s>(&'s self, mut schema: &'s Value) -> &'s Value {
         loop {
             schema = if let Some(target) = schema["$ref"].as_str() {
@@ -121,8 +121,8 @@ impl Schema {
         }
     }
 
-    /// The schema of the value at a JSON pointer; `None` where the configuration knows no such place, or takes
-    /// any value.
+    /// The schema of the value at a JSON pointer. Returns `None` if the configuration has no such value, or
+    /// accepts any value there.
     pub(super) fn at(&self, pointer: &str) -> Option<&Value> {
         let mut found = self.resolve(&self.root);
         for segment in tree::pointer_segments(pointer) {
@@ -153,14 +153,14 @@ impl Schema {
             .collect()
     }
 
-    /// Whether the value at `pointer` may be shown: a scalar that the configuration knows and that is no secret.
-    /// Everything else may be a secret in the wrong place.
+    /// Whether the value at `pointer` may be shown: it is a scalar that the configuration knows, and isn't
+    /// secret. Anything else may be a secret in the wrong place.
     pub(super) fn shows(&self, pointer: &str) -> bool {
         self.at(pointer).is_some_and(|schema| schema["writeOnly"] != true && is_scalar(schema))
     }
 }
 
-/// The types that a resolved schema names.
+/// The types that a resolved schema allows.
 pub(super) fn types(schema: &Value) -> Vec<&str> {
     match &schema["type"] {
         Value::String(one) => vec![one],
@@ -169,7 +169,7 @@ pub(super) fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Whether a resolved schema takes text, numbers or booleans.
+/// Whether a resolved schema accepts text, numbers or booleans.
 pub(super) fn is_scalar(schema: &Value) -> bool {
     let scalar = ["string", "integer", "number", "boolean"];
     types(schema).iter().any(|name| scalar.contains(name))
@@ -177,7 +177,7 @@ pub(super) fn is_scalar(schema: &Value) -> bool {
         || schema["oneOf"].as_array().is_some_and(|branches| branches.iter().any(is_scalar))
 }
 
-/// The words that a resolved schema allows, where it lists them.
+/// The words that a resolved schema allows, if it lists them.
 pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     let listed = match (&schema["enum"], &schema["oneOf"]) {
         (Value::Array(listed), _) => listed.iter().map(Value::as_str).collect(),
@@ -198,7 +198,7 @@ pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     listed.filter(|listed: &Vec<&str>| !listed.is_empty())
 }
 
-/// What a value of this resolved schema must be, as a sentence goes on behind "must be".
+/// What a value of this resolved schema must be, to continue a sentence after "must be".
 pub(super) fn expected(schema: &Value) -> String {
     if let Some(title) = schema["title"].as_str().filter(|_| schema.get("oneOf").is_some()) {
         return title.into();
@@ -240,8 +240,8 @@ pub(super) fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// What text from outside YAML is as a value of this schema: a number or a boolean where it asks for one and the
-/// text is one, else text.
+/// Converts text from outside YAML to a value of this schema: a number or a boolean if the schema asks for
+/// one and the text is one, otherwise text.
 pub(super) fn typed(text: &str, schema: Option<&Value>) -> NodeKind {
     let types = schema.map(types).unwrap_or_default();
     if types.contains(&"boolean")

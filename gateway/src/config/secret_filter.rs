@@ -1,21 +1,21 @@
-//! Texts that stand in no sentence, as they are secret: found all at once, for there may be as many of them as there are
-//! sentences.
+//! Removes secrets from sentences. All secrets are searched for at once, since there may be as many secrets
+//! as sentences.
 
 use aho_corasick::AhoCorasick;
 
-/// From this length on a text is blotted out wherever it occurs, not only between backticks.
+/// Secrets of at least this length are removed wherever they occur, shorter ones only between backticks.
 const MIN_LONG_SECRET: usize = 8;
 
 /// Finds secrets in sentences.
 #[derive(Clone)]
 pub(super) struct SecretFilter {
     long: AhoCorasick,
-    /// The others, with the backticks around them.
+    /// Short secrets, including the backticks around them.
     short: AhoCorasick,
 }
 
 impl SecretFilter {
-    /// For `secrets`; those that are blank are none.
+    /// A filter for `secrets`; blank ones are ignored.
     pub(super) fn new<'s>(secrets: impl Iterator<Item = &'s str>) -> Self {
         let secrets = secrets.filter(|secret| !secret.trim().is_empty());
         let (long, short): (Vec<_>, Vec<_>) =
@@ -28,18 +28,18 @@ impl SecretFilter {
         }
     }
 
-    /// `text` without any of them that is long.
+    /// `text` without long secrets.
     pub(super) fn without_long(&self, text: &str) -> String {
         replace(text, &self.long, "***")
     }
 
-    /// `text` without any of them; one that is short is told from a word by the backticks around it.
+    /// `text` without any secrets. Backticks distinguish a short secret from an ordinary word.
     pub(super) fn without(&self, text: &str) -> String {
         replace(&self.without_long(text), &self.short, "`***`")
     }
 }
 
-/// `text` with `by` in the place of all that is found, also where one thing overlaps another.
+/// `text` with `by` in place of all matches, including overlapping ones.
 fn replace(text: &str, finder: &AhoCorasick, by: &str) -> String {
     let mut found: Vec<_> = finder.find_overlapping_iter(text).map(|found| found.range()).collect();
     found.sort_unstable_by_key(|range| range.start);

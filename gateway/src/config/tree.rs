@@ -1,16 +1,16 @@
-//! The file as a tree in which every key and value knows its place. Read once, from the parser's events; what
-//! YAML leaves open is closed here: duplicate keys, tags, merge keys and further documents are refused, and
-//! aliases are bounded. Knows nothing of the configuration's keys.
+//! Parses the file into a tree in which every key and value has its place. It is read once, from the parser's
+//! events. Whatever YAML leaves open is restricted here: duplicate keys, tags, merge keys and further
+//! documents are rejected, and aliases are limited.
 
 use std::collections::HashMap;
 
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span as Scanned};
 
-/// Nesting of mappings and lists.
+/// Maximum nesting of mappings and lists.
 const MAX_DEPTH: usize = 64;
 
-/// Keys and values, aliases written out. Ten thousand tenants with twenty settings each are 400,000.
+/// Most keys and values, with aliases expanded. Ten thousand tenants with twenty settings each are 400,000.
 const MAX_NODES: usize = 500_000;
 
 /// A place in the file: line from 1, column from 0, in characters.
@@ -20,7 +20,7 @@ pub(super) struct Mark {
     pub(super) column: usize,
 }
 
-/// From the first character to the one behind the last.
+/// From the first character to the one after the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) start: Mark,
@@ -41,13 +41,13 @@ impl From<Scanned> for Region {
 pub(super) enum ValueOrigin {
     /// Written in the file.
     File,
-    /// Written in the file as a reference, in this text, and resolved.
+    /// Written in the file as a reference, with this text, and resolved.
     Reference(String),
-    /// The environment variable of this name.
+    /// The environment variable with this name.
     Variable(String),
 }
 
-/// A value and its place. No `Debug`: it holds resolved secrets.
+/// A value and its place. Has no `Debug`, because it holds resolved secrets.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) kind: NodeKind,
@@ -55,7 +55,7 @@ pub(super) struct Node {
     pub(super) origin: ValueOrigin,
 }
 
-/// What YAML 1.2's core schema makes of a node.
+/// The value of a node by YAML 1.2's core schema.
 #[derive(Clone)]
 pub(super) enum NodeKind {
     Null,
@@ -75,7 +75,7 @@ pub(super) struct NodeMember {
 }
 
 impl Node {
-    /// The tree without its places.
+    /// The tree as JSON, without places.
     pub(super) fn to_json(&self) -> Value {
         match &self.kind {
             NodeKind::Null => Value::Null,
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::scalars`], to change them.
+    /// Like [`Node::scalars`], with mutable access.
     pub(super) fn scalars_mut(&mut self, pointer: &str, visit: &mut impl FnMut(&str, &mut Node)) {
         match &mut self.kind {
             NodeKind::List(items) => {
@@ -127,7 +127,8 @@ impl Node {
 /// Finds nodes of one tree by their JSON pointers.
 pub(super) struct NodeFinder<'t> {
     root: &'t Node,
-    /// The members of each mapping on the way, by their keys: thousands of pointers may lead through one.
+    /// The members of each mapping on the way, by key, because thousands of pointers may lead through one
+    /// mapping.
     keys: HashMap<*const NodeMember, HashMap<&'t str, &'t NodeMember>>,
 }
 
@@ -136,7 +137,7 @@ impl<'t> NodeFinder<'t> {
         NodeFinder { root, keys: HashMap::new() }
     }
 
-    /// The node at a JSON pointer, and the place of its key where it has one.
+    /// The node at a JSON pointer, and the place of its key if it has one.
     pub(super) fn find(&mut self, pointer: &str) -> Option<(&'t Node, Option<Region>)> {
         let mut found = (self.root, None);
         for segment in pointer_segments(pointer) {
@@ -155,7 +156,7 @@ impl<'t> NodeFinder<'t> {
     }
 }
 
-/// `pointer` and one segment more, escaped (RFC 6901).
+/// Appends a segment to `pointer`, escaped (RFC 6901).
 pub(super) fn child(pointer: &str, segment: &str) -> String {
     format!("{pointer}/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
@@ -165,7 +166,7 @@ pub(super) fn pointer_segments(pointer: &str) -> impl Iterator<Item = String> {
     pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"))
 }
 
-/// What is wrong with the file as YAML, and where.
+/// A YAML error, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlFault {
     pub(super) at: Region,
@@ -173,18 +174,19 @@ pub(super) struct YamlFault {
     pub(super) remedy: Option<String>,
 }
 
-/// What the parser makes of the file.
+/// The result of parsing the file.
 pub(super) struct ParsedYaml {
-    /// Absent for a file that is not YAML, or is empty.
+    /// `None` if the file is not YAML, or empty.
     pub(super) root: Option<Node>,
-    /// The places of comments, which no rendering shows.
+    /// The places of comments, which are never shown.
     pub(super) comments: Vec<Region>,
-    /// The places of values that are not in the tree, as their key stood there twice.
+    /// The places of values that are not in the tree because their key was repeated.
     pub(super) dropped: Vec<Region>,
     pub(super) faults: Vec<YamlFault>,
 }
 
-/// Reads `text`, which holds one YAML 1.2 document. Goes on behind faults of ours, not behind the parser's.
+/// Parses `text` as one YAML 1.2 document. Continues after errors that are found here, but not after the
+/// parser's.
 pub(super) fn parse(text: &str) -> ParsedYaml {
     let mut builder = TreeBuilder::default();
     for event in Parser::new_from_str(text) {
@@ -202,7 +204,7 @@ pub(super) fn parse(text: &str) -> ParsedYaml {
     ParsedYaml { root, comments, dropped, faults }
 }
 
-/// The parser's own words never quote the file.
+/// The parser's messages never quote the file.
 fn syntax_fault(error: &ScanError) -> YamlFault {
     let at = Mark { line: error.marker().line(), column: error.marker().col() };
     let remedy = match error.kind() {
@@ -230,7 +232,7 @@ struct OpenNode {
     anchor: usize,
     start: Mark,
     content: OpenContent,
-    /// Where each key was written first.
+    /// Where each key was first written.
     keys: HashMap<String, usize>,
 }
 
@@ -348,7 +350,7 @@ impl TreeBuilder {
         if self.awaits_key() {
             return Err(fault(region, "a key is text, not an alias", "write the key out"));
         }
-        // An anchor that is still open would hold itself.
+        // An alias within its own anchor would contain itself.
         let Some(anchored) = self.anchors.get(&id) else {
             return Err(fault(region, "this alias stands inside what it names", "write the value out"));
         };
@@ -417,7 +419,7 @@ fn too_deep(at: Region) -> YamlFault {
     }
 }
 
-/// Nodes and depth of a tree.
+/// Number of nodes and depth of a tree.
 fn extent(node: &Node) -> (usize, usize) {
     let inner = |extents: &mut dyn Iterator<Item = (usize, usize)>| {
         extents.fold((1, 1), |(nodes, depth), (n, d)| (nodes + n, depth.max(d + 1)))
@@ -432,7 +434,7 @@ fn extent(node: &Node) -> (usize, usize) {
     }
 }
 
-/// The core schema of YAML 1.2 (section 10.3.2). `yes`, `on` and the like are text.
+/// A scalar by the core schema of YAML 1.2 (section 10.3.2), where `yes`, `on` and the like are text.
 fn plain_scalar(text: &str) -> Result<NodeKind, String> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => NodeKind::Null,
@@ -445,7 +447,7 @@ fn plain_scalar(text: &str) -> Result<NodeKind, String> {
     })
 }
 
-/// `None`: not a number at all.
+/// Returns `None` if the text isn't a number at all.
 fn number(text: &str) -> Option<Result<Number, String>> {
     let out_of_range = || Err("this number can't be kept exactly; in quotes it is text".to_owned());
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -469,7 +471,7 @@ fn number(text: &str) -> Option<Result<Number, String>> {
             positive.parse::<u64>().map(Number::from).or_else(|_| positive.parse::<i64>().map(Number::from));
         return Some(integer.or_else(|_| out_of_range()));
     }
-    // Of what `f64` reads, only what begins with a digit or a point gets here: no `inf`, no `nan`.
+    // Of what `f64` parses, only text that begins with a digit or a point gets here: no `inf`, no `nan`.
     let float: f64 = text.parse().ok()?;
     Some(Number::from_f64(float).map_or_else(out_of_range, Ok))
 }

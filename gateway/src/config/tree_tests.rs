@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn json_is_read_as_it_is(value in json_value()) {
         let text = serde_json::to_string(&value).unwrap();
-        // JSON's escapes are YAML's, but for the slash, which serde_json doesn't escape.
+        // JSON's escapes are valid in YAML, except for the slash, which serde_json doesn't escape.
         prop_assert_eq!(good(&text).to_json(), value);
     }
 
@@ -173,7 +173,7 @@ proptest! {
     }
 }
 
-/// JSON as YAML can hold it: printable text, keys of at most 40 characters, integers.
+/// JSON that YAML can represent: printable text, keys of at most 40 characters, integers.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

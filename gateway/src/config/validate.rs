@@ -1,5 +1,6 @@
-//! The file against the JSON Schema: every mistake found at once, each as one sentence. The validator's own
-//! words, which quote values and unfold alternatives, are not used; what would be right is read from the schema.
+//! Validates the file against the JSON Schema, and reports every mistake at once in one sentence each. The
+//! validator's own messages are not used, because they quote values and expand alternatives. The schema tells
+//! what would be right.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +13,19 @@ use super::{
     tree::child,
 };
 
-/// What a file needs at least to say whose tokens are taken.
+/// The minimal `auth` section, shown to users who have none.
 const MINIMAL_AUTH: &str = "auth: { issuers: [{ issuer: me, audience: hookgate, keys: [{ alg: HS256, secret: \
                              \"${HOOKGATE_JWT_SECRET}\" }] }] }";
 
-/// What does not fit the schema.
+/// The values that don't fit the schema.
 #[derive(Default)]
 pub(super) struct SchemaViolations {
     pub(super) problems: Vec<Problem>,
-    /// Pointers to the values and keys in question; for a missing key, to the mapping that lacks it.
+    /// Pointers to these values and keys. For a missing key, the pointer to the mapping that lacks it.
     pub(super) pointers: BTreeSet<String>,
 }
 
-/// Checks `value`; what stands at one of `known` has been reported already.
+/// Validates `value`. Values at one of `known` were already reported.
 pub(super) fn validate(value: &Value, schema: &Schema, known: &BTreeSet<String>) -> SchemaViolations {
     let mut validation = SchemaValidation {
         schema,
@@ -45,7 +46,7 @@ struct SchemaValidation<'v> {
     root: &'v Value,
     known: &'v BTreeSet<String>,
     misfits: SchemaViolations,
-    /// Mappings and the keys that they lack.
+    /// Mappings and their missing keys.
     missing: Vec<(String, String)>,
 }
 
@@ -62,7 +63,7 @@ impl SchemaValidation<'_> {
                 self.missing.push((pointer, property.as_str().unwrap_or_default().to_owned()));
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-                // The branch that is of the value's type is the one that was meant.
+                // The branch with the value's type is the one that the author meant.
                 let mut meant = context.iter().filter(|errors| {
                     !errors
                         .iter()
@@ -95,7 +96,7 @@ impl SchemaValidation<'_> {
         self.report(problem);
     }
 
-    /// The mapping right below `place` that has `key`.
+    /// The mapping directly below `place` that has `key`.
     fn deeper<'s>(&'s self, place: &'s Value, key: &str) -> Option<&'s str> {
         let below = place["properties"].as_object()?;
         let found =
@@ -129,7 +130,8 @@ impl SchemaValidation<'_> {
         self.report(problem);
     }
 
-    /// Numbers that the schema takes and no type does: to it `1e1` is a whole number, and however large.
+    /// Checks for numbers that the schema accepts but the types don't: for the schema `1e1` is an integer, of
+    /// any size.
     fn numbers(&mut self, pointer: &mut String, value: &Value) {
         let end = pointer.len();
         let mut below = |key: &str, value: &Value| {
@@ -153,7 +155,7 @@ impl SchemaValidation<'_> {
         else {
             return;
         };
-        // Whatever has another type has a narrower range in the schema.
+        // All other types have a narrower range in the schema.
         if !number.is_i64() {
             let problem =
                 Problem::new(pointer, format!("{} must be {}", name(pointer), schema::expected(place)));
@@ -172,7 +174,7 @@ impl SchemaValidation<'_> {
         }
     }
 
-    /// Reports missing keys, but for those that stand there misspelt.
+    /// Reports missing keys, except for those that are present but misspelled.
     fn finish(mut self) -> SchemaViolations {
         for (pointer, key) in std::mem::take(&mut self.missing) {
             let place = self.schema.at(&pointer).unwrap_or(&Value::Null);
@@ -198,8 +200,8 @@ impl SchemaValidation<'_> {
     }
 }
 
-/// A bare number at a duration was meant in seconds; at a size or a rate nothing says what was meant. Text may come
-/// from a reference, and is not repeated with something behind it.
+/// Suggests a unit for a bare number: seconds for a duration; for a size or a rate the unit is unknown. Text
+/// may come from a reference, so it isn't repeated in a suggestion.
 fn with_unit(format: &str, value: &Value) -> Option<String> {
     let number = value.as_u64().filter(|_| format == "duration-text")?;
     Some(format!("did you mean `{number}s`?"))
@@ -214,7 +216,7 @@ fn is_other_type(error: &ValidationError<'_>) -> bool {
     )
 }
 
-/// What a sentence calls the value at `pointer`.
+/// How a sentence refers to the value at `pointer`.
 fn name(pointer: &str) -> String {
     let mut segments: Vec<String> = super::tree::pointer_segments(pointer).collect();
     let last = segments.pop().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the schema refuses, mistake by mistake: where it is reported, in which words, with which remedy, and that
-//! nothing else is.
+//! Tests each mistake that the schema rejects: the position, message and remedy, and that nothing else is
+//! reported.
 
 use std::collections::BTreeSet;
 

@@ -1,27 +1,27 @@
-//! The HTTP status of a block, by its code (docs/protocol.md, section 4).
+//! Maps the code of a block to its HTTP status (docs/protocol.md, section 4).
 
 use std::collections::BTreeMap;
 
 use http::StatusCode;
 
-/// HTTP statuses of block codes: the fixed ones of docs/protocol.md and what the configuration adds.
+/// HTTP statuses of block codes: the fixed ones of docs/protocol.md, and those that the configuration adds.
 #[derive(Debug, Clone, Default)]
 pub struct BlockStatuses {
     /// By code.
     pub of_all: BTreeMap<String, u16>,
-    /// By plugin and code; stands over `of_all`.
+    /// By plugin and code; overrides `of_all`.
     pub of_plugin: BTreeMap<String, BTreeMap<String, u16>>,
 }
 
 impl BlockStatuses {
-    /// Status of a block; 403 for a code that nothing else is said about.
+    /// The status of a block. 403 for any other code.
     pub fn status(&self, plugin: &str, code: &str) -> StatusCode {
         let configured = || {
             let of_plugin = self.of_plugin.get(plugin).and_then(|codes| codes.get(code));
             of_plugin.or_else(|| self.of_all.get(code)).copied()
         };
         let status = fixed_status(code).or_else(configured).unwrap_or(403);
-        // Configured statuses are checked to lie within 400 to 499 when they are read.
+        // Configured statuses were checked to be within 400 to 499.
         StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN)
     }
 }

@@ -1,4 +1,5 @@
-//! Who calls and for how long. Built once per call at the edge, immutable, passed first and named `ctx`.
+//! The context of a call: who calls, and for how long. Built once per call at the edge, immutable, passed
+//! first and named `ctx`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,43 +7,44 @@ use hookgate_proto::{gateway::v1::RequestContext, plugin::v1 as wire};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Who a verified token speaks for.
+/// The identity that a verified token proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Tenant id: opaque, 1 to 256 bytes.
     pub tenant: Arc<str>,
-    /// Who acts for the tenant.
+    /// The operator who acts for the tenant.
     pub operator: Arc<str>,
-    /// The end user, where the issuer maps it from a claim (empty if the token lacks that); the request may then
-    /// not set it.
+    /// The end user, if the issuer maps a claim to it; empty if the token lacks the claim. If set, the
+    /// request can't override it.
     pub user_id: Option<String>,
     /// Configured claims, keyed `claim.NAME`.
     pub claims: BTreeMap<String, String>,
 }
 
-/// Who calls, with what the agent says about its call, and until when.
+/// Who calls, what the agent reports about its call, and the deadline.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     /// From the token.
     pub identity: Arc<Identity>,
-    /// Our own id of this invocation (UUIDv7).
+    /// The gateway's id of this invocation (UUIDv7).
     pub request_id: Uuid,
     /// The caller's own `x-request-id`.
     pub correlation_id: Option<String>,
-    /// The agent's word: opaque, checked for length and control characters. `labels` holds the claims too.
+    /// As reported by the agent: opaque, checked for length and control characters. `labels` includes the
+    /// claims.
     pub request: RequestContext,
     /// When the call was received.
     pub received: Instant,
-    /// Until when the caller waits (`grpc-timeout`, `Hookgate-Timeout-Ms`), where it said so.
+    /// The caller's deadline (`grpc-timeout`, `Hookgate-Timeout-Ms`), if it set one.
     pub deadline: Option<Instant>,
-    /// Calls through gateways so far, this one not counted (`hookgate-depth`); 0 to 3.
+    /// How many gateways the call has passed before this one (`hookgate-depth`); 0 to 3.
     pub depth: u32,
-    /// Whether the answer says what each step changed.
+    /// Whether the answer includes the changes of each step.
     pub trace: bool,
 }
 
 impl CallContext {
-    /// What plugins are told of it. The token is not among it.
+    /// The part of the context that plugins get. Doesn't include the token.
     pub fn for_plugins(&self) -> wire::CallContext {
         let said = &self.request;
         wire::CallContext {

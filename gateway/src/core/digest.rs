@@ -1,13 +1,13 @@
 //! Digests of JSON values: lower-case hex SHA-256 over RFC 8785 (JCS) canonical JSON (docs/protocol.md,
-//! section 2). Configs, tenant-level configs and plans are told apart by them; knows none of these.
+//! section 2). They identify configs, tenant-level configs and plans.
 //!
 //! One deliberate difference from RFC 8785: an integer that fits in 64 bits is written exactly, where the RFC
-//! rounds it to the nearest double. Otherwise two configs that differ in 9007199254740992 and 9007199254740993
-//! would share a digest, and a plugin would go on with the old one. Up to 2^53 the two forms are the same.
-
+//! rounds it to the nearest double. Otherwise two configs that differ in 9007199254740992 and
+//! 9007199254740993 would share a digest, and a plugin would keep the old one. Up to 2^53 the two forms are
+//! the same.
 //!
-//! Written here because no crate does both: those that write every double as the RFC asks round the integers,
-//! and the one that keeps the integers fails a vector of the RFC's appendix B.
+//! Implemented here because no crate does both: those that write every double as the RFC requires round the
+//! integers, and the one that keeps the integers fails a vector of the RFC's appendix B.
 
 use serde_json::{Number, Value};
 use sha2::{Digest as _, Sha256};
@@ -39,7 +39,7 @@ fn write(value: &Value, json: &mut Vec<u8>) {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
             members.sort_by(|(a, _), (b, _)| match a.is_ascii() && b.is_ascii() {
-                // The same order, and most names.
+                // The two orders are the same for ASCII, which most names are.
                 true => a.cmp(b),
                 false => a.encode_utf16().cmp(b.encode_utf16()),
             });
@@ -57,7 +57,7 @@ fn write(value: &Value, json: &mut Vec<u8>) {
     }
 }
 
-/// serde_json escapes text as section 3.2.2.2 asks.
+/// serde_json escapes text as section 3.2.2.2 requires.
 fn write_text(text: &str, json: &mut Vec<u8>) {
     serde_json::to_writer(json, text).expect("text is JSON, and memory takes it");
 }
@@ -74,7 +74,7 @@ pub fn digest(value: &Value) -> String {
     digest_of(&canonical(value))
 }
 
-/// The digest of the value that this [`canonical`] JSON says.
+/// The digest of the value with this [`canonical`] JSON.
 pub fn digest_of(canonical: &[u8]) -> String {
     hex::encode(Sha256::digest(canonical))
 }
@@ -96,7 +96,7 @@ pub(crate) mod tests {
 
     #[test]
     fn rfc_8785_example_is_reproduced() {
-        // Section 3.2.2 and 3.2.3.
+        // Sections 3.2.2 and 3.2.3.
         let value = parsed(
             r#"{"numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
                 "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -111,7 +111,7 @@ pub(crate) mod tests {
 
     #[test]
     fn members_are_ordered_by_utf_16_code_units() {
-        // Section 3.2.3: U+1F600 is a surrogate pair and stands before U+FB33, after it in UTF-8.
+        // Section 3.2.3: U+1F600 is a surrogate pair and sorts before U+FB33, but after it in UTF-8.
         let value = parsed(
             r#"{"\u20ac": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh",
                 "1": "One", "\ud83d\ude00": "Emoji: Grinning Face", "\u0080": "Control",
@@ -198,7 +198,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// JSON text of `value` whose objects list their members in reverse, with white space between.
+    /// JSON text of `value` with the members of objects in reverse order, and white space between them.
     fn reversed(value: &Value) -> String {
         match value {
             Value::Array(items) => {
@@ -213,7 +213,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Equal as JSON: numbers by value, however they are held.
+    /// Equality of JSON: numbers by value, whatever their representation.
     fn same(a: &Value, b: &Value) -> bool {
         match (a, b) {
             (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

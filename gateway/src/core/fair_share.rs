@@ -1,9 +1,9 @@
-//! How much of a shared limit one tenant may take: a dynamic threshold (Choudhury and Hahne, "Dynamic Queue Length
-//! Thresholds for Shared-Memory Packet Switches", 1998). The more is free, the more a tenant may hold. So a lone tenant
-//! gets most of the limit, and whatever the others hold, something stays free for one that holds nothing.
+//! Limits one tenant's part of a shared limit with a dynamic threshold (Choudhury and Hahne, "Dynamic Queue
+//! Length Thresholds for Shared-Memory Packet Switches", 1998). The more is free, the more a tenant may hold.
+//! So a lone tenant gets most of the limit, but something always stays free for a tenant that holds nothing.
 
-/// A tenant may hold so many times what is free. With 3 a lone tenant gets three quarters of the limit, and of ten
-/// tenants that want everything each gets a tenth of nearly all of it.
+/// A tenant may hold this many times what is free. With 3, a lone tenant gets three quarters of the limit,
+/// and each of ten greedy tenants gets a tenth of nearly all of it.
 const FREE_MULTIPLIER: usize = 3;
 
 /// Whether a tenant that holds `held` may take more while `free` is left. One that holds nothing always may.
@@ -17,7 +17,7 @@ mod tests {
 
     use super::*;
 
-    /// What each of `tenants` holds when all want everything there is, of `limit`, in steps of one.
+    /// What each of `tenants` holds if all take as much of `limit` as they can, one unit at a time.
     fn greedy(tenants: usize, limit: usize) -> Vec<usize> {
         let (mut held, mut free) = (vec![0; tenants], limit);
         loop {

@@ -1,21 +1,20 @@
-//! What an accepted plugin says it is (docs/protocol.md, section 2). Read from a `DescribeResponse` by
-//! [`crate::upstream`]; knows nothing of the wire.
+//! The accepted manifest of a plugin (docs/protocol.md, section 2). [`crate::upstream`] reads it from a
+//! `DescribeResponse`.
 
 use std::sync::Arc;
 
 use crate::core::point::Point;
 pub use crate::core::point::{Access, PointAccess, SideEffects};
 
-/// An accepted manifest.
 #[derive(Debug, Clone)]
 pub struct Manifest {
-    /// Equals the registered name.
+    /// Equal to the registered name.
     pub name: Arc<str>,
     /// The plugin's own version.
     pub version: semver::Version,
-    /// What it offers, by [`Point::index`].
+    /// The offer at each point, by [`Point::index`].
     pub offers: [Option<PointAccess>; 4],
-    /// What it asks of the gateway, within what is granted.
+    /// The capabilities that the plugin asks for, all of which are granted.
     pub capabilities: Vec<String>,
     /// Schema of the plugin-level config.
     pub config_schema: Option<Arc<jsonschema::Validator>>,
@@ -24,7 +23,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// What the plugin offers at `point`; none: it is not called there.
+    /// The offer at `point`. Returns `None` if the plugin is not called there.
     pub fn offers(&self, point: Point) -> Option<PointAccess> {
         self.offers[point.index()]
     }

@@ -1,5 +1,6 @@
-//! The vocabulary that every other module shares: the four points, a step's outcome, the error table, the context of a
-//! call, a plugin's manifest, canonical digests. Imports the contract and nothing else of this crate.
+//! The vocabulary that all other modules share: the four points, a step's outcome, the error table, the
+//! context of a call, a plugin's manifest, canonical digests. Imports only the contract, and nothing else of
+//! this crate.
 
 pub mod block_status;
 pub mod context;

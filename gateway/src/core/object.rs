@@ -1,10 +1,10 @@
-//! The objects that a configuration lists and a registry holds: their kinds, and who may write one.
+//! The kinds of objects that a configuration lists and a registry stores, and who may write them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What kinds of object there are, in the order in which they refer to each other.
+/// The kinds of objects, ordered so that objects refer only to earlier kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -14,18 +14,17 @@ pub enum ObjectKind {
     Tenant,
     /// A binding, by its name.
     Binding,
-    /// A binding that is taken out of a tenant's chains for a while.
+    /// A binding that is temporarily suspended for a tenant.
     Bypass,
 }
 
 impl ObjectKind {
-    /// All of them.
     pub const ALL: [ObjectKind; 4] =
         [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding, ObjectKind::Bypass];
-    /// Those that a file lists, and that are written as an entry of it.
+    /// The kinds that a file lists.
     pub const LISTED: [ObjectKind; 3] = [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding];
 
-    /// As it is stored and shown.
+    /// The name as stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {
             ObjectKind::Plugin => "plugin",
@@ -54,7 +53,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// As it is stored and shown.
+    /// The name as stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {
             Owner::File => "file",

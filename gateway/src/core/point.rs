@@ -1,4 +1,4 @@
-//! The four extension points as values. The typed side, with a payload each, is [`crate::invoke`].
+//! The four extension points as values. [`crate::invoke`] has the typed side, with a payload for each.
 
 pub use hookgate_proto::{Access, Point, SideEffects};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The vocabulary of one step of a chain: what its binding asks for and how it can end (docs/protocol.md,
-//! section 3). Closed sets; what follows from them is decided in [`crate::invoke`] alone.
+//! The vocabulary of one step of a chain: what its binding asks for, and how it can end (docs/protocol.md,
+//! section 3). These are closed sets; only [`crate::invoke`] decides what follows from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,6 @@ macro_rules! closed_names {
         pub enum $name { $($(#[$doc])* $variant,)+ }
 
         impl $name {
-            /// All of them.
             pub const ALL: &'static [$name] = &[$($name::$variant,)+];
 
             /// The name used in answers, metrics and logs.

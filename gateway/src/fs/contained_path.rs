@@ -1,22 +1,22 @@
-//! Whether a path stays below a directory: as it is written, and where links and `..` really lead. Knows nothing of why it
-//! has to.
+//! Checks that a path stays below a directory, both as written and after resolving links and `..`.
 
 use std::{
     io,
     path::{Component, Path, PathBuf},
 };
 
-/// Whether `path` is written below `dir`, and never leads up.
+/// Whether `path` is written as a path below `dir`, without `..`.
 pub(crate) fn is_written_below(path: &Path, dir: &Path) -> bool {
     let leads_up = path.components().any(|part| part == Component::ParentDir);
     !leads_up && path != dir && path.starts_with(dir)
 }
 
-/// Where `path` really is, without links; none where that is not below one of `dirs`, without links as well. What is done
-/// is then done there, so that a link which is replaced meanwhile leads nowhere else.
+/// The real path of `path`, without links, if it is below one of `dirs`, whose links are resolved too.
+/// Otherwise returns `None`. Use the returned path afterwards, so that replacing a link meanwhile has no
+/// effect.
 ///
 /// # Errors
-/// There is nothing at `path`, or it can't be looked at.
+/// There is nothing at `path`, or it can't be read.
 pub(crate) fn real<'d>(path: &Path, dirs: impl IntoIterator<Item = &'d Path>) -> io::Result<Option<PathBuf>> {
     let real = path.canonicalize()?;
     let is_below = |dir: &Path| dir.canonicalize().is_ok_and(|dir| is_written_below(&real, &dir));

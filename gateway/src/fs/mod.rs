@@ -1,4 +1,4 @@
-//! Reading files that a person named: whole, up to a size, and only below a directory.
+//! Reads files that a person named: entirely, up to a size limit, and only below a directory.
 
 pub mod contained_path;
 pub mod read_limited;

@@ -1,5 +1,5 @@
-//! Reads what a person named, whole, up to a size: a device that never ends fills no memory. What is said of one that is
-//! too large is its reader's to know.
+//! Reads files and streams entirely, up to a size limit, so that an endless device can't fill the memory. The
+//! caller reports what is too large.
 
 use std::{
     fs::File,
@@ -7,12 +7,12 @@ use std::{
     path::Path,
 };
 
-/// The bytes of the file at `path`; none where it has more than `most`.
+/// The bytes of the file at `path`. Returns `None` if it has more than `most`.
 pub fn file(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     read(File::open(path)?, most)
 }
 
-/// What `input` has to its end; none where that is more than `most` bytes.
+/// All bytes of `input`. Returns `None` if there are more than `most`.
 pub fn read(input: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     input.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

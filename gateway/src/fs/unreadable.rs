@@ -1,8 +1,8 @@
-//! What is said of a file that the configuration names and that can't be read.
+//! The error message for a configured file that can't be read.
 
 use std::{fmt::Display, io};
 
-/// One sentence: which file, what the system says, and what to do about it.
+/// One sentence: which file, the system's error, and what to do about it.
 pub(crate) fn unreadable(what: impl Display, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "correct the path, or put the file there",

@@ -16,14 +16,14 @@ mod walk;
 
 pub use walk::{Elements, Members, elements, members, unescape};
 
-/// How deep a JSON value may nest, counted from its own root (docs/protocol.md, section 1). Arrays and objects
-/// count, so `1` has depth 0 and `[[]]` has depth 2.
+/// Maximum nesting of a JSON value, counted from its own root (docs/protocol.md, section 1). Arrays and
+/// objects count, so `1` has depth 0 and `[[]]` has depth 2.
 pub const MAX_DEPTH: usize = 64;
 
 /// How many flaws [`scan_all`] lists at most.
 pub const MAX_ERRORS: usize = 32;
 
-/// What stands at the root of a JSON value.
+/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     /// `{...}`
@@ -41,7 +41,7 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
-    /// The kind of value that `text` begins with, white space aside; trusts the first byte.
+    /// The type of the value that `text` begins with after white space, judged by its first byte.
     pub fn from_text(text: &[u8]) -> Option<ValueKind> {
         match text.iter().find(|byte| !byte.is_ascii_whitespace())? {
             b'{' => Some(ValueKind::Object),
@@ -81,16 +81,16 @@ pub enum JsonErrorKind {
     DuplicateKey,
 }
 
-/// Why a text is refused.
+/// Why a text is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
     /// Byte offset of the flaw.
     pub offset: usize,
-    /// JSON pointer (RFC 6901) to the value, or for a repeated key to the member, in which the flaw lies.
+    /// JSON pointer (RFC 6901) to the value with the flaw, or to the repeated member.
     pub pointer: String,
-    /// The rule that is broken.
+    /// The broken rule.
     pub kind: JsonErrorKind,
-    /// What is wrong, as half a sentence without a place: "expected a value, found `}`".
+    /// The flaw without its place, as half a sentence: "expected a value, found `}`".
     pub message: String,
 }
 
@@ -100,14 +100,14 @@ impl JsonError {
         let before = text.get(..self.offset).unwrap_or(text);
         let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
         let lines = before.iter().filter(|&&byte| byte == b'\n').count();
-        // every byte of a character but its first is 0b10xx_xxxx
+        // Every byte of a character but its first is 0b10xx_xxxx.
         let characters = before[line_start..].iter().filter(|&&byte| byte & 0xc0 != 0x80).count();
         (lines + 1, characters + 1)
     }
 }
 
-/// Checks that `bytes` are one JSON value nested at most `max_depth` deep without a repeated key, and says what
-/// stands at its root. One pass; beside the keys of the objects that are open at a time it keeps nothing.
+/// Checks that `bytes` are one JSON value, at most `max_depth` deep and without repeated keys, and returns
+/// the type of the root. One pass; keeps nothing but the keys of the open objects.
 ///
 /// # Errors
 /// The first flaw.
@@ -115,11 +115,11 @@ pub fn scan(bytes: &[u8], max_depth: usize) -> Result<ValueKind, JsonError> {
     scan_all(bytes, max_depth).map_err(|mut flaws| flaws.swap_remove(0))
 }
 
-/// Like [`scan`], but goes on past repeated keys.
+/// Like [`scan`], but continues after repeated keys.
 ///
 /// # Errors
-/// The flaws, at least one and at most [`MAX_ERRORS`], in the order found. When none of them is other than
-/// [`JsonErrorKind::DuplicateKey`] the text is JSON, and [`members`] and [`elements`] can walk it.
+/// At least one flaw and at most [`MAX_ERRORS`], in the order found. If all of them are
+/// [`JsonErrorKind::DuplicateKey`], the text is JSON, and [`members`] and [`elements`] can walk it.
 pub fn scan_all(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonError>> {
     scanner::run(bytes, max_depth)
 }

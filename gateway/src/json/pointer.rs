@@ -1,9 +1,9 @@
-//! JSON pointers (RFC 6901), written token by token. Knows no document.
+//! JSON pointers (RFC 6901), built token by token.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// A token longer than this many bytes is cut, so that no request makes its own error message large. No member
-/// that Hookgate takes comes near it.
+/// Longer tokens are cut, in bytes, so that no request makes its own error message large. No member that
+/// Hookgate accepts comes close.
 const MAX_TOKEN_BYTES: usize = 128;
 
 /// Appends the reference token of an object's key.
@@ -18,7 +18,7 @@ pub fn push_key(pointer: &mut String, key: &str) {
     }
 }
 
-/// What of a caller's text may stand in a message: the first 128 bytes.
+/// The part of a caller's text that a message may show: the first 128 bytes.
 pub fn cut(text: &str) -> Cow<'_, str> {
     match text.floor_char_boundary(MAX_TOKEN_BYTES) {
         end if end < text.len() => Cow::Owned(format!("{}…", &text[..end])),
@@ -31,10 +31,10 @@ pub fn push_index(pointer: &mut String, index: usize) {
     write!(pointer, "/{index}").expect("a String takes everything");
 }
 
-/// A place inside a document, kept on the stack and only written out when something is wrong there.
+/// A place inside a document. Kept on the stack, and written out only to report a flaw.
 #[derive(Debug, Clone, Copy)]
 pub enum JsonLocation<'a> {
-    /// The root, or the place that a given pointer names.
+    /// The root, or the place of a given pointer.
     Root(&'a str),
     /// A member of an object.
     Key(&'a JsonLocation<'a>, &'a str),
@@ -50,7 +50,7 @@ impl JsonLocation<'_> {
         text
     }
 
-    /// What a message calls this place.
+    /// How a message refers to this place.
     pub fn name(&self) -> String {
         match self {
             JsonLocation::Root(_) => "The body".to_owned(),

@@ -1,34 +1,34 @@
-//! The pass behind [`super::scan`]: an explicit stack of open containers in place of recursion. Reports flaws with
-//! their pointer; knows nothing of limits other than depth.
+//! The single pass behind [`super::scan`], with an explicit stack of open containers instead of recursion.
+//! Reports flaws with their pointers.
 
 use std::{collections::HashSet, ops::Range};
 
 use super::{JsonError, JsonErrorKind, MAX_ERRORS, ValueKind, pointer, unescape};
 
-/// Up to this many keys comparing each with each is cheaper than hashing.
+/// Up to this many keys, comparing all pairs is cheaper than hashing.
 const MAX_LINEAR_KEYS: usize = 16;
 
-/// An array or object whose end has not been reached.
+/// An array or object whose end was not reached yet.
 struct Container {
     is_object: bool,
     /// Elements before the current one; arrays only.
     index: usize,
-    /// Where its keys begin in `Scanner::keys`.
+    /// Where the container's keys begin in `Scanner::keys`.
     keys: usize,
-    /// Where its keys begin in `Scanner::unescaped`.
+    /// Where the container's keys begin in `Scanner::unescaped`.
     unescaped: usize,
 }
 
 /// A key of an open object.
 struct ObjectKey {
-    /// Offset of its opening quote.
+    /// Offset of the opening quote.
     quote: usize,
-    /// Its text in `Scanner::unescaped` where it holds escapes, else in the input.
+    /// The key's text: a range of `Scanner::unescaped` if it has escapes, otherwise of the input.
     text: Range<usize>,
     escaped: bool,
 }
 
-/// Where a flaw lies, beside its offset.
+/// What a flaw's pointer refers to.
 enum ErrorScope {
     /// In the current member or element of the innermost container.
     Value,
@@ -50,7 +50,8 @@ pub(super) fn run(bytes: &[u8], max_depth: usize) -> Result<ValueKind, Vec<JsonE
     match str::from_utf8(bytes) {
         Ok(_) => finish(bytes, max_depth),
         Err(invalid) => {
-            // what precedes the bad byte tells where in the document it is; a flaw before it comes first
+            // The text before the bad byte tells where in the document it is. A flaw before it is reported
+            // first.
             let good = &bytes[..invalid.valid_up_to()];
             let mut flaws = finish(good, max_depth).err().unwrap_or_default();
             let unfinished =
@@ -94,7 +95,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a scalar, an empty container, or up to the first value of a container; true for the last.
+    /// Reads a scalar, an empty container, or the start of a container up to its first value. Returns true in
+    /// the last case.
     fn value(&mut self) -> Result<bool, JsonError> {
         self.skip_space();
         match self.peek() {
@@ -136,7 +138,7 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// Reads on from the end of a value to the start of the next; false at the end of the document.
+    /// Continues from the end of a value to the start of the next. Returns false at the end of the document.
     fn after_value(&mut self) -> Result<bool, JsonError> {
         loop {
             self.skip_space();
@@ -206,8 +208,8 @@ impl<'a> Scanner<'a> {
         self.open.pop();
     }
 
-    /// Positions of the keys from `first` on that stand there before, as many as may still be listed: one place
-    /// is kept for a flaw that ends the pass.
+    /// Positions of the keys from `first` on that repeat an earlier one, limited to how many flaws may still
+    /// be listed. One place is reserved for a flaw that ends the pass.
     fn repeated(&self, first: usize) -> Vec<usize> {
         let keys = &self.keys[first..];
         let room = MAX_ERRORS - 1 - self.duplicates.len();
@@ -224,7 +226,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The flaw of a repeated key of the innermost object.
+    /// The flaw for a repeated key of the innermost object.
     fn duplicate(&self, key: &ObjectKey) -> JsonError {
         let mut pointer = self.pointer(&ErrorScope::Container);
         pointer::push_key(&mut pointer, self.text(key));
@@ -232,7 +234,7 @@ impl<'a> Scanner<'a> {
         JsonError { offset: key.quote, pointer, kind: JsonErrorKind::DuplicateKey, message }
     }
 
-    /// Reads a string from its opening quote to behind its closing one; true when it holds escapes.
+    /// Reads a string, from its opening to its closing quote. Returns true if it has escapes.
     fn string(&mut self) -> Result<bool, JsonError> {
         self.at += 1;
         let mut escaped = false;
@@ -259,7 +261,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads an escape from its backslash on. Half of a surrogate pair is no character and is refused.
+    /// Reads an escape, beginning at its backslash. Rejects half of a surrogate pair, which isn't a
+    /// character.
     fn escape(&mut self) -> Result<(), JsonError> {
         match self.bytes.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
@@ -314,7 +317,7 @@ impl<'a> Scanner<'a> {
             self.skip_if(b"+-");
             self.digits()?;
         }
-        // 10^300 fits a double, so only an exponent or very many digits can lead beyond
+        // 10^300 fits a double, so only an exponent or very many digits can exceed it.
         let number = &self.bytes[start..self.at];
         if (has_exponent || number.len() > 300) && serde_json::from_slice::<f64>(number).is_err() {
             self.at = start;
@@ -387,7 +390,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn found(&self) -> String {
-        // the offset may lie inside a character only where the input is ASCII so far
+        // The offset can be inside a character only if the input is ASCII so far.
         match str::from_utf8(&self.bytes[self.at..]).ok().and_then(|rest| rest.chars().next()) {
             None => "the end".to_owned(),
             Some(character) if character.is_ascii_graphic() => format!("`{character}`"),

@@ -1,4 +1,4 @@
-//! The scanner against serde_json as the reference, and its boundaries.
+//! Compares the scanner with serde_json as the reference, and tests its limits.
 
 use std::{collections::HashSet, fmt};
 
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use super::*;
 
-/// The reference: a `serde_json::Value` that refuses repeated keys and measures depth.
+/// The reference: a `serde_json::Value` that rejects repeated keys and measures depth.
 struct Reference {
     depth: usize,
 }
@@ -77,7 +77,7 @@ fn flaw(text: &str) -> JsonError {
     scan(text.as_bytes(), MAX_DEPTH).expect_err(text)
 }
 
-/// JSON as a tree, printed with its own spacing, escapes and repeated keys now and then.
+/// Random JSON text, with varying spacing, escapes and occasionally repeated keys.
 fn json_text() -> impl Strategy<Value = String> {
     let key = prop_oneof![
         r#"[ab]{0,2}"#.prop_map(|key| format!("\"{key}\"")),
@@ -155,7 +155,7 @@ proptest! {
     }
 }
 
-/// Reads `text` by the walkers alone.
+/// Reads `text` with the walkers only.
 fn rebuild(text: &str) -> serde_json::Value {
     match ValueKind::from_text(text.as_bytes()) {
         Some(ValueKind::Object) => members(text)
@@ -195,7 +195,7 @@ fn a_million_levels_end_at_level_65_without_recursion() {
         }
         assert_eq!(flaw(&"[".repeat(depth)).kind, JsonErrorKind::TooDeep);
     }
-    // the limit is the caller's: without one the stack is the heap's
+    // The caller sets the limit: without one, only the heap limits the stack.
     assert!(scan(nested("[", 1_000_000, "1", "]").as_bytes(), usize::MAX).is_ok());
     assert_eq!(elements(&nested("[", 1_000_000, "1", "]")).count(), 1);
 }
@@ -286,7 +286,7 @@ fn syntax_errors_say_what_was_expected_and_where() {
 fn a_byte_that_is_not_utf8_is_placed_in_the_document() {
     let found = scan(b"{\"a\":[1,\"x\xff\"]}", MAX_DEPTH).expect_err("not UTF-8");
     assert_eq!((found.kind, found.offset, found.pointer.as_str()), (JsonErrorKind::Encoding, 10, "/a/1"));
-    // a flaw before it is the one to name; a repeated key before it is listed too
+    // A flaw before it is reported instead; a repeated key before it is listed too.
     assert_eq!(scan(b"{]\xff", MAX_DEPTH).expect_err("not JSON").kind, JsonErrorKind::Syntax);
     let flaws = scan_all(b"[{\"a\":1,\"a\":2},\"\xff\"]", MAX_DEPTH).expect_err("two flaws");
     let kinds: Vec<_> = flaws.iter().map(|flaw| flaw.kind).collect();

@@ -1,14 +1,16 @@
-//! Walking JSON text that [`super::scan_all`] has accepted, repeated keys aside: the parts of an object or array as
-//! slices. On other text the iterators still end and never panic, but what they yield means nothing.
+//! Walks JSON text that [`super::scan_all`] has accepted, apart from repeated keys: yields the parts of an
+//! object or array as slices. On other text the iterators still end and never panic, but their items are
+//! meaningless.
 
 use std::borrow::Cow;
 
-/// The members of the object that `text` holds: unescaped key, and the value's text without white space round it.
+/// The members of the object in `text`: the unescaped key, and the value's text without surrounding white
+/// space.
 pub fn members(text: &str) -> Members<'_> {
     Members { rest: inner(text, '{', '}') }
 }
 
-/// The elements of the array that `text` holds: each one's text without white space round it.
+/// The elements of the array in `text`, each without surrounding white space.
 pub fn elements(text: &str) -> Elements<'_> {
     Elements { rest: inner(text, '[', ']') }
 }
@@ -47,7 +49,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The characters of a JSON string given with its quotes; borrowed where it holds no escape.
+/// The contents of a JSON string that includes its quotes. Borrowed if it has no escapes.
 pub fn unescape(string: &str) -> Cow<'_, str> {
     let inner = string.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
     if inner.contains('\\') {
@@ -90,7 +92,7 @@ fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
     Some(value)
 }
 
-/// Length of the string at the start of `bytes`, quotes included; all of them when it does not end.
+/// Length of the string at the start of `bytes`, including quotes; all of `bytes` if it doesn't end.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(length) =
@@ -105,7 +107,7 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Length of the array or object at the start of `bytes`; all of them when it does not end.
+/// Length of the array or object at the start of `bytes`; all of `bytes` if it doesn't end.
 fn container_length(bytes: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;

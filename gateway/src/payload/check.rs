@@ -1,4 +1,4 @@
-//! Collecting violations: the list with its cap, and the rules that several messages share.
+//! Collects violations up to a limit, and holds the rules that several messages share.
 
 use hookgate_proto::types::v1::Media;
 
@@ -8,10 +8,10 @@ use crate::{
     json::{self, JsonError, ValueKind, pointer::JsonLocation},
 };
 
-/// How many violations of one request are reported at most.
+/// Most violations reported for one request.
 pub const MAX_VIOLATIONS: usize = 32;
 
-/// What was found so far: the first violation of each member, at most [`MAX_VIOLATIONS`].
+/// The violations so far: the first one of each member, at most [`MAX_VIOLATIONS`].
 #[derive(Debug, Default)]
 pub struct Findings {
     list: Vec<Violation>,
@@ -29,7 +29,6 @@ impl Findings {
         }
     }
 
-    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -44,7 +43,7 @@ impl Findings {
 #[derive(Debug)]
 pub struct Validator<'a> {
     place: JsonLocation<'a>,
-    /// Whether the JSON values were scanned already, as parts of an HTTP body.
+    /// Whether the JSON values were already scanned as parts of an HTTP body.
     scanned: bool,
     findings: &'a mut Findings,
 }
@@ -55,22 +54,22 @@ impl<'a> Validator<'a> {
         Validator { place: JsonLocation::Root(at), scanned: false, findings }
     }
 
-    /// The same for a message whose JSON values are known to be valid.
+    /// Like [`Validator::new`], for a message whose JSON values are known to be valid.
     pub fn for_scanned(at: &'a str, findings: &'a mut Findings) -> Self {
         Validator { scanned: true, ..Validator::new(at, findings) }
     }
 
-    /// Reports the message itself.
+    /// Reports a violation of the message itself.
     pub fn report_here(&mut self, message: impl Into<String>) {
         self.findings.add(&self.place, message);
     }
 
-    /// Reports a member.
+    /// Reports a violation of a member.
     pub fn report(&mut self, member: &str, message: impl Into<String>) {
         self.findings.add(&JsonLocation::Key(&self.place, member), message);
     }
 
-    /// Checks the message that a member holds.
+    /// Checks the message in a member.
     pub fn inside(&mut self, member: &str, check: impl FnOnce(&mut Validator<'_>)) {
         let place = JsonLocation::Key(&self.place, member);
         check(&mut Validator { place, scanned: self.scanned, findings: self.findings });
@@ -93,7 +92,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// A JSON value of any kind that must be there.
+    /// Checks a required JSON value of any type.
     pub(super) fn required_json(&mut self, member: &str, value: &[u8]) {
         if value.is_empty() {
             self.report(member, format!("`{member}` is required: any JSON value, `null` included"));
@@ -102,17 +101,17 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// A JSON value of any kind, absent when empty.
+    /// Checks a JSON value of any type; empty means absent.
     pub(super) fn json(&mut self, member: &str, value: &[u8]) {
         self.kind(member, value);
     }
 
-    /// A JSON array, absent when empty.
+    /// Checks a JSON array; empty means absent.
     pub(super) fn array(&mut self, member: &str, value: &[u8]) {
         self.expect_kind(member, value, ValueKind::Array);
     }
 
-    /// A JSON object, absent when empty.
+    /// Checks a JSON object; empty means absent.
     pub(super) fn object(&mut self, member: &str, value: &[u8]) {
         self.expect_kind(member, value, ValueKind::Object);
     }
@@ -126,7 +125,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The kind of a JSON value; nothing when it is absent or was reported.
+    /// The type of a JSON value. Returns `None` if it is absent or was reported.
     fn kind(&mut self, member: &str, value: &[u8]) -> Option<ValueKind> {
         if value.is_empty() {
             return None;
@@ -145,7 +144,7 @@ impl<'a> Validator<'a> {
     }
 }
 
-/// What a flaw means for the caller; `what` names the text, such as "the body".
+/// Explains a flaw to the caller; `what` names the text, such as "the body".
 pub(crate) fn sentence(flaw: &JsonError, text: &[u8], what: &str) -> String {
     let (line, column) = flaw.position(text);
     match flaw.kind {

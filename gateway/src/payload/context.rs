@@ -1,4 +1,4 @@
-//! The rules of what an agent says about its call: opaque values, bounded, and never in the place of a claim.
+//! The rules for an agent's request context: opaque values, limited in length, that can't replace a claim.
 
 use hookgate_proto::gateway::v1::RequestContext;
 
@@ -12,7 +12,7 @@ const MAX_LABEL_KEY_BYTES: usize = 64;
 /// Labels with this prefix come from the token.
 const CLAIM_PREFIX: &str = "claim.";
 
-/// What is wrong with the context of a request, at pointers under `/context`.
+/// The violations in a request's context, with pointers below `/context`.
 pub fn context_violations(context: &RequestContext) -> Vec<Violation> {
     let mut findings = Findings::default();
     check(context, &mut Validator::new("/context", &mut findings));

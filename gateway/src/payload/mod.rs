@@ -1,5 +1,5 @@
-//! Which payloads, patches and request contexts are valid (docs/protocol.md, section 1), for messages from HTTP,
-//! from gRPC and from plugins alike. Must not know how a message arrived or what is done about a violation.
+//! Validates payloads, patches and request contexts (docs/protocol.md, section 1) from HTTP, from gRPC and
+//! from plugins alike. This module must not know how a message arrived, or what follows from a violation.
 
 use hookgate_proto::types::v1::{self as types, media::Source};
 
@@ -17,16 +17,16 @@ pub use context::context_violations;
 /// Longest `tool_name`, in bytes.
 pub const MAX_TOOL_NAME: usize = 256;
 
-/// A message whose rules are more than its protobuf types.
+/// A message with rules beyond its protobuf types.
 ///
-/// For a patch only the fields that are present are checked (empty bytes mean that a JSON value is absent). No rule is about several fields, so a valid patch
-/// of a valid payload leads to a valid one.
+/// For a patch, only the present fields are checked (empty bytes mean that a JSON value is absent). No rule
+/// covers several fields, so a valid patch of a valid payload gives a valid one.
 pub trait Validate {
-    /// Reports what is wrong.
+    /// Reports violations.
     fn check(&self, check: &mut Validator<'_>);
 
-    /// What is wrong with the message, which lies at the pointer `at` of the request (`"/payload"`): at most
-    /// [`MAX_VIOLATIONS`], one for each member.
+    /// The violations in the message, which is at the pointer `at` of the request (`"/payload"`): at most
+    /// [`MAX_VIOLATIONS`], and one for each member.
     fn violations(&self, at: &str) -> Vec<Violation> {
         let mut findings = Findings::default();
         self.check(&mut Validator::new(at, &mut findings));

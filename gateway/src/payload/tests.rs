@@ -1,4 +1,4 @@
-//! The rules of payloads, patches and contexts, on the messages themselves.
+//! Tests of the rules for payloads, patches and contexts, on the messages themselves.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ fn only_present_fields_of_a_patch_are_checked() {
     assert!(pointers(&types::BeforeToolCallPatch::default()).is_empty());
     assert!(pointers(&types::AfterToolResultPatch::default()).is_empty());
     assert!(pointers(&types::BeforeResponsePatch::default()).is_empty());
-    // Empty bytes mean that a JSON value is absent, so the payload keeps its own.
+    // Empty bytes mean that the patch has no such value, so the payload keeps its own.
     let llm = types::BeforeLlmRequestPatch {
         text: Some(String::new()),
         messages: Some("".into()),

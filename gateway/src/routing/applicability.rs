@@ -1,5 +1,5 @@
-//! Whether a binding stands in a tenant's chain at a point, rule by rule (docs/protocol.md, sections 3 and 7). Plans are
-//! made by these rules, and what isn't in a plan is explained by them.
+//! Whether a binding applies to a tenant at a point, rule by rule (docs/protocol.md, sections 3 and 7). These
+//! rules build plans, and also explain what a plan leaves out.
 
 use std::sync::Arc;
 
@@ -8,38 +8,40 @@ use crate::{
     core::{manifest::Manifest, point::Point},
 };
 
-/// Why a binding doesn't stand where it might.
+/// Why a binding isn't in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbsenceReason {
     /// The binding has `enabled: false`.
     BindingDisabled,
-    /// Its plugin has.
+    /// Its plugin has `enabled: false`.
     PluginDisabled,
     /// The tenant lacks a label of its selector.
     NotSelected,
     /// The tenant's `disable` names it, and it is overridable.
     Disabled,
-    /// Its `points` leave this one out.
+    /// Its `points` don't list this point.
     PointNotListed,
-    /// It has no `points`, and the accepted manifest, or what its plugin's entry consents to, doesn't offer this one.
+    /// It has no `points`, and neither the accepted manifest nor the consent in the plugin's entry offers
+    /// this point.
     PointNotOffered,
-    /// An operator has taken it out of this tenant's chains for a while.
+    /// An operator has bypassed it for this tenant.
     Bypassed,
 }
 
-/// What is known of where a plugin is called.
+/// What is known of the points that a plugin offers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PluginOffers<'p> {
-    /// What its accepted manifest says.
+    /// The accepted manifest.
     Manifest(&'p Manifest),
-    /// No manifest was accepted yet, and none is but with these points: its entry consents to no others.
+    /// No manifest was accepted yet. Only one with these points can be, because the plugin's entry consents
+    /// to no others.
     Consent(&'p OfferedPoints),
     /// Nothing.
     Unknown,
 }
 
 impl<'p> PluginOffers<'p> {
-    /// Of `plugin`, with the manifest that was accepted, if any was.
+    /// The offers of `plugin`, given its accepted manifest, if any.
     pub(super) fn applies(plugin: &'p Plugin, manifest: Option<&'p Manifest>) -> Self {
         match (manifest, &plugin.accepted) {
             (Some(manifest), _) => PluginOffers::Manifest(manifest),
@@ -48,7 +50,6 @@ impl<'p> PluginOffers<'p> {
         }
     }
 
-    /// The manifest.
     pub(super) fn manifest(self) -> Option<&'p Manifest> {
         match self {
             PluginOffers::Manifest(manifest) => Some(manifest),
@@ -56,7 +57,7 @@ impl<'p> PluginOffers<'p> {
         }
     }
 
-    /// Whether `point` is known not to be among them.
+    /// Whether the plugin is known not to offer `point`.
     pub(super) fn lack(self, point: Point) -> bool {
         match self {
             PluginOffers::Manifest(manifest) => manifest.offers(point).is_none(),
@@ -66,7 +67,7 @@ impl<'p> PluginOffers<'p> {
     }
 }
 
-/// Whether `binding` of `plugin` stands in any plan.
+/// Whether `binding` and its plugin are enabled.
 pub(super) fn enabled(binding: &Binding, plugin: &Plugin) -> Result<(), AbsenceReason> {
     match (binding.enabled, plugin.enabled) {
         (false, _) => Err(AbsenceReason::BindingDisabled),
@@ -75,8 +76,8 @@ pub(super) fn enabled(binding: &Binding, plugin: &Plugin) -> Result<(), AbsenceR
     }
 }
 
-/// Whether `binding`, called `name`, stands for `tenant` (none: one that is not listed, which has no labels). Those of
-/// another tenant are not asked about.
+/// Whether `binding`, named `name`, applies to `tenant`; `None` is an unlisted tenant, which has no labels.
+/// Don't call it for another tenant's own binding.
 pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Result<(), AbsenceReason> {
     let labelled = |(key, value)| tenant.is_some_and(|tenant| tenant.labels.get(key) == Some(value));
     if !binding.selector.iter().flatten().all(labelled) {
@@ -89,8 +90,8 @@ pub(super) fn of(binding: &Binding, name: &str, tenant: Option<&Tenant>) -> Resu
     Ok(())
 }
 
-/// Whether `binding` stands at `point`, by what is written or else by what the plugin offers; at all four as long as
-/// that is not known (unresolved is never skipped).
+/// Whether `binding` applies at `point`, by its `points` or else by what the plugin offers. While that is
+/// unknown, it applies at all four: a binding that can't be resolved is never skipped.
 pub(super) fn at(binding: &Binding, point: Point, offers: PluginOffers<'_>) -> Result<(), AbsenceReason> {
     match &binding.points {
         Some(points) if !points.contains(&point) => Err(AbsenceReason::PointNotListed),
@@ -99,23 +100,24 @@ pub(super) fn at(binding: &Binding, point: Point, offers: PluginOffers<'_>) -> R
     }
 }
 
-/// Whether the binding called `name` isn't bypassed for the tenant `id`.
+/// Whether the binding `name` is not bypassed for the tenant `id`.
 fn in_place(config: &Config, name: &str, id: &str) -> Result<(), AbsenceReason> {
     let is_it = |bypass: &Arc<Bypass>| bypass.binding == name && bypass.tenant == id;
     if config.bypasses.iter().any(is_it) { Err(AbsenceReason::Bypassed) } else { Ok(()) }
 }
 
-/// Whether `binding` of `plugin` stands in a chain of `tenant` (none: one that is not listed) at any point, bypasses left
-/// aside. Those of another tenant are not asked about.
+/// Whether `binding` of `plugin` applies to `tenant` at any point, ignoring bypasses; `None` is an unlisted
+/// tenant. Don't call it for another tenant's own binding.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it doesn't apply.
 pub fn stands(binding: &Binding, plugin: &Plugin, tenant: Option<&Tenant>) -> Result<(), AbsenceReason> {
     enabled(binding, plugin).and_then(|()| of(binding, &binding.effective_name(), tenant))
 }
 
-/// The bindings of `config` that are for the tenant `id` or for several, and yet don't stand in its chain at `point`,
-/// each with the first reason. `manifest` is a plugin's by its index in the configuration.
+/// The bindings of `config` that are the tenant `id`'s own or global, but are missing from its plan at
+/// `point`, each with the first reason. `manifest` returns a plugin's manifest by its index in the
+/// configuration.
 pub fn absent<'c, 'm>(
     config: &'c Config,
     manifest: impl Fn(usize) -> Option<&'m Manifest>,

@@ -1,5 +1,5 @@
-//! Bindings as routing needs them: names and plugins looked up, settings with their defaults, conditions
-//! compiled, and whom each stands for. Every mistake that would leave a binding without effect is a problem.
+//! Bindings as routing needs them: names and plugins resolved, defaults filled in, conditions compiled, scope
+//! checked. Every mistake that would leave a binding without effect is a problem.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,28 +12,28 @@ use crate::{
     },
 };
 
-/// One binding, looked up and compiled.
+/// A binding, resolved and compiled.
 #[derive(Debug)]
 pub(super) struct CompiledBinding {
-    /// Place in `Config.bindings` when it was compiled.
+    /// Its index in `Config.bindings` when it was compiled.
     pub(super) index: usize,
     pub(super) written: Arc<config::Binding>,
     pub(super) name: Arc<str>,
-    /// Place in `Config.plugins`.
+    /// Index in `Config.plugins`.
     pub(super) plugin: usize,
     pub(super) conditions: Conditions,
-    /// Whether it and its plugin are enabled.
+    /// Whether both the binding and its plugin are enabled.
     pub(super) enabled: bool,
 }
 
 impl CompiledBinding {
-    /// Whether it stands at `point`.
+    /// Whether the binding applies at `point`.
     pub(super) fn stands_at(&self, point: Point, offers: PluginOffers<'_>) -> bool {
         applicability::at(&self.written, point, offers).is_ok()
     }
 }
 
-/// Looks up and compiles every binding, disabled ones too: switching one on must bring no surprise.
+/// Compiles every binding, also disabled ones, so that enabling one can't reveal a mistake.
 pub(super) fn compile(
     config: &Config,
     pool: &ConditionPool,
@@ -55,18 +55,19 @@ pub(super) fn compile(
     config.bindings.iter().enumerate().filter_map(one).collect()
 }
 
-/// What bindings may name.
+/// The names that bindings may refer to.
 pub(super) struct NameIndex<'c, F> {
-    /// Places in `of`, by name.
+    /// Indexes into `of`, by name.
     pub(super) plugins: HashMap<&'c str, usize>,
     pub(super) of: &'c [Arc<config::Plugin>],
-    /// Whether there is a tenant with this id.
+    /// Whether a tenant with this id is listed.
     pub(super) is_listed: F,
     pub(super) pool: &'c ConditionPool,
 }
 
 impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
-    /// Looks up and compiles the binding at this place of `Config.bindings`; none: it has one of `problems`.
+    /// Compiles the binding at this index of `Config.bindings`. Returns `None` if the binding has a problem,
+    /// which is added to `problems`.
     pub(super) fn compile(
         &self,
         index: usize,
@@ -106,7 +107,7 @@ impl<F: Fn(&str) -> bool> NameIndex<'_, F> {
     }
 }
 
-/// Whether it is clear whom `binding` stands for; else the key that is wrong and why.
+/// Checks that the scope of `binding` is clear. Otherwise returns the key that is wrong, and why.
 fn scope(binding: &config::Binding, is_listed: impl Fn(&str) -> bool) -> Result<(), (&'static str, String)> {
     match (&binding.tenant, &binding.selector) {
         (Some(_), Some(_)) => Err(("", "has both `tenant` and `selector`; keep one of them".to_owned())),
@@ -127,7 +128,7 @@ fn scope(binding: &config::Binding, is_listed: impl Fn(&str) -> bool) -> Result<
     }
 }
 
-/// Names and their places; a name that comes again is a problem where it does.
+/// Maps names to their indexes. Reports a problem for each repeated name.
 fn unique<'c>(
     names: impl Iterator<Item = &'c str>,
     kind: &str,

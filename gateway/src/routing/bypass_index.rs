@@ -1,5 +1,5 @@
-//! Which bindings operators have taken out of whose chains. A table is right or wrong without them: they take steps out of
-//! plans, and out of nothing else.
+//! Bypassed bindings by tenant. Bypasses only remove steps from plans; they don't affect whether a table is
+//! valid.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,14 +9,13 @@ use crate::{
     routing::{applicability::PluginOffers, binding::CompiledBinding},
 };
 
-/// Names of a tenant's bindings that are bypassed, by [`Point::index`] of the points where they would stand.
+/// Names of a tenant's bypassed bindings, by [`Point::index`] of the points where they would apply.
 pub(super) type BypassedByPoint = [Vec<Arc<str>>; 4];
 
-/// Names of bindings by the tenant that they are bypassed for.
+/// Names of bypassed bindings by tenant.
 pub(super) struct BypassIndex<'c>(HashMap<&'c str, Vec<&'c str>>);
 
 impl<'c> BypassIndex<'c> {
-    /// Those of `config`.
     pub(super) fn from_config(config: &'c Config) -> Self {
         let mut bypassed: HashMap<&str, Vec<&str>> = HashMap::new();
         for bypass in &config.bypasses {
@@ -25,18 +24,19 @@ impl<'c> BypassIndex<'c> {
         BypassIndex(bypassed)
     }
 
-    /// Those of the tenant `id`.
+    /// The names for the tenant `id`.
     pub(super) fn by(&self, id: &str) -> &[&'c str] {
         self.0.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// Whom there are any for.
+    /// The tenants with any bypass.
     pub(super) fn tenants(&self) -> impl Iterator<Item = &'c str> {
         self.0.keys().copied()
     }
 }
 
-/// What is missing from the plans where these bindings of plugins that offer this are bypassed. None: nothing.
+/// What the plans lack while these bindings are bypassed; each comes with its plugin's offers. Returns `None`
+/// if they lack nothing.
 pub(super) fn missing<'b>(
     bypassed: impl Iterator<Item = (&'b CompiledBinding, PluginOffers<'b>)>,
 ) -> Option<Arc<BypassedByPoint>> {

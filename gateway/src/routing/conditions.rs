@@ -1,10 +1,13 @@
-//! Match conditions of a binding, compiled (docs/protocol.md, section 3): whether a step runs for a call.
+//! Compiled match conditions of a binding (docs/protocol.md, section 3), which decide whether a step runs for
+//! a call.
 //!
-//! A step is left out only when a condition is known to be false. So a condition on something that the point
-//! doesn't have isn't applied, and one on a value that the call doesn't carry counts as met; an empty value is
-//! an absent one, as on the wire. Evaluation can't fail, so that `condition_error` has no cause here: patterns are
-//! compiled when the configuration is, and matching is linear in the length of the value. Knows nothing of
-//! payloads; the caller names the values.
+//! A step is skipped only if a condition is known to be false. So a condition on something that the point
+//! doesn't have isn't applied, and a condition on a value that the call doesn't carry counts as met. An empty
+//! value counts as absent, as on the wire.
+//!
+//! Evaluation can't fail, so nothing here causes `condition_error`: patterns are compiled with the
+//! configuration, and matching is linear in the length of the value. This module knows nothing of payloads;
+//! the caller passes the values.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,16 +23,15 @@ use crate::{
     core::point::Point,
 };
 
-/// The values of a call that conditions look at.
+/// The values of a call that conditions test.
 #[derive(Debug, Clone, Copy)]
 pub struct MatchSubject<'a> {
-    /// Where the call is.
     pub point: Point,
-    /// The tool's name as the agent sent it and as it is now, at points that name a tool.
+    /// The tool's name as the agent sent it and its current value, at points that name a tool.
     pub tool: Option<[&'a str; 2]>,
-    /// `text` or `content` as the agent sent it and as it is now, at the other points.
+    /// `text` or `content` as the agent sent it and its current value, at the other points.
     pub text: Option<[&'a str; 2]>,
-    /// The payload's `model`, else the context's.
+    /// The payload's `model`, or else the context's.
     pub model: Option<&'a str>,
     /// The context's `agent_id`.
     pub agent: Option<&'a str>,
@@ -41,14 +43,14 @@ pub struct MatchSubject<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Conditions(Option<Arc<CompiledConditions>>);
 
-/// What is compiled already: tens of thousands of bindings say the same few conditions, and a compiled pattern takes some
-/// KiB. One for a table and all that are made after it; no call looks here.
+/// Compiled conditions to reuse: tens of thousands of bindings have the same few conditions, and a compiled
+/// pattern takes some KiB. One pool serves a table and all tables rebuilt from it. Calls never use it.
 #[derive(Debug, Default)]
 pub(super) struct ConditionPool(Mutex<HashMap<Match, Weak<CompiledConditions>>>);
 
 #[derive(Debug)]
 struct CompiledConditions {
-    /// As written, absent keys left out.
+    /// As written, without absent keys.
     written: Value,
     tools: Option<RegexSet>,
     agents: Option<RegexSet>,
@@ -72,26 +74,26 @@ pub enum Condition<'a> {
     Text,
 }
 
-/// What a condition comes to for a call. Only [`ConditionOutcome::NotMatched`] leaves a step out.
+/// The result of a condition for a call. Only [`ConditionOutcome::NotMatched`] skips a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionOutcome {
     /// A pattern matches.
     Matched,
-    /// The call has the value and no pattern matches it.
+    /// The call has the value, and no pattern matches it.
     NotMatched,
-    /// The call doesn't carry the value, or an empty one: counts as met.
+    /// The call doesn't carry the value, or it is empty: counts as met.
     NotSent,
     /// The point has no such value: counts as met.
     NotApplied,
 }
 
 impl Conditions {
-    /// Compiles `written`, which stands at `pointer` in the configuration.
+    /// Compiles `written`, which is at `pointer` in the configuration.
     ///
     /// # Errors
-    /// A problem for each pattern that is invalid or empty and for each empty list: an empty list would join no
-    /// alternatives, so it could only switch the step off for good, or be taken for a condition where there is none.
+    /// A problem for each invalid or empty pattern, and for each empty list. An empty list has no
+    /// alternatives, so it could only disable the step for good, or look like a condition without being one.
     pub fn compile(written: &Match, pointer: &str) -> Result<Self, Vec<Problem>> {
         if *written == Match::default() {
             return Ok(Conditions(None));
@@ -124,17 +126,17 @@ impl Conditions {
         Ok(Conditions(Some(Arc::new(CompiledConditions { written, tools, agents, models, labels, text }))))
     }
 
-    /// As written, absent keys left out; null without any.
+    /// The conditions as written, without absent keys. Null without conditions.
     pub fn source(&self) -> &Value {
         self.0.as_ref().map_or(&Value::Null, |compiled| &compiled.written)
     }
 
-    /// Whether the step runs for `subject`: false only when a condition is known to be false.
+    /// Whether the step runs for `subject`. Returns false only if a condition is known to be false.
     pub fn is_met(&self, subject: &MatchSubject<'_>) -> bool {
         self.each(*subject).all(|(_, checked)| checked != ConditionOutcome::NotMatched)
     }
 
-    /// What each condition comes to for `subject`, looked at one after the other as they are asked for.
+    /// The outcome of each condition for `subject`, evaluated lazily.
     pub fn each<'s>(
         &'s self,
         subject: MatchSubject<'s>,
@@ -158,7 +160,7 @@ impl Conditions {
                     if at_tool { ConditionOutcome::NotApplied } else { either(set, subject.text) },
                 )
             });
-            // Text last: the only one whose cost grows with the payload.
+            // Text comes last: it is the only condition whose cost grows with the payload.
             agents.chain(models).chain(labels).chain(tools).chain(text)
         })
     }
@@ -168,7 +170,7 @@ impl ConditionPool {
     /// See [`Conditions::compile`].
     ///
     /// # Errors
-    /// The same.
+    /// As [`Conditions::compile`].
     pub(super) fn compile(&self, written: &Match, pointer: &str) -> Result<Conditions, Vec<Problem>> {
         if let Some(same) = self.locked().get(written).and_then(Weak::upgrade) {
             return Ok(Conditions(Some(same)));
@@ -176,7 +178,7 @@ impl ConditionPool {
         let conditions = Conditions::compile(written, pointer)?;
         if let Some(compiled) = &conditions.0 {
             let mut known = self.locked();
-            // Those that nobody has any more go whenever as many came.
+            // Unused entries are removed when the map is full, before it would grow.
             if known.len() == known.capacity() {
                 known.retain(|_, compiled| compiled.strong_count() > 0);
                 let kept = known.len();
@@ -213,11 +215,12 @@ fn one(set: &RegexSet, value: Option<&str>) -> ConditionOutcome {
     }
 }
 
-/// Original or current value: what an earlier plugin writes can bring a step in, never take it out.
+/// Matches the original or the current value: a change by an earlier plugin can add a step, and never remove
+/// one.
 fn either(set: &RegexSet, value: Option<[&str; 2]>) -> ConditionOutcome {
     let Some([original, current]) = value else { return ConditionOutcome::NotSent };
     match one(set, Some(original)) {
-        // Unchanged values are shared, so the usual case looks once.
+        // Unchanged values share their memory, so the usual case matches once.
         ConditionOutcome::NotMatched if !std::ptr::eq(original, current) => {
             outcome_from(set.is_match(current))
         }
@@ -229,7 +232,7 @@ fn outcome_from(met: bool) -> ConditionOutcome {
     if met { ConditionOutcome::Matched } else { ConditionOutcome::NotMatched }
 }
 
-/// The expressions of `list`, each by its own pointer.
+/// The patterns of `list`, each checked and reported by its own pointer.
 fn patterns(
     list: &[String],
     pointer: &str,

@@ -1,9 +1,10 @@
-//! Which plugins run for whom, where and in which order: from the configuration and the manifests accepted so
-//! far to an immutable [`RouteTable`] (docs/protocol.md, sections 3 and 7).
+//! Computes which plugins run for which tenant, at which point and in which order: turns the configuration
+//! and the accepted manifests into an immutable [`RouteTable`] (docs/protocol.md, sections 3 and 7).
 //!
-//! Pure: no clock, no connection, and no lock but for the conditions that tables share, which no call takes. A table is built anew on every change and published whole; a call
-//! takes one and keeps it. Whether a plugin can be reached is none of this module's business, so that no
-//! binding leaves a plan because its plugin is down.
+//! Pure: no clock, no connections, and only one lock, which guards the compiled conditions that tables share
+//! and which no call takes. A table is rebuilt on every change and published whole; a call takes one and
+//! keeps it. Whether a plugin is reachable has no effect here, so that no binding leaves a plan because its
+//! plugin is down.
 
 mod applicability;
 mod binding;
@@ -24,7 +25,7 @@ pub use conditions::{Condition, ConditionOutcome, Conditions, MatchSubject};
 pub use plan::{BindingDetails, Plan, Step, StepTemplate};
 pub use table::{RouteTable, TenantPlans, TenantRoute};
 
-/// `key` as one part of a JSON pointer.
+/// `key` as one segment of a JSON pointer.
 fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

@@ -1,4 +1,4 @@
-//! The ordered, compiled steps of one chain, and the digest that tells two chains apart.
+//! The ordered, compiled steps of one chain, and the digest that distinguishes chains.
 
 use crate::core::failure::Failure;
 use std::{ops::Deref, sync::Arc, time::Duration};
@@ -19,41 +19,41 @@ use crate::{
 /// The steps of one tenant at one point, in the order in which they run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Ascending priority, observers among them. Empty: the payload passes as it is.
+    /// By ascending priority, observers included. If empty, the payload passes unchanged.
     pub steps: Vec<Step>,
-    /// Changes with the steps: [`crate::core::digest`] of a JSON array with an object for each, observers included,
-    /// in order, whose members are
+    /// Changes with the steps. This is the [`crate::core::digest`] of a JSON array with one object for each
+    /// step, observers included, in order. The members are:
     ///
     /// - `binding`, `plugin`: their names
-    /// - `version`: the accepted manifest's, null before there is one
+    /// - `version`: from the accepted manifest, null before there is one
     /// - `priority`: as written
-    /// - `points`: the points at which the binding stands, in the order of an agent's loop
+    /// - `points`: the points at which the binding applies, in the order of an agent's loop
     /// - `mode`, `on_error`: with their defaults filled in; `skip` for an observer
-    /// - `timeout_ms`: the step's time-out
+    /// - `timeout_ms`: the step's timeout
     /// - `config`: digest of the plugin-level config with its references unresolved
     /// - `tenant_config`: digest of the step's tenant-level config
     /// - `match`: the conditions as written, null without any
     pub digest: Arc<str>,
 }
 
-/// One binding in one plan.
+/// A binding in a plan.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// What it is at every point.
+    /// What the step has in common with the binding's steps at other points.
     pub template: Arc<StepTemplate>,
-    /// What the accepted manifest offers at this point. None: no manifest is accepted yet, and the call fails
-    /// as `not_ready`, or see `not_offered`.
+    /// What the accepted manifest offers at this point. If `None`, no manifest is accepted yet and the call
+    /// fails as `not_ready`, unless `not_offered` is set.
     pub offer: Option<PointAccess>,
-    /// The binding names this point and the accepted manifest doesn't offer it, or the plugin's entry consents to none
-    /// that does: the step fails as `point_not_offered`.
+    /// The binding names this point, but the accepted manifest doesn't offer it, or the consent in the
+    /// plugin's entry excludes it: the step fails as `point_not_offered`.
     pub not_offered: bool,
-    /// What a step that may be skipped leaves of the budget: the time-outs of the later enforce and advise
-    /// steps of this plan with `on_error: fail`, conditions ignored. Not capped.
+    /// How much of the budget a step that may be skipped must leave: the timeouts of the later enforce and
+    /// advise steps of this plan with `on_error: fail`, ignoring conditions. Not capped.
     pub reserve: Duration,
 }
 
 impl Step {
-    /// Why the step fails, whatever state its plugin is in.
+    /// Why the step fails, whatever state its plugin is in. Returns `None` if it doesn't.
     pub fn flaw(&self) -> Option<Failure> {
         if self.not_offered {
             let detail = "its binding names this point, but the plugin does not offer it";
@@ -71,62 +71,59 @@ impl Deref for Step {
     }
 }
 
-/// What a step is at every point where its binding stands; one for all of them and for every tenant with the same
-/// config, since there may be hundreds of thousands of steps.
+/// The part of a step that is the same at every point. Shared by all tenants with the same config, since
+/// there may be hundreds of thousands of steps.
 #[derive(Debug, Clone)]
 pub struct StepTemplate {
     /// Index in `Config.plugins`.
     pub plugin: usize,
-    /// The plugin's registered name.
     pub plugin_name: Arc<str>,
-    /// The binding's name.
     pub binding: Arc<str>,
-    /// What the plugin may do.
     pub mode: Mode,
-    /// What a failure does; [`OnError::Skip`] for an observer, whose failure is only counted.
+    /// What a failure causes. [`OnError::Skip`] for an observer, whose failure is only counted.
     pub on_error: OnError,
-    /// Time-out of the step, queue and connect included.
+    /// Timeout of the step, including queue and connect.
     pub timeout: Duration,
     /// Tenant-level config as JSON text, always an object.
     pub tenant_config: Bytes,
     /// Digest of `tenant_config`.
     pub tenant_config_digest: Arc<str>,
-    /// Why the plugin's schema refuses `tenant_config`, where it does: one sentence for operators. Such a step
-    /// fails as `not_ready` without a call. The plugin never sees a config that its schema refuses, and the
-    /// step keeps its place, so that a mistake in a tenant's config closes an enforcing chain instead of
-    /// taking a rule out of it.
+    /// Why the plugin's schema rejects `tenant_config`, in one sentence for operators. Such a step fails as
+    /// `not_ready` without a call. The plugin never sees a config that its schema rejects, and the step keeps
+    /// its place, so that a mistake in a tenant's config blocks an enforcing chain instead of removing a rule
+    /// from it.
     pub config_refused: Option<Arc<str>>,
-    /// The only payload fields the plugin may patch; none: all that the point and the offer allow.
+    /// The only payload fields the plugin may patch. If `None`, all that the point and the offer allow.
     pub writable: Option<Arc<[String]>>,
     /// When the step runs.
     pub conditions: Conditions,
-    /// What else its binding says, for people.
+    /// Further settings of the binding, for people.
     pub written: Arc<BindingDetails>,
 }
 
-/// What a binding says beside what its steps need to run; one for all of them.
+/// Settings of a binding that its steps don't need at run time. Shared by all of them.
 #[derive(Debug, Default)]
 pub struct BindingDetails {
-    /// Its place in a chain.
+    /// The order in a chain.
     pub priority: i64,
-    /// Whether it stands for more than one tenant, so that a tenant only adds to it.
+    /// Whether the binding is global, so that a tenant can't weaken it.
     pub is_floor: bool,
-    /// The accepted manifest's version; none before there is one.
+    /// The accepted manifest's version. `None` before there is one.
     pub version: Option<Arc<str>>,
     /// Digest of the plugin-level config with its references unresolved.
     pub config_digest: Arc<str>,
 }
 
-/// What stands in a chain: a binding with one tenant-level config.
+/// An element of a chain: a binding with one tenant-level config.
 #[derive(Debug)]
 pub(super) struct ChainElement {
     pub(super) fixed: Arc<StepTemplate>,
-    /// What a plan's digest covers of it, as canonical JSON; see [`Plan::digest`].
+    /// The element's part of a plan's digest, as canonical JSON; see [`Plan::digest`].
     facts: Vec<u8>,
 }
 
 impl ChainElement {
-    /// `binding` of a plugin that offers this, and with the config that `fixed` has.
+    /// The element of `binding`, given its plugin's offers and the config in `fixed`.
     pub(super) fn new(fixed: StepTemplate, binding: &CompiledBinding, offers: PluginOffers<'_>) -> Self {
         let written = &fixed.written;
         let points: Vec<_> =
@@ -148,8 +145,7 @@ impl ChainElement {
     }
 }
 
-/// The plans of the tenants whose chain is this one, by [`Point::index`]; each element with its binding and what
-/// its plugin offers.
+/// The plans of a chain, by [`Point::index`]. Each element comes with its binding and its plugin's offers.
 pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainElement>)]) -> [Plan; 4] {
     let mut digests: Vec<(Vec<&Arc<ChainElement>>, Arc<str>)> = Vec::with_capacity(Point::ALL.len());
     Point::ALL.map(|point| {
@@ -169,7 +165,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
             }
         }
         steps.shrink_to_fit();
-        // The same elements at another point make the same digest.
+        // The same elements at another point have the same digest.
         let same = |(others, _): &&(Vec<&Arc<ChainElement>>, Arc<str>)| {
             others.len() == elements.len() && others.iter().zip(&elements).all(|(a, b)| Arc::ptr_eq(a, b))
         };
@@ -182,7 +178,7 @@ pub(super) fn plans(chain: &[(&CompiledBinding, PluginOffers<'_>, Arc<ChainEleme
     })
 }
 
-/// The digest of the array of their facts.
+/// The digest of the array of the elements' facts.
 fn digest_elements(elements: &[&Arc<ChainElement>]) -> Arc<str> {
     let facts: Vec<_> = elements.iter().map(|element| element.facts.as_slice()).collect();
     digest_of(&[b"[", facts.join(&b","[..]).as_slice(), b"]"].concat()).into()

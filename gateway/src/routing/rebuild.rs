@@ -1,5 +1,5 @@
-//! From one table to the next where only tenants and their own bindings differ: what was compiled stays where what it
-//! was compiled from is the same object. Finds no problems; whatever may be one is left to a whole build.
+//! Rebuilds a table incrementally when only tenants and their own bindings changed: what was compiled from an
+//! unchanged object is reused. Reports no problems; a change that may cause one is left to a full build.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What tells names apart, where telling two apart for sure isn't needed: equal names have equal hashes.
+/// Hashes of binding names, for detecting possible duplicates: equal names have equal hashes.
 #[derive(Debug, Clone)]
 pub(super) struct NameHashes {
     hasher: RandomState,
@@ -26,7 +26,7 @@ pub(super) struct NameHashes {
 }
 
 impl NameHashes {
-    /// Those of all `bindings`. None: two of them can't be told apart.
+    /// The hashes of all `bindings`. Returns `None` if two of them are equal.
     pub(super) fn from_bindings(bindings: &[Arc<config::Binding>]) -> Option<Self> {
         let hashes = HashSet::with_capacity(bindings.len());
         let mut names = NameHashes { hasher: RandomState::new(), hashes };
@@ -37,7 +37,7 @@ impl NameHashes {
         self.hasher.hash_one(&*binding.effective_name())
     }
 
-    /// False: another may have its name.
+    /// Returns false if the name's hash is taken.
     fn add(&mut self, binding: &config::Binding) -> bool {
         self.hashes.insert(self.hash(binding))
     }
@@ -47,14 +47,14 @@ impl NameHashes {
     }
 }
 
-/// What came to a list and what left it; what changed its place among others may be in both.
+/// Elements that were added to a list and removed from it. An element that moved may be in both.
 struct ListDiff<'l, T> {
     gone: Vec<&'l Arc<T>>,
     new: Vec<&'l Arc<T>>,
 }
 
 impl<'l, T> ListDiff<'l, T> {
-    /// Compares objects, not what they hold: nothing of what stayed is looked at.
+    /// Compares objects by identity, so unchanged ones aren't read.
     fn between(then: &'l [Arc<T>], now: &'l [Arc<T>]) -> Self {
         let same = |(a, b): &(&Arc<T>, &Arc<T>)| Arc::ptr_eq(a, b);
         let front = then.iter().zip(now).take_while(same).count();
@@ -70,13 +70,13 @@ impl<'l, T> ListDiff<'l, T> {
     }
 }
 
-/// Whether the same objects are in both, in the same order.
+/// Whether both lists hold the same objects in the same order.
 fn same<T>(then: &[Arc<T>], now: &[Arc<T>]) -> bool {
     then.len() == now.len() && then.iter().zip(now).all(|(then, now)| Arc::ptr_eq(then, now))
 }
 
 impl TableParts {
-    /// Whether it was made of the same objects.
+    /// Whether the table was built from the same objects.
     pub(super) fn is_of(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> bool {
         same(&self.bindings, &config.bindings)
             && same(&self.listed, &config.tenants.list)
@@ -84,8 +84,8 @@ impl TableParts {
             && self.ground.is_of(config, manifests)
     }
 
-    /// What a whole build makes of `config` with `manifests`, from what this was made of before. None: more differs than
-    /// tenants and their own bindings, or something may be wrong with it.
+    /// The result of a full build of `config` with `manifests`, reusing parts of this table. Returns `None`
+    /// if more than tenants and their own bindings changed, or if something may be wrong.
     pub(super) fn after(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> Option<TableParts> {
         let ground = &self.ground;
         let bindings = ListDiff::between(&self.bindings, &config.bindings);
@@ -103,7 +103,7 @@ impl TableParts {
         let mut kept = self.tenants.clone();
         for gone in &tenants.gone {
             let before = kept.remove(gone.id.as_str())?;
-            // Whoever takes its place has its bindings.
+            // The tenant that replaces this one gets its bindings.
             own.entry(&gone.id).or_insert_with(|| before.own.clone());
         }
         let mut concerned: HashMap<&str, _> =
@@ -113,7 +113,7 @@ impl TableParts {
             match stays.and_then(|listed| listed.tenant.as_ref()) {
                 Some(tenant) => _ = concerned.insert(id, tenant),
                 None if concerned.contains_key(id) || own.is_empty() => {}
-                // Nobody is left whose they are.
+                // The owner of these bindings is gone.
                 None => return None,
             }
         }
@@ -124,7 +124,7 @@ impl TableParts {
             let names = bypassed.by(id);
             kept.insert(id.into(), Arc::new(listed(ground, &mut maker, tenant, own, names)?));
         }
-        // Less than listed: an id is there twice.
+        // Fewer than listed: an id is repeated.
         if kept.len() != config.tenants.list.len() {
             return None;
         }
@@ -144,7 +144,8 @@ impl TableParts {
         })
     }
 
-    /// Fewer than bindings where a name may be there twice, be it of the same object.
+    /// The name hashes after the change. There are fewer of them than bindings if a name may be repeated,
+    /// even by the same object.
     fn names_after(&self, bindings: &ListDiff<'_, config::Binding>) -> Option<NameHashes> {
         let mut names = self.names.clone()?;
         bindings.gone.iter().for_each(|gone| names.remove(gone));
@@ -152,7 +153,7 @@ impl TableParts {
         Some(names)
     }
 
-    /// The bindings of each tenant that one came to or left, or a bypass did.
+    /// The own bindings of each tenant for which a binding or a bypass was added or removed.
     fn own_after<'l>(
         &'l self,
         bindings: &ListDiff<'l, config::Binding>,
@@ -175,7 +176,7 @@ impl TableParts {
     }
 }
 
-/// `tenant` with these bindings of its own. None: something may be wrong with it or them.
+/// The entry of `tenant` with its own bindings. Returns `None` if something may be wrong with them.
 fn listed(
     ground: &TableInputs,
     maker: &mut PlanBuilder<'_>,

@@ -1,4 +1,4 @@
-//! The routing table: for every tenant its plans, looked up without an allocation.
+//! The routing table: the plans of every tenant, looked up without an allocation.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,14 +17,15 @@ use crate::{
     },
 };
 
-/// The chains of all tenants under one configuration and the manifests accepted so far. Immutable; cheap to clone.
+/// The plans of all tenants under one configuration and its accepted manifests. Immutable; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     revision: u64,
     made: Arc<TableParts>,
 }
 
-/// What a table holds, with what it was made from: as long as that is the same, the next one takes it over.
+/// The contents of a table and the inputs they were built from. The next table reuses the contents while the
+/// inputs are the same.
 #[derive(Debug)]
 pub(super) struct TableParts {
     pub(super) ground: Arc<TableInputs>,
@@ -32,26 +33,26 @@ pub(super) struct TableParts {
     pub(super) bindings: Vec<Arc<config::Binding>>,
     /// As in the configuration.
     pub(super) listed: Vec<Arc<Tenant>>,
-    /// Of the bindings. None: two hashes are alike.
+    /// Hashes of the bindings' names. `None` if two are equal.
     pub(super) names: Option<NameHashes>,
     pub(super) tenants: HashMap<Arc<str>, Arc<ListedTenant>>,
-    /// For tenants that are not listed; none: they are refused.
+    /// For unlisted tenants. `None` if they are refused.
     pub(super) others: Option<Arc<ListedTenant>>,
     /// As in the configuration.
     pub(super) bypasses: Vec<Arc<Bypass>>,
-    /// Those of the others that something is bypassed for.
+    /// Unlisted tenants that have bypasses.
     pub(super) strangers: HashMap<Arc<str>, Arc<ListedTenant>>,
     pub(super) config_problems: Vec<Problem>,
 }
 
-/// What the table says of a tenant.
+/// The result of looking up a tenant.
 #[derive(Debug, Clone, Copy)]
 pub enum TenantRoute<'t> {
-    /// It is served.
+    /// The tenant is served.
     Known(&'t TenantPlans),
-    /// It is switched off: TENANT_DISABLED.
+    /// The tenant is disabled: TENANT_DISABLED.
     Disabled,
-    /// It is not listed and such tenants are refused: TENANT_UNKNOWN.
+    /// The tenant is not listed, and such tenants are refused: TENANT_UNKNOWN.
     Unknown,
 }
 
@@ -59,13 +60,13 @@ pub enum TenantRoute<'t> {
 #[derive(Debug, Clone)]
 pub struct TenantPlans {
     pub(super) plans: Arc<[Plan; 4]>,
-    /// None: nothing is.
+    /// `None` if no binding is bypassed.
     pub(super) missing: Option<Arc<BypassedByPoint>>,
-    /// What an answer tells this tenant.
+    /// How much detail this tenant's answers have.
     pub detail: Detail,
-    /// Most calls under way in this process.
+    /// Most concurrent calls in this process.
     pub in_flight: usize,
-    /// Most calls, as written, such as `100/s`; none: no limit.
+    /// The rate limit as written, such as `100/s`. `None` for no limit.
     pub rate: Option<Rate>,
 }
 
@@ -75,21 +76,21 @@ impl TenantPlans {
         &self.plans[point.index()]
     }
 
-    /// Names of the bindings that would stand in the plan at `point` if they weren't bypassed.
+    /// Names of the bindings that would be in the plan at `point` if they weren't bypassed.
     pub fn bypassed(&self, point: Point) -> &[Arc<str>] {
         self.missing.as_ref().map_or(&[], |missing| &missing[point.index()])
     }
 }
 
 impl RouteTable {
-    /// Builds the table of `config`, with `manifests` by index in `config.plugins` (none, or past the end: not
-    /// accepted yet). `revision` is the configuration's; a manifest that is accepted makes a new table of the
-    /// same revision.
+    /// Builds the table of `config`. `manifests` is by index in `config.plugins`; `None`, or past the end,
+    /// means not accepted yet. `revision` is the configuration's: when a manifest is accepted, a new table is
+    /// built with the same revision.
     ///
     /// # Errors
-    /// Everything that is wrong with the configuration, at once. A tenant-level config that a plugin's schema
-    /// refuses is not among it: it concerns one tenant and is known only once the plugin has been reached, so
-    /// it marks its steps ([`super::StepTemplate::config_refused`]) and stands in [`RouteTable::config_problems`].
+    /// All problems of the configuration. A tenant-level config that a plugin's schema rejects is not one of
+    /// them: it affects one tenant, and is known only once the plugin was reached. It is recorded in its
+    /// steps ([`super::StepTemplate::config_refused`]) and in [`RouteTable::config_problems`].
     pub fn build(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
@@ -117,13 +118,13 @@ impl RouteTable {
         Ok(RouteTable { revision, made: Arc::new(made) })
     }
 
-    /// What [`RouteTable::build`] makes of the same, with all of this table's work that still holds: where only tenants and
-    /// their own bindings differ, that of the tenants alone whose entry or bindings are other objects. Objects that
-    /// didn't change are recognised by being the same; whatever else changed, be it the place of a plugin, is a whole
-    /// build.
+    /// Builds the same table as [`RouteTable::build`], reusing as much of this one as possible. If only
+    /// tenants and their own bindings changed, only tenants whose entry or bindings are different objects are
+    /// built. Objects are compared by identity. Any other change, even the position of a plugin, causes a
+    /// full build.
     ///
     /// # Errors
-    /// As [`RouteTable::build`], and the same.
+    /// As [`RouteTable::build`].
     pub fn after(
         &self,
         config: &Config,
@@ -139,12 +140,11 @@ impl RouteTable {
         }
     }
 
-    /// The configuration's revision.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What the table says of the tenant `id`: one hash look-up, no allocation.
+    /// Looks up the tenant `id`: one hash lookup, no allocation.
     pub fn tenant(&self, id: &str) -> TenantRoute<'_> {
         let TableParts { tenants, strangers, others, .. } = &*self.made;
         let Some(listed) = tenants.get(id).or_else(|| strangers.get(id)).or(others.as_ref()) else {
@@ -153,30 +153,31 @@ impl RouteTable {
         listed.plans.as_ref().map_or(TenantRoute::Disabled, TenantRoute::Known)
     }
 
-    /// How many tenants are listed, and how many of them are switched off.
+    /// How many tenants are listed, and how many of them are disabled.
     pub fn listed(&self) -> (usize, usize) {
         let tenants = &self.made.tenants;
         (tenants.len(), tenants.values().filter(|listed| listed.plans.is_none()).count())
     }
 
-    /// Whether tenants that are not listed are served.
+    /// Whether unlisted tenants are served.
     pub fn serves_others(&self) -> bool {
         self.made.ground.serves_others()
     }
 
-    /// The accepted manifest of a plugin, by its index in the configuration, when the table was built.
+    /// The manifest of a plugin, by its index in the configuration, that was accepted when the table was
+    /// built.
     pub fn manifest(&self, plugin: usize) -> Option<&Manifest> {
         self.made.ground.manifest(plugin)
     }
 
-    /// The tenant-level configs that their plugin's schema refuses, where a tenant in service is concerned.
+    /// The tenant-level configs that their plugin's schema rejects, if an enabled tenant is affected.
     pub fn config_problems(&self) -> &[Problem] {
         &self.made.config_problems
     }
 }
 
 impl TableParts {
-    /// From `bindings`, which are all of `config`, where nothing is wrong.
+    /// Builds a table from `bindings`, which are all bindings of `config`. The configuration has no problems.
     fn new(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
@@ -218,8 +219,8 @@ impl TableParts {
     }
 }
 
-/// Of those who aren't among `tenants`, and are served, whoever something is bypassed for; as `before` has them where
-/// nothing differs for them.
+/// The entries of unlisted tenants that have bypasses, if unlisted tenants are served. `before` returns the
+/// previous entry if nothing changed for the tenant.
 pub(super) fn strangers(
     maker: &mut PlanBuilder<'_>,
     bypassed: &BypassIndex<'_>,

@@ -1,5 +1,5 @@
-//! What the plans of all tenants are made from: plugins, their manifests, the floor and what holds where a tenant says
-//! nothing. As long as it is the same, a change concerns the tenants alone that it names.
+//! The inputs shared by all tenants' plans: plugins, their manifests, global bindings, and tenant defaults.
+//! While they are unchanged, a change affects only the tenants it names.
 
 use std::{
     borrow::Borrow,
@@ -24,18 +24,18 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct TableInputs {
     written: Vec<Arc<config::Plugin>>,
-    /// As many as plugins.
+    /// As many as there are plugins.
     manifests: Vec<Option<Arc<Manifest>>>,
     /// In the order of `written`.
     plugins: Vec<PluginInputs>,
-    /// In the order of the configuration, disabled ones among them.
+    /// The global bindings in the order of the configuration, disabled ones included.
     pub(super) floor: Vec<PreparedBinding>,
     pub(super) defaults: TenantDefaults,
     unknown: UnknownTenant,
     pub(super) pool: Arc<ConditionPool>,
 }
 
-/// What holds where a tenant says nothing.
+/// The settings of a tenant that sets none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TenantDefaults {
     pub(super) detail: Detail,
@@ -57,7 +57,7 @@ pub(super) struct PreparedBinding {
     pub(super) binding: CompiledBinding,
     written: Arc<BindingDetails>,
     writable: Option<Arc<[String]>>,
-    /// Without a tenant's config, once it is needed.
+    /// The element without a tenant's config. Created on first use.
     base: OnceLock<Arc<ChainElement>>,
 }
 
@@ -79,7 +79,7 @@ impl TenantDefaults {
 }
 
 impl TableInputs {
-    /// Of `config`, whose bindings for more than one tenant are `floor`.
+    /// The inputs of `config`, whose global bindings are `floor`.
     pub(super) fn new(
         config: &Config,
         manifests: &[Option<Arc<Manifest>>],
@@ -106,7 +106,7 @@ impl TableInputs {
         ground
     }
 
-    /// Whether it is that of `config` with `manifests`, but for the floor.
+    /// Whether these are the inputs of `config` with `manifests`, ignoring global bindings.
     pub(super) fn is_of(&self, config: &Config, manifests: &[Option<Arc<Manifest>>]) -> bool {
         let same_manifest = |(now, then): (Option<&Arc<Manifest>>, &Option<Arc<Manifest>>)| {
             now.map(Arc::as_ptr) == then.as_ref().map(Arc::as_ptr)
@@ -122,7 +122,7 @@ impl TableInputs {
         self.manifests.get(plugin).and_then(Option::as_deref)
     }
 
-    /// Where it is called, as far as that is known.
+    /// The points that a plugin offers, as far as they are known.
     pub(super) fn offers(&self, plugin: usize) -> PluginOffers<'_> {
         PluginOffers::applies(&self.written[plugin], self.manifest(plugin))
     }
@@ -135,7 +135,7 @@ impl TableInputs {
         self.plugins.iter().any(|plugin| &*plugin.name == name)
     }
 
-    /// What a binding of a listed tenant may name.
+    /// The names that a listed tenant's binding may refer to.
     pub(super) fn name_index(&self) -> NameIndex<'_, impl Fn(&str) -> bool> {
         let plugins: HashMap<_, _> =
             self.plugins.iter().enumerate().map(|(at, plugin)| (&*plugin.name, at)).collect();
@@ -154,7 +154,7 @@ impl TableInputs {
         PreparedBinding { binding, written: Arc::new(written), writable, base: OnceLock::new() }
     }
 
-    /// What stands in a chain for `prepared`, with the top-level keys of its config replaced by the tenant's.
+    /// The chain element of `prepared`, with the top-level keys of its config overridden by the tenant's.
     pub(super) fn element(
         &self,
         prepared: &PreparedBinding,
@@ -170,7 +170,7 @@ impl TableInputs {
         let PreparedBinding { binding, written, writable, .. } = prepared;
         let offers = self.offers(binding.plugin);
         let merged = MergedConfig::new(&binding.written.config, tenant, offers.manifest());
-        // A binding's time-out stands over its plugin's.
+        // A binding's timeout overrides its plugin's.
         let timeout = binding.written.timeout.unwrap_or(self.written[binding.plugin].limits.timeout).0;
         let fixed = StepTemplate {
             plugin: binding.plugin,
@@ -198,15 +198,15 @@ struct MergedConfig {
 }
 
 impl MergedConfig {
-    /// The config of a binding with its top-level keys replaced by the tenant's, checked against the plugin's
-    /// schema where a manifest is accepted and has one.
+    /// The config of a binding with its top-level keys overridden by the tenant's. Checked against the
+    /// plugin's schema if a manifest is accepted and has one.
     fn new(binding: &JsonObject, tenant: Option<&JsonObject>, manifest: Option<&Manifest>) -> Self {
         let mut merged = binding.clone();
         merged.extend(tenant.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         let merged = Value::Object(merged);
         let schema = manifest.and_then(|manifest| manifest.tenant_config_schema.as_deref());
         let refused = schema.and_then(|schema| schema.validate(&merged).err()).map(|error| {
-            // Masked: the values are the tenant's, the sentence is for logs.
+            // Masked, because the values are the tenant's and the sentence goes to logs.
             let at = Some(error.instance_path().as_str()).filter(|at| !at.is_empty()).unwrap_or("/");
             let wrong = match error.kind() {
                 ValidationErrorKind::FalseSchema => "the plugin takes nothing".to_owned(),
@@ -218,7 +218,7 @@ impl MergedConfig {
     }
 }
 
-/// As many manifests as `config` has plugins.
+/// Extends `manifests` to one for each plugin of `config`.
 fn padded<'m>(
     config: &Config,
     manifests: &'m [Option<Arc<Manifest>>],

@@ -1,5 +1,6 @@
-//! Which bindings stand for a tenant: the floor (`*` and selectors), its own, less the overridable ones that it
-//! switches off; in ascending priority, no two equal (docs/protocol.md, sections 3 and 7).
+//! Which bindings apply to a tenant: the global ones (`*` and selectors) and its own, without the overridable
+//! ones that it disables. They run in ascending priority, and no two are equal (docs/protocol.md, sections 3
+//! and 7).
 
 use std::{
     borrow::Borrow,
@@ -11,11 +12,10 @@ use crate::{
     routing::{applicability, binding::CompiledBinding, escape},
 };
 
-/// How many tenants a problem names before it only counts them.
+/// A problem names at most this many tenants and counts the rest.
 const MAX_NAMED: usize = 10;
 
-/// The bindings, sorted by whom they stand for, so that a tenant's chain costs no look at the bindings of all
-/// others.
+/// The bindings, grouped by scope, so that building a tenant's chain doesn't scan the bindings of all others.
 pub(super) struct BindingChains<'b> {
     floor: Vec<&'b CompiledBinding>,
     own: HashMap<&'b str, Vec<&'b CompiledBinding>>,
@@ -40,9 +40,9 @@ impl<'b> BindingChains<'b> {
     }
 }
 
-/// Those of the floor and of the tenant's own bindings that are in effect for `tenant`, in the order in which they run,
-/// equal priorities in the order of the configuration. None: a tenant that is not listed, which has no labels and no
-/// bindings of its own.
+/// The global bindings in `floor` and the tenant's own bindings that apply to `tenant`, in the order in which
+/// they run; equal priorities keep the order of the configuration. `None` is an unlisted tenant, which has no
+/// labels and no bindings of its own.
 pub(super) fn chain<'b, B: Borrow<CompiledBinding>>(
     floor: impl Iterator<Item = &'b B>,
     own: impl Iterator<Item = &'b B>,
@@ -69,7 +69,7 @@ pub(super) fn check_config(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reports each name under `disable` that would switch nothing off.
+/// Reports each name in `disable` that would disable nothing.
 pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
     let bindings: HashMap<_, _> =
         config.bindings.iter().map(|binding| (binding.effective_name(), binding)).collect();
@@ -90,8 +90,8 @@ pub(super) fn check_disable(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reports every two bindings of equal priority that would stand in one chain, whatever their points and
-/// conditions, with the tenants concerned. A disabled tenant has no chain.
+/// Reports any two bindings of equal priority that would be in the same chain, whatever their points and
+/// conditions, with the affected tenants. A disabled tenant has no chain.
 pub(super) fn check_priorities(config: &Config, chains: &BindingChains<'_>, problems: &mut Vec<Problem>) {
     let enabled = config.tenants.list.iter().filter(|tenant| tenant.enabled);
     let mut tenants: Vec<_> = enabled.map(|tenant| (Some(&**tenant), format!("`{}`", tenant.id))).collect();

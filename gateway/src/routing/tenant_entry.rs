@@ -1,5 +1,5 @@
-//! One tenant's plans with all that they were made from beside the ground, so that they are taken over as long as that
-//! is the same.
+//! One tenant's plans, with the inputs that are specific to the tenant. The plans are reused while those
+//! inputs and the shared ones are unchanged.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,49 +20,49 @@ use crate::{
     },
 };
 
-/// A tenant in the table.
 #[derive(Debug)]
 pub(super) struct ListedTenant {
-    /// None: it is not listed, or stands for those that are not.
+    /// `None` for an unlisted tenant, or for the entry of all unlisted tenants.
     pub(super) tenant: Option<Arc<Tenant>>,
-    /// Its own bindings, disabled ones among them.
+    /// The tenant's own bindings, disabled ones included.
     pub(super) own: Vec<Arc<config::Binding>>,
-    /// None: it is switched off.
+    /// `None` if the tenant is disabled.
     pub(super) plans: Option<TenantPlans>,
-    /// Of a chain that others may have too: nothing in it is its own.
+    /// The key of a chain that other tenants may share, because nothing in it is the tenant's own.
     key: Option<ChainKey>,
     refused: Vec<RefusedConfig>,
 }
 
-/// Tells chains of the floor's bindings apart.
+/// Identifies a chain of global bindings.
 #[derive(Debug, Clone)]
 struct ChainKey {
-    /// Of `elements`: with thousands of different ones, hashing them for every table would cost more than all the rest.
+    /// The hash of `elements`, stored because hashing thousands of different chains for every table would
+    /// cost more than everything else.
     hash: u64,
-    /// Places in the floor with digests of configs: equal sequences make equal plans.
+    /// Indexes of global bindings with digests of their configs: equal sequences make equal plans.
     elements: Arc<[(usize, Arc<str>)]>,
 }
 
 impl ChainKey {
     fn new(elements: Vec<(usize, Arc<str>)>) -> Self {
-        // Not against anybody: where two are alike, plans aren't shared.
+        // Needn't resist attacks: on a collision, plans aren't shared.
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&elements);
         ChainKey { hash, elements: elements.into() }
     }
 }
 
-/// A tenant-level config that its plugin's schema refuses.
+/// A tenant-level config that its plugin's schema rejects.
 #[derive(Debug)]
 struct RefusedConfig {
     template: Arc<StepTemplate>,
-    /// Where it is written; none: in the tenant's entry.
+    /// The binding that holds the config. `None` if the tenant's entry does.
     binding: Option<Arc<config::Binding>>,
 }
 
-/// Makes the tenants of one table.
+/// Builds the tenants' entries of one table.
 pub(super) struct PlanBuilder<'g> {
     ground: &'g TableInputs,
-    /// Those that several tenants may have.
+    /// Plans that several tenants may share.
     shared: HashMap<u64, (ChainKey, Arc<[Plan; 4]>)>,
 }
 
@@ -75,7 +75,7 @@ impl<'g> PlanBuilder<'g> {
         self.ground
     }
 
-    /// Shares the plans of tenants that are there already.
+    /// Offers the plans of existing entries for sharing.
     pub(super) fn share<'l>(&mut self, listed: impl Iterator<Item = &'l Arc<ListedTenant>>) {
         self.shared.reserve(listed.size_hint().0);
         for listed in listed {
@@ -85,8 +85,8 @@ impl<'g> PlanBuilder<'g> {
         }
     }
 
-    /// `tenant` (none: one that is not listed) with its own bindings, those that are called as in `bypassed` left out.
-    /// None: two of its chain have the same priority, bypassed or not.
+    /// The entry of `tenant` with its own bindings, without those named in `bypassed`. `None` is an unlisted
+    /// tenant. Returns `None` if two bindings of the chain, bypassed or not, have the same priority.
     pub(super) fn make(
         &mut self,
         tenant: Option<&Arc<Tenant>>,
@@ -124,7 +124,7 @@ impl<'g> PlanBuilder<'g> {
         Some(listed)
     }
 
-    /// The plans of `chain` and what is missing from them; a config that is refused is noted, bypassed or not.
+    /// The plans of `chain`, and what bypasses remove from them. Records rejected configs, bypassed or not.
     fn plans(
         &mut self,
         chain: &[&PreparedBinding],
@@ -170,8 +170,8 @@ impl<'g> PlanBuilder<'g> {
     }
 }
 
-/// What stands in `config_problems` of a table of `config` with these tenants: once for each place, however many tenants
-/// are concerned.
+/// The `config_problems` of a table of `config` with these tenants: one for each place, however many tenants
+/// are affected.
 pub(super) fn problems<'l>(
     config: &Config,
     tenants: impl Iterator<Item = &'l Arc<ListedTenant>>,
@@ -205,7 +205,7 @@ pub(super) fn problems<'l>(
     found.into_iter().map(|(pointer, message)| Problem::new(pointer, message)).collect()
 }
 
-/// Where each of `list` stands.
+/// Maps each object of `list` to its index.
 fn places<T>(list: &[Arc<T>]) -> HashMap<*const T, usize> {
     list.iter().enumerate().map(|(at, entry)| (Arc::as_ptr(entry), at)).collect()
 }

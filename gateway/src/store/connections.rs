@@ -1,9 +1,9 @@
-//! A few connections to one database, kept for the next question.
+//! A small pool of connections to one database.
 //!
-//! Why not the library's pool: where a server refuses connections it tries again for as long as one waits, so that nobody
-//! learns why. It takes a connection back by asking the server, which one that does not answer would hold for ever. And
-//! it takes one back after an error, though a database that rolled a transaction back itself leaves it unusable
-//! (docs/decisions/0044-connections-to-sqlite.md).
+//! Why not sqlx's pool? When a server refuses connections, that pool retries for as long as the caller waits,
+//! and hides the reason. It checks a returned connection with a query, which a server that doesn't respond
+//! would hold for ever. And it reuses a connection after an error, although a database that rolled a
+//! transaction back on its own leaves the connection unusable (docs/decisions/0044-connections-to-sqlite.md).
 
 use std::{
     ops::{Deref, DerefMut},
@@ -19,24 +19,23 @@ use tokio::{
 
 use super::StoreError;
 
-/// How long it may take to have one: the wait for a turn and what follows it, together.
+/// Timeout for getting a connection: the wait for a turn and everything after it, together.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long making one may take, TLS and log-in included.
+/// Timeout for making a connection, including TLS and login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long one that was idle may take to show that it is still there.
+/// Timeout for an idle connection to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A database that connections are made to.
 pub(super) trait Database: Send + Sync {
     type Connection: Connection;
 
-    /// Makes one.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, sqlx::Error>> + Send;
 
-    /// The database in words.
+    /// The database's location, for messages.
     fn place(&self) -> &str;
 
-    /// What an error of it means.
+    /// Converts an error of the database.
     fn fault(&self, error: &sqlx::Error) -> StoreError;
 }
 
@@ -47,22 +46,22 @@ pub(super) struct ConnectionPool<D: Database> {
 }
 
 impl<D: Database> ConnectionPool<D> {
-    /// At most `max` at a time.
+    /// At most `max` connections at a time.
     pub(super) fn new(database: D, max: usize) -> Self {
         Self { database, turns: Semaphore::new(max), idle: Mutex::default() }
     }
 
-    /// The database in words.
+    /// The database's location, for messages.
     pub(super) fn place(&self) -> &str {
         self.database.place()
     }
 
-    /// What an error of it means.
+    /// Converts an error of the database.
     pub(super) fn fault(&self, error: &sqlx::Error) -> StoreError {
         self.database.fault(error)
     }
 
-    /// A connection that has just answered, or is new.
+    /// A connection that has just answered a ping, or is new.
     pub(super) async fn take(&self) -> Result<PooledConnection<'_, D>, StoreError> {
         timeout(ACQUIRE_TIMEOUT, self.in_turn()).await.unwrap_or_else(|_| Err(self.silent()))
     }
@@ -75,14 +74,14 @@ impl<D: Database> ConnectionPool<D> {
             if self.within(PING_TIMEOUT, connection.ping()).await.is_ok() {
                 return Ok(PooledConnection { from: self, connection, _turn: turn });
             }
-            // What happened to one of them happened to all.
+            // The other idle connections were lost for the same reason.
             self.idle().clear();
         }
         let connection = self.within(CONNECT_TIMEOUT, self.database.connect()).await?;
         Ok(PooledConnection { from: self, connection, _turn: turn })
     }
 
-    /// The answer to one question, if it comes within `limit`.
+    /// Awaits one result, for at most `limit`.
     pub(super) async fn within<T>(
         &self,
         limit: Duration,
@@ -99,12 +98,12 @@ impl<D: Database> ConnectionPool<D> {
         StoreError::Unavailable(format!("{} does not answer in time", self.place()))
     }
 
-    /// Gives no more connections, and says good-bye to those that are idle.
+    /// Closes the pool and all idle connections.
     pub(super) async fn close(&self) {
         self.turns.close();
         let idle = std::mem::take(&mut *self.idle());
         let farewell = futures::future::join_all(idle.into_iter().map(Connection::close));
-        // A database that does not answer finds out by itself.
+        // A database that doesn't respond will notice by itself.
         let _ = timeout(PING_TIMEOUT, farewell).await;
     }
 
@@ -117,7 +116,8 @@ impl<D: Database> ConnectionPool<D> {
     }
 }
 
-/// A connection. It ends with this value, whatever was under way on it, unless [`PooledConnection::keep`] takes it back.
+/// A connection. Dropping it closes it, whatever was running on it; [`PooledConnection::keep`] returns it to
+/// the pool.
 pub(super) struct PooledConnection<'a, D: Database> {
     from: &'a ConnectionPool<D>,
     connection: D::Connection,
@@ -125,7 +125,7 @@ pub(super) struct PooledConnection<'a, D: Database> {
 }
 
 impl<D: Database> PooledConnection<'_, D> {
-    /// For the next one: no transaction is open, and all answers were read.
+    /// Returns the connection to the pool. No transaction may be open, and all results must have been read.
     pub(super) fn keep(self) {
         if !self.from.turns.is_closed() {
             self.from.idle().push(self.connection);

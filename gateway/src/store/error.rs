@@ -1,16 +1,16 @@
-//! What an error of a database means to whoever asked the store: the only place that looks at databases' codes.
+//! Converts database errors into [`StoreError`]. Only this module looks at the databases' codes.
 //!
-//! A text names the place (a file, or host and port) and what the database said, never a user's password: neither is in
-//! what a server says, and a URL is never shown.
+//! An error text names the location (a file, or host and port) and the database's message. It never contains
+//! a password: server messages don't, and URLs are never shown.
 
 use sqlx::Error;
 
 use super::StoreError;
 
-/// What an error of the SQLite database at `place` means.
+/// Converts an error of the SQLite database at `place`.
 pub(super) fn sqlite(place: &str, error: &Error) -> StoreError {
     if let Error::Database(said) = error {
-        // The lower byte is the kind, what is above tells it further.
+        // The lower byte is the primary code; the rest is the extended code.
         let code = said.code().and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff);
         return match code {
             Some(5 | 6) => StoreError::Unavailable(format!("{place} is locked by another writer")),
@@ -26,13 +26,13 @@ pub(super) fn sqlite(place: &str, error: &Error) -> StoreError {
     other(place, error)
 }
 
-/// What an error of the PostgreSQL database at `place` means.
+/// Converts an error of the PostgreSQL database at `place`.
 pub(super) fn postgres(place: &str, error: &Error) -> StoreError {
     if let Error::Database(said) = error {
         let text = format!("{place}: {}", said.message());
         let code = said.code().unwrap_or_default();
-        // Connection, resources, operator's intervention, a conflict of transactions, a lock, and a standby that may
-        // be promoted: all of them pass. What is left is refused again however often it is asked.
+        // Temporary errors: connection, resources, operator intervention, transaction conflict, lock, and a
+        // standby that may be promoted. Every other error would only repeat.
         let passes = ["08", "53", "57P", "57014", "58", "40", "55P03", "25006"];
         return if passes.iter().any(|class| code.starts_with(class)) {
             StoreError::Unavailable(text)
@@ -49,7 +49,7 @@ fn other(place: &str, error: &Error) -> StoreError {
         Error::Tls(error) => StoreError::Unavailable(format!("{place}: {error}")),
         Error::PoolTimedOut => StoreError::Unavailable(format!("{place} does not answer in time")),
         Error::PoolClosed | Error::WorkerCrashed => StoreError::Unavailable(format!("{place} is closed")),
-        // A server that went away in the middle of a message.
+        // The server went away in the middle of a message.
         Error::Protocol(error) => StoreError::Unavailable(format!("{place}: {error}")),
         Error::RowNotFound => StoreError::Unusable(format!("{place} lacks the row that holds its revision")),
         error => StoreError::Unusable(format!("{place}: {error}")),

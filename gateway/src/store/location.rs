@@ -1,10 +1,10 @@
-//! Which database a URL names. Knows the URLs' forms, and nothing of connections; makes none.
+//! Parses database URLs. Makes no connections.
 
 use std::{path::PathBuf, str::FromStr};
 
 use sqlx::postgres::PgConnectOptions;
 
-/// What sqlx takes from a PostgreSQL URL; it would log any other, value and all.
+/// The parameters of a PostgreSQL URL that sqlx supports. It would log any other, including its value.
 const ALLOWED_PARAMETERS: [&str; 17] = [
     "sslmode",
     "ssl-mode",
@@ -32,7 +32,8 @@ pub(super) enum StoreLocation {
     Postgres(Box<PgConnectOptions>),
 }
 
-/// Reads a URL; what is wrong with it is one sentence that shows no part of it but its scheme and names of parameters.
+/// Parses a URL. The error is one sentence, and shows nothing of the URL but its scheme and names of
+/// parameters.
 pub(super) fn parse(url: &str) -> Result<StoreLocation, String> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(forms("it has no scheme"));
@@ -53,7 +54,8 @@ fn forms(what: &str) -> String {
 
 fn sqlite(rest: &str) -> Result<StoreLocation, String> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
-    // What SQLite itself reads these names as is gone with the process, and what was acknowledged with it.
+    // SQLite would keep a database of this name in memory, and lose acknowledged writes when the process
+    // ends.
     if is_in_memory(path) {
         return Err(
             "a database in memory loses at the end of the process what was written: write sqlite:PATH".into(),
@@ -68,12 +70,12 @@ fn sqlite(rest: &str) -> Result<StoreLocation, String> {
     if path.ends_with('/') {
         return Err("it names a folder: write sqlite:PATH with the path of a file".to_owned());
     }
-    // SQLite takes a name that begins with `file:` for a URI.
+    // SQLite interprets a name that begins with `file:` as a URI.
     let path = PathBuf::from(path);
     Ok(StoreLocation::File(if path.is_absolute() { path } else { PathBuf::from(".").join(path) }))
 }
 
-/// Whether SQLite keeps a database of this name in memory, however it is spelt.
+/// Whether SQLite keeps a database of this name in memory, however it is spelled.
 fn is_in_memory(path: &str) -> bool {
     let name = path.strip_prefix("file:").unwrap_or(path);
     let (name, parameters) = name.split_once('?').unwrap_or((name, ""));
@@ -94,7 +96,7 @@ fn postgres(url: &str, rest: &str) -> Result<StoreLocation, String> {
             return Err(format!("PostgreSQL has no parameter {key:?} in a URL"));
         }
     }
-    // What stands in a parameter may be in the library's error; a password may have come to stand there.
+    // The library's error may quote a parameter, and a misplaced password may be in it.
     let options = PgConnectOptions::from_str(url)
         .map_err(|_| "a part of this URL of PostgreSQL is not what it has to be".to_owned())?;
     Ok(StoreLocation::Postgres(Box::new(options)))

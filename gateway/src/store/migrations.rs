@@ -1,5 +1,5 @@
-//! The steps that bring a database's tables up to this version. They only ever add: an older version goes on working
-//! with the tables of a newer one, and ignores the steps that it doesn't know.
+//! Migrations, which bring a database's tables up to this version. They only add: an older version keeps
+//! working with the tables of a newer one, and ignores migrations that it doesn't know.
 
 use sqlx::{
     SqlStr,
@@ -8,7 +8,8 @@ use sqlx::{
 
 use super::Tables;
 
-/// Where it is kept which steps were done; another application's in the same database may have sqlx's usual name.
+/// The table that records applied migrations. Another application in the same database may use sqlx's default
+/// name.
 const MIGRATIONS_TABLE: &str = "hookgate_migrations";
 
 const SQLITE: [(i64, &str, &str); 2] = [
@@ -20,17 +21,18 @@ const POSTGRES: [(i64, &str, &str); 2] = [
     (2, "bypasses", include_str!("../../migrations/postgres/0002_bypasses.sql")),
 ];
 
-/// Asks which steps were done, as [`AppliedMigration`].
+/// Selects the applied migrations as [`AppliedMigration`] rows.
 pub(super) const SELECT_APPLIED: &str =
     "SELECT version, success, checksum FROM hookgate_migrations ORDER BY version";
 
-/// A step that was done: its number, whether it came to its end, and the checksum of what it was.
+/// An applied migration: its number, whether it completed, and its checksum.
 pub(super) type AppliedMigration = (i64, bool, Vec<u8>);
 
-/// How tables are where the steps `done` were, in order, of those of this version.
+/// The state of the tables if the migrations `done`, in order, were applied.
 ///
 /// # Errors
-/// What [`run`] would say without running anything: a step didn't come to its end, or isn't that of this version.
+/// What [`run`] would report, without running anything: a migration didn't complete, or differs from this
+/// version's.
 pub(super) fn tables(migrator: &Migrator, done: &[AppliedMigration]) -> Result<Tables, String> {
     if let Some((version, ..)) = done.iter().find(|(_, success, _)| !success) {
         return Err(unfinished(*version));
@@ -51,7 +53,7 @@ pub(super) fn tables(migrator: &Migrator, done: &[AppliedMigration]) -> Result<T
     Ok(if is_newer { Tables::Newer } else { Tables::Current })
 }
 
-/// The library's own sentence names another table.
+/// The library's own message names another table.
 fn unfinished(version: i64) -> String {
     format!(
         "step {version} of its tables did not come to its end: undo by hand what there is of it, and delete its row in the \
@@ -79,13 +81,14 @@ fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
     });
     let mut migrator = Migrator::with_migrations(steps.collect());
     migrator.set_ignore_missing(true);
-    // The caller holds a lock of its own: the library's is none for SQLite, and outlives an error in PostgreSQL.
+    // The caller holds its own lock: the library's does nothing for SQLite, and outlives an error in
+    // PostgreSQL.
     migrator.set_locking(false);
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     migrator
 }
 
-/// Runs what is missing. To be called in a transaction that no two processes are in at a time.
+/// Runs the missing migrations. Call this in a transaction that only one process at a time can be in.
 pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> Result<(), MigrationError> {
     match migrator.run_direct(None, connection, false).await {
         Ok(()) => Ok(()),
@@ -98,10 +101,10 @@ pub(super) async fn run<C: Migrate>(migrator: &Migrator, connection: &mut C) -> 
     }
 }
 
-/// Why tables could not be brought up to this version.
+/// Why the migrations failed.
 pub(super) enum MigrationError {
-    /// The database refused it, or went away.
+    /// The database refused a migration, or went away.
     Database(sqlx::Error),
-    /// What is there is not what a version of this program made.
+    /// The tables were not made by any version of this program.
     Tables(String),
 }

@@ -1,9 +1,9 @@
-//! Where the registry is kept: plugins, tenants and bindings as they were written, and every revision that they went
-//! through. SQLite in a file for one process, PostgreSQL for several; both keep the promises of [`Store`], and one suite
-//! of tests holds both to them.
+//! The registry's storage: plugins, tenants and bindings as they were written, and every revision of them.
+//! SQLite keeps them in a file for one process, PostgreSQL for several. Both implement [`Store`], and one
+//! test suite checks both.
 //!
-//! Knows nothing of what is in an object. What may be written is the registry's matter; here it is only made sure that
-//! whoever writes knew the revision that they wrote upon.
+//! The store doesn't interpret objects. The registry decides what may be written; the store only checks that
+//! the writer knew the revision that the write is based on.
 
 mod connections;
 mod error;
@@ -28,82 +28,78 @@ pub use self::spec::Spec;
 use self::{location::StoreLocation, postgres::Postgres, sqlite::Sqlite};
 
 impl StoreInspection {
-    /// Of a store that nothing was ever written to.
+    /// The contents of a store that was never written to.
     fn nothing() -> Self {
         StoreInspection { snapshot: Snapshot { revision: 0, objects: Vec::new() }, tables: Tables::Absent }
     }
 }
 
-/// What is stored of an object beside its name.
+/// The stored contents of an object, apart from its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObjectContent {
-    /// Who may write it.
+    /// Who may write the object.
     pub owner: Owner,
-    /// As an entry of the file would have it where files have its kind; references of plugins' config
-    /// unresolved.
+    /// In the form of an entry in the configuration file, for kinds that it has. References in plugins'
+    /// config are unresolved.
     pub spec: Spec,
 }
 
-/// One object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Object {
-    /// What it is.
     pub kind: ObjectKind,
-    /// Unique among its kind.
+    /// Unique among objects of the same kind.
     pub name: Arc<str>,
-    /// The revision that wrote it last: never the same again, even where it was deleted in between.
+    /// The revision that last wrote the object. Never reused, even if the object is deleted and created
+    /// again.
     pub version: u64,
-    /// What it says.
     #[serde(flatten)]
     pub content: ObjectContent,
 }
 
-/// All objects as they were at one revision.
+/// All objects at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// 0: nothing was ever written.
+    /// 0 if nothing was ever written.
     pub revision: u64,
-    /// By kind, then by name in the order of its bytes.
+    /// Sorted by kind, then by the bytes of the name.
     #[serde(deserialize_with = "unknown_kinds::objects")]
     pub objects: Vec<Object>,
 }
 
-/// What a revision did to one object.
+/// What a revision changed in one object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// What it is.
     pub kind: ObjectKind,
-    /// Its name.
     pub name: Arc<str>,
-    /// None: it was not there.
+    /// `None` if the object was created.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<ObjectContent>,
-    /// None: it is there no more.
+    /// `None` if the object was deleted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after: Option<ObjectContent>,
 }
 
-/// One step in the life of the registry. Immutable.
+/// One revision of the registry. Immutable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
-    /// From 1, without gaps: the order in which they were committed.
+    /// From 1, without gaps, in the order of commits.
     pub number: u64,
-    /// When, by the clock of who wrote it; to the millisecond.
+    /// The time by the writer's clock, to the millisecond.
     pub at: OffsetDateTime,
-    /// Who: an operator's name out of a token, or what stands for the file.
+    /// The writer: an operator's name from a token, or a name that stands for the file.
     pub author: String,
-    /// Why, in the writer's words; may be empty.
+    /// The reason in the writer's words; may be empty.
     pub reason: String,
-    /// At least one, each object once; in the order of [`Snapshot::objects`].
+    /// At least one, and one for each object, in the order of [`Snapshot::objects`].
     pub changes: Vec<Change>,
 }
 
-/// What is to become a revision.
+/// A write that has not become a revision yet.
 #[derive(Debug, Clone)]
 pub struct RevisionDraft {
-    /// Tells this write from every other, so that a lost answer to it can be found again.
+    /// Identifies this write, so that its revision can be found if the answer to the write is lost.
     pub id: Uuid,
-    /// The revision that it was made upon.
+    /// The revision that the write is based on.
     pub base: u64,
     /// See [`Revision::at`].
     pub at: OffsetDateTime,
@@ -115,36 +111,36 @@ pub struct RevisionDraft {
     pub changes: Vec<Change>,
 }
 
-/// What was found in a store that nobody prepared.
+/// The contents of a store that was not prepared.
 #[derive(Debug, Clone)]
 pub struct StoreInspection {
-    /// Everything, as of one moment.
+    /// All objects, as of one moment.
     pub snapshot: Snapshot,
-    /// How its tables are.
+    /// The state of the tables.
     pub tables: Tables,
 }
 
-/// A store's tables, as this version sees them.
+/// The state of a store's tables, compared to this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tables {
-    /// There are none yet: [`Store::prepare`] makes them.
+    /// There are none yet; [`Store::prepare`] creates them.
     Absent,
-    /// They lack what [`Store::prepare`] adds.
+    /// Some are missing; [`Store::prepare`] adds them.
     Older,
-    /// They are this version's.
+    /// They are those of this version.
     Current,
-    /// A later version added to them, which this one works on with.
+    /// A later version has added to them. This version still works with them.
     Newer,
 }
 
 /// Why a store can't answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// It can't be reached, or doesn't answer; it may later.
+    /// The store can't be reached or doesn't respond; it may later.
     #[error("the store can't be reached: {0}")]
     Unavailable(String),
-    /// What is in it can't be what this version wrote, or it refuses what this version asks.
+    /// The contents can't have been written by this version, or the store refuses what this version needs.
     #[error("the store is not usable: {0}")]
     Unusable(String),
 }
@@ -152,22 +148,22 @@ pub enum StoreError {
 /// Why a draft did not become a revision.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Others wrote in between: the draft has to be looked at again upon what is there now.
+    /// Others wrote in between. The draft must be checked again against the current contents.
     #[error("the registry is at revision {head} by now")]
     Moved {
-        /// What is there now.
+        /// The current revision.
         head: u64,
     },
     /// Nothing was written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The connection was lost while it was written: nobody knows whether it was.
+    /// The connection was lost during the write, so the outcome is unknown.
     #[error("it is not known whether the store has written it: {0}")]
     Unknown(String),
 }
 
-/// The store at `url`: `sqlite:PATH`, `postgres://...` or `postgresql://...`. No connection is made;
-/// that is for [`Store::prepare`] to do. The error is a sentence that shows nothing secret.
+/// The store at `url`: `sqlite:PATH`, `postgres://...` or `postgresql://...`. Doesn't connect;
+/// [`Store::prepare`] does. The error is a sentence without secrets.
 pub fn open(url: &str) -> Result<Arc<dyn Store>, String> {
     Ok(match location::parse(url)? {
         StoreLocation::File(path) => Arc::new(Sqlite::new(path)),
@@ -175,49 +171,49 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>, String> {
     })
 }
 
-/// What [`open`] would say against `url`.
+/// The error that [`open`] would return for `url`.
 pub fn url_error(url: &str) -> Option<String> {
     location::parse(url).err()
 }
 
-/// What both databases promise. Nothing takes longer than some five seconds to find out that the database does not
-/// answer.
+/// The contract of both databases. Every method takes at most about five seconds to detect that the database
+/// doesn't respond.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Brings the tables up to this version; does nothing where they are, or are newer. Several processes may do so at
-    /// once.
+    /// Brings the tables up to this version. Does nothing if they are current or newer. Several processes may
+    /// call this at the same time.
     async fn prepare(&self) -> Result<(), StoreError>;
 
-    /// What is there, for whoever must not change it: nothing is made, nothing brought up to this version.
+    /// Reads the contents without changing anything: creates no tables and runs no migrations.
     async fn look(&self) -> Result<StoreInspection, StoreError>;
 
     /// The number of the last revision; 0 before the first.
     async fn head(&self) -> Result<u64, StoreError>;
 
-    /// Everything, as of one moment.
+    /// All objects, as of one moment.
     async fn snapshot(&self) -> Result<Snapshot, StoreError>;
 
-    /// The revisions after `revision`, oldest first, `most` at most.
+    /// The revisions after `revision`, oldest first, at most `most`.
     async fn since(&self, revision: u64, most: usize) -> Result<Vec<Revision>, StoreError>;
 
-    /// The revisions before `before` (none: from the last on), newest first, `most` at most.
+    /// The revisions before `before`, newest first, at most `most`. `None` starts at the last revision.
     async fn before(&self, before: Option<u64>, most: usize) -> Result<Vec<Revision>, StoreError>;
 
-    /// One revision; none: there is no such number.
+    /// One revision. Returns `None` if the number doesn't exist.
     async fn revision(&self, number: u64) -> Result<Option<Revision>, StoreError>;
 
-    /// The number of the revision that the draft `id` became; none: it did not become one.
+    /// The number of the revision that the draft `id` became. Returns `None` if it did not become one.
     async fn find_revision(&self, id: Uuid) -> Result<Option<u64>, StoreError>;
 
-    /// Makes a revision of `draft`, whole or not at all, and gives its number: one more than [`RevisionDraft::base`]. A draft
-    /// that became a revision before gives that one's number, and nothing is written.
+    /// Writes `draft` as a revision, atomically, and returns its number: [`RevisionDraft::base`] plus one. If
+    /// the draft already became a revision, writes nothing and returns that number.
     async fn commit(&self, draft: &RevisionDraft) -> Result<u64, CommitError>;
 
-    /// Changes whenever a revision may have been written, by whomever: a hint that may be missing, and may say nothing
-    /// new. Who follows asks for [`Store::head`] now and then as well. To be called on the runtime: the first call may
-    /// start a task.
+    /// A counter that changes whenever any process may have written a revision. It is only a hint: changes
+    /// may be missed or spurious, so followers should also poll [`Store::head`]. Call this within the
+    /// runtime: the first call may start a task.
     fn hints(&self) -> watch::Receiver<u64>;
 
-    /// Lets go of all connections.
+    /// Closes all connections.
     async fn close(&self);
 }

@@ -1,4 +1,4 @@
-//! What both databases share: queries that are the same in both, and rows as the vocabulary has them.
+//! What both databases share: common queries, and the conversion of rows.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use crate::{
     task::join::joined,
 };
 
-/// A name that is longer, in bytes, is refused before a database sees it: an index of PostgreSQL can't hold any length.
-/// Well above what may be written (a tenant's id of 256 bytes, and a plugin's name before it).
+/// Longer names, in bytes, are rejected before they reach a database, because a PostgreSQL index limits the
+/// length. Well above the longest name that may be written: a plugin's name with a tenant's id of 256 bytes.
 const MAX_NAME_BYTES: usize = 1024;
 
 pub(super) const SELECT_HEAD: &str = "SELECT revision FROM hookgate_head";
@@ -24,7 +24,7 @@ pub(super) const SELECT_OBJECTS: &str = "
     UNION ALL SELECT CAST(2 AS BIGINT), name, owner, version, spec FROM hookgate_bindings
     UNION ALL SELECT CAST(3 AS BIGINT), name, owner, version, spec FROM hookgate_bypasses
     ORDER BY 1, 2";
-/// The same where there are no tables for kinds that came later.
+/// Like `SELECT_OBJECTS`, for tables without the kinds that came later.
 pub(super) const SELECT_OBJECTS_WITHOUT_BYPASSES: &str = "
     SELECT CAST(0 AS BIGINT), name, owner, version, spec FROM hookgate_plugins
     UNION ALL SELECT CAST(1 AS BIGINT), name, owner, version, spec FROM hookgate_tenants
@@ -44,7 +44,7 @@ pub(super) const INSERT_REVISION: &str = "
     INSERT INTO hookgate_revisions (number, id, at_ms, author, reason, changes, further)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// A statement about the objects of one kind, with its table's name between its two parts.
+/// A statement about the objects of one kind, with the table's name between its two parts.
 macro_rules! by_kind {
     ($kind:expr, $before:literal, $after:literal) => {
         match $kind {
@@ -57,14 +57,14 @@ macro_rules! by_kind {
 }
 pub(super) use by_kind;
 
-/// Kind as its place in [`ObjectKind::ALL`], name, owner, version, spec.
+/// The index of the kind in [`ObjectKind::ALL`], name, owner, version, spec.
 pub(super) type ObjectRow = (i64, String, String, i64, String);
-/// Number, milliseconds since 1970, author, reason, changes, and those of kinds that came later.
+/// Number, milliseconds since 1970, author, reason, changes, and changes of kinds that came later.
 pub(super) type RevisionRow = (i64, i64, String, String, String, Option<String>);
 /// Name, owner, spec.
 pub(super) type ContentRow = (String, String, String);
 
-/// The query for the objects in tables that are so.
+/// The query for the objects, given the state of the tables.
 pub(super) fn query(tables: Tables) -> &'static str {
     match tables {
         Tables::Absent | Tables::Older => SELECT_OBJECTS_WITHOUT_BYPASSES,
@@ -72,12 +72,13 @@ pub(super) fn query(tables: Tables) -> &'static str {
     }
 }
 
-/// A revision's number as the databases keep it. They keep none above `i64::MAX`, so that one names nothing there.
+/// A revision's number as the databases store it. They store none above `i64::MAX`, so that number matches
+/// nothing.
 pub(super) fn key(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// How many rows at most, as the databases take it.
+/// The maximum number of rows, as the databases take it.
 pub(super) fn limit(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
@@ -86,7 +87,7 @@ pub(super) fn number(key: i64) -> Result<u64, StoreError> {
     u64::try_from(key).map_err(|_| StoreError::Unusable(format!("there is a revision {key} in it")))
 }
 
-/// Each as the vocabulary has it: on a thread that may take its time, since there may be tens of thousands.
+/// Converts the rows on a blocking thread, since there may be tens of thousands.
 pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreError> {
     joined(spawn_blocking(|| rows.into_iter().map(object).collect())).await
 }
@@ -125,23 +126,23 @@ pub(super) fn revision(row: RevisionRow) -> Result<Revision, StoreError> {
     Ok(Revision { number: number(key)?, at, author, reason, changes })
 }
 
-/// A draft as it is written.
+/// A draft as it is inserted.
 pub(super) struct RevisionInsert {
     pub(super) base: i64,
     pub(super) number: i64,
     pub(super) at_ms: i64,
     pub(super) changes: String,
-    /// Of kinds that came later.
+    /// Changes of kinds that came later.
     pub(super) further: Option<String>,
 }
 
 impl RevisionInsert {
-    /// How much text it carries, in bytes.
+    /// The length of its text, in bytes.
     pub(super) fn len(&self) -> usize {
         self.changes.len() + self.further.as_ref().map_or(0, String::len)
     }
 
-    /// Checks what the databases would choke on, or could not undo.
+    /// Checks for values that the databases would reject, or could not read back.
     pub(super) fn new(draft: &RevisionDraft) -> Result<Self, StoreError> {
         let bug = |what: String| StoreError::Unusable(format!("a revision can't be written: {what}"));
         if draft.changes.is_empty() {
@@ -166,9 +167,9 @@ impl RevisionInsert {
             return Err(bug("its changes are not in order, or one object is in it twice".to_owned()));
         }
         let base = key(draft.base);
-        // Nothing was ever written that the largest could be made upon.
+        // The largest number can't overflow in practice: no revision can be based on it.
         let number = base.saturating_add(1);
-        // They are in order, and kinds that came later stand behind the others.
+        // The changes are sorted, and kinds that came later follow the others.
         let (changes, further) = draft
             .changes
             .split_at(draft.changes.partition_point(|change| ObjectKind::LISTED.contains(&change.kind)));
@@ -189,7 +190,7 @@ pub(super) struct ChangeBatch<'a> {
 }
 
 impl<'a> ChangeBatch<'a> {
-    /// By kind; none is empty.
+    /// Groups the changes by kind; no group is empty.
     pub(super) fn by_kind(changes: &'a [Change]) -> impl Iterator<Item = ChangeBatch<'a>> + Send {
         ObjectKind::ALL.into_iter().filter_map(|kind| {
             let changes: Vec<_> = changes.iter().filter(|change| change.kind == kind).collect();
@@ -197,19 +198,19 @@ impl<'a> ChangeBatch<'a> {
         })
     }
 
-    /// Every object that it is about.
+    /// The names of all changed objects.
     pub(super) fn names(&self) -> Vec<&'a str> {
         self.changes.iter().map(|change| &*change.name).collect()
     }
 
-    /// What is there afterwards: name, owner, spec.
+    /// The objects after the change: name, owner, spec.
     pub(super) fn after(&self) -> Vec<(&'a str, &'static str, &'a str)> {
         let after = self.changes.iter().filter_map(|change| Some((change, change.after.as_ref()?)));
         after.map(|(change, after)| (&*change.name, after.owner.as_str(), after.spec.as_str())).collect()
     }
 
-    /// Whether what was there is what the draft says. It was made upon the revision that is still the last one, so
-    /// anything else is a bug.
+    /// Checks that the deleted rows are those in the draft. The draft is based on the last revision, so any
+    /// difference is a bug.
     pub(super) fn check(&self, there: Vec<ContentRow>) -> Result<(), StoreError> {
         let mut found = HashMap::with_capacity(there.len());
         for (name, owner, spec) in there {

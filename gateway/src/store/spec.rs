@@ -1,38 +1,37 @@
-//! What an object says, as text in one form: a tree of values takes several times as much memory for each of tens of
-//! thousands of objects.
+//! The contents of an object as normalised JSON text. Parsed values would take several times as much memory
+//! for each of tens of thousands of objects.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
 use serde_json::{Value, value::RawValue};
 
-/// JSON with members in the order of their bytes and no white space, so that equal values are equal texts.
+/// JSON with sorted members and no white space, so that equal values have equal text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec(Arc<str>);
 
 impl Spec {
-    /// Out of JSON in any form.
+    /// Parses and normalises JSON.
     ///
     /// # Errors
-    /// It is none.
+    /// If `text` isn't valid JSON.
     pub(super) fn parse(text: &str) -> serde_json::Result<Self> {
         serde_json::from_str::<Value>(text).map(Spec::from)
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As values, which are made anew.
+    /// The parsed value. Parses on every call.
     pub fn value(&self) -> Value {
-        // It was one when it was written down.
+        // The text was produced from a value.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for Spec {
-    // Somebody may have written a secret into a plugin's config.
+    // A plugin's config may contain a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -74,7 +73,7 @@ mod tests {
             prop_assert_eq!(spec.value(), value.clone());
             let spread = serde_json::to_string_pretty(&value).unwrap();
             prop_assert_eq!(&Spec::parse(&spread).unwrap(), &spec);
-            // As revisions and the last good table hold it.
+            // Revisions and the last good table store it this way.
             let content = ObjectContent { owner: Owner::Api, spec };
             let text = serde_json::to_string(&content).unwrap();
             prop_assert_eq!(&text, &json!({ "owner": "api", "spec": value }).to_string());

@@ -1,5 +1,5 @@
-//! The registry in SQLite: a file that one process has for itself. Other processes may read and write it as well, but they
-//! are not told of each other's writes.
+//! The registry in SQLite: a file for one process. Other processes may read and write the file too, but they
+//! are not notified of each other's writes.
 //!
 //! A write is on the disk before it is acknowledged, and readers never wait for the writer (WAL).
 
@@ -33,26 +33,26 @@ use crate::{
     },
 };
 
-/// How long one writer waits for another, in this process or in another one.
+/// How long one writer waits for another, in this process or another one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two attempts at what SQLite refuses without waiting.
+/// Delay between attempts at what SQLite refuses without waiting.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Most readers at a time.
 const MAX_READERS: usize = 4;
 
-/// See the module.
+/// The SQLite store.
 pub(super) struct Sqlite {
     path: PathBuf,
-    /// One connection: SQLite has one writer at a time, and who waits here waits in order.
+    /// A single connection: SQLite allows one writer at a time, and writers queue here in order.
     writer: ConnectionPool<SqliteFile>,
     readers: ConnectionPool<SqliteFile>,
     hints: watch::Sender<u64>,
 }
 
-/// A database's file, as connections are made to it.
+/// How to connect to a database's file.
 struct SqliteFile {
     options: SqliteConnectOptions,
-    /// In words.
+    /// The file's location, for messages.
     place: String,
 }
 
@@ -60,7 +60,7 @@ impl SqliteFile {
     fn new(path: &Path) -> Self {
         let options = SqliteConnectOptions::new()
             .filename(path)
-            // The file is made in `prepare` alone, with its mode.
+            // Only `prepare` creates the file, with its mode.
             .create_if_missing(false)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_TIMEOUT)
@@ -114,7 +114,7 @@ impl Sqlite {
         found.into_iter().map(rows::revision).collect()
     }
 
-    /// A transaction's insides; nothing is written before the caller commits.
+    /// The statements of a write. Nothing takes effect before the caller commits.
     async fn write(
         &self,
         connection: &mut SqliteConnection,
@@ -150,9 +150,9 @@ impl Sqlite {
 
 enum Written {
     Now(u64),
-    /// The same draft was written once already.
+    /// The same draft already became this revision.
     Before(u64),
-    /// Another revision is the last one.
+    /// This other revision is the last one.
     Moved(u64),
 }
 
@@ -163,7 +163,7 @@ impl Store for Sqlite {
         let fault = |error: sqlx::Error| self.fault(&error);
         let mut taken = self.writer.take().await?;
         self.keep_log(&mut taken).await?;
-        // Whoever holds this is alone with the tables, among threads and processes.
+        // This transaction has exclusive access to the tables, among threads and processes.
         let mut alone = taken.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
         migrations::run(&migrations::sqlite(), &mut *alone).await.map_err(|wrong| match wrong {
             MigrationError::Database(error) => self.fault(&error),
@@ -268,7 +268,7 @@ impl Store for Sqlite {
             Ok(()) => taken.keep(),
             Err(error) => {
                 drop(taken);
-                // SQLite has undone it, unless the disk failed in the last moment.
+                // SQLite has rolled it back, unless the disk failed at the last moment.
                 let error = self.fault(&error);
                 match self.find_revision(draft.id).await {
                     Ok(Some(_)) => {}
@@ -286,14 +286,14 @@ impl Store for Sqlite {
     }
 
     async fn close(&self) {
-        // Who still reads is not waited for: the process ends, and a transaction that is open is undone.
+        // Running reads are not awaited: the process ends, and open transactions are rolled back.
         tokio::join!(self.readers.close(), self.writer.close());
     }
 }
 
 impl Sqlite {
-    /// Switches the file to a write-ahead log, which it stays at. Many may do so at once, and SQLite does not wait there
-    /// as it does elsewhere.
+    /// Switches the file to a write-ahead log, permanently. Several processes may do so at the same time, and
+    /// here SQLite doesn't wait by itself as it does elsewhere.
     async fn keep_log(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
         let since = Instant::now();
         loop {
@@ -315,7 +315,8 @@ impl Sqlite {
     }
 }
 
-/// Makes the file where there is none: its own user's, for what is in plugins' configuration.
+/// Creates the file if it doesn't exist. Only its user may access it, because plugins' configuration may be
+/// secret.
 fn make(path: &Path) -> Result<(), StoreError> {
     let name = path.strip_prefix(".").unwrap_or(path).display();
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
@@ -328,8 +329,8 @@ fn make(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a file is there; not only that it can't be looked at. A link that leads nowhere is an error: a start doesn't make
-/// what it names either.
+/// Whether the file exists. Returns an error if that can't be determined, or for a link to nowhere: a start
+/// doesn't create the link's target either.
 fn is_there(path: &Path) -> Result<bool, StoreError> {
     let name = path.strip_prefix(".").unwrap_or(path).display();
     match (fs::symlink_metadata(path), fs::metadata(path)) {
@@ -350,11 +351,11 @@ fn no_folder(folder: &Path, path: &Path) -> StoreError {
     StoreError::Unavailable(format!("the folder {folder} of the file {name} does not exist"))
 }
 
-/// Whether there ever were tables of this program.
+/// Whether there are tables of this program.
 const COUNT_MIGRATIONS_TABLE: &str =
     "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'hookgate_migrations'";
 
-/// Takes away the objects named by the JSON array `$1`, and gives what they were.
+/// Deletes the objects named by the JSON array `$1`, and returns them.
 fn delete(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,
@@ -363,7 +364,7 @@ fn delete(kind: ObjectKind) -> &'static str {
     )
 }
 
-/// Puts in the objects of the JSON array `$1` of arrays of name, owner and spec.
+/// Inserts the objects of the JSON array `$1`, whose elements are arrays of name, owner and spec.
 fn insert(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,
@@ -432,8 +433,8 @@ mod tests {
         assert_eq!((&revisions[0].changes, &revisions[1].changes), (&draft.changes, &alone.changes));
     }
 
-    /// Has SQLite itself roll back every transaction that gets as far as its record: as it does after an error of the
-    /// disk, without a word to the library.
+    /// Makes SQLite roll back on its own every transaction that inserts its revision, as it does after a disk
+    /// error, without notifying the library.
     const ROLL_BACK: &str = "CREATE TRIGGER no_room BEFORE INSERT ON hookgate_revisions
                              BEGIN SELECT RAISE(ROLLBACK, 'no room'); END";
 
@@ -453,7 +454,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_refuses_a_write_whole_and_is_named() {
         let (_folder, store) = store().await;
-        // The writer's only connection thinks that the disk ends there.
+        // On the writer's only connection, the disk appears full at that size.
         run(&store, "PRAGMA max_page_count = 40").await;
         let mut base = 0;
         let said = loop {
@@ -466,7 +467,7 @@ mod tests {
         assert!(base > 0 && said.ends_with("can't grow: the disk is full"), "{base}: {said}");
         let snapshot = store.snapshot().await.unwrap();
         assert_eq!((snapshot.revision, snapshot.objects.len() as u64), (base, base));
-        // Another connection doesn't think so.
+        // Another connection doesn't have the limit.
         assert_eq!(store.commit(&tenant(base)).await.unwrap(), base + 1);
     }
 }

@@ -1,5 +1,5 @@
-//! Lists of objects as they are stored, whose kinds this version may not all know: a later version's are left out, and what
-//! is known of the rest holds.
+//! Deserialises stored lists whose objects may be of a kind that a later version added. Unknown kinds are
+//! skipped; the other entries must be valid.
 
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
@@ -9,26 +9,26 @@ use crate::{
     store::{Change, Object},
 };
 
-/// The changes in `text`, but for those of unknown kinds.
+/// The changes in `text`, without those of unknown kinds.
 ///
 /// # Errors
-/// One that is none.
+/// If an entry of a known kind is invalid.
 pub(super) fn changes(text: &str) -> serde_json::Result<Vec<Change>> {
-    // A kind that isn't known is rare.
+    // Unknown kinds are rare.
     serde_json::from_str(text).or_else(|_| {
         let all: Vec<Value> = serde_json::from_str(text)?;
         all.into_iter().filter(is_known).map(serde_json::from_value).collect()
     })
 }
 
-/// The same of objects.
+/// The objects of a list, without those of unknown kinds.
 pub(super) fn objects<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<Object>, D::Error> {
     let all = Vec::<Value>::deserialize(list)?;
     let known = all.into_iter().filter(is_known).map(serde_json::from_value);
     known.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
-/// Whether it says no kind that isn't known.
+/// Returns false for an entry of an unknown kind.
 fn is_known(entry: &Value) -> bool {
     entry.get("kind").is_none_or(|kind| ObjectKind::deserialize(kind).is_ok())
 }
@@ -48,7 +48,7 @@ mod tests {
         let read = changes(&json!([tenant, later]).to_string()).unwrap();
         let [change] = read.as_slice() else { panic!("one change is known: {read:?}") };
         assert_eq!((change.kind, &*change.name), (ObjectKind::Tenant, "t"));
-        // What is known has to be right.
+        // Entries of known kinds must be valid.
         assert!(changes(&json!([{ "kind": "tenant" }, later]).to_string()).is_err());
         assert!(changes(&json!([{ "name": "t" }]).to_string()).is_err());
         let object = json!({ "kind": "tenant", "name": "t", "version": 3, "owner": "api", "spec": {} });

@@ -1,4 +1,4 @@
-//! docs/metrics.md, written from the table of [`names`].
+//! Generates docs/metrics.md from the table in [`names`].
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,6 @@ marked *by tenant*. Spans and log lines always name the tenant.
 |---|---|---|---|---|---|
 ";
 
-/// The whole document.
 pub fn document() -> String {
     let mut text = INTRODUCTION.to_owned();
     METRICS.iter().for_each(|metric| row(&mut text, metric));

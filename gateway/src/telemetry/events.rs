@@ -1,8 +1,8 @@
-//! What happened lately in this process: every line of the log that has the field `event`, whatever `log.level` is, kept
-//! in two bounded rings, from which those who follow read (docs/decisions/0029).
+//! Recent events of this process: every log line that has the field `event`, whatever `log.level` is. They
+//! are kept in two bounded rings that followers read (docs/decisions/0029).
 //!
-//! Nobody who writes waits for anybody who reads: a follower is a place in the rings, and one that is too slow finds that
-//! what it had not read is gone. Knows nothing of HTTP, and nothing of who may see what.
+//! Writers never wait for readers: a follower is a position in the rings, and one that is too slow misses
+//! events. This module knows nothing of HTTP, or of who may see what.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,29 +19,29 @@ use crate::{
     telemetry::json_fields::{JsonFields, quoted},
 };
 
-/// Most events that are kept of single calls, and as many of everything else: a tenant whose calls are all blocked
-/// doesn't push out which plugin went away.
+/// Capacity of the ring for events of single calls, and of the ring for all others. They are separate so that
+/// a tenant whose calls are all blocked doesn't push out the event of a lost plugin.
 pub const MAX_KEPT_EVENTS: usize = 1000;
-/// And most of their text in bytes, of each kind.
+/// Capacity of each ring in bytes of text.
 const MAX_KEPT_BYTES: usize = 4 << 20;
-/// Most who follow at once.
+/// Most concurrent followers.
 pub const MAX_FOLLOWERS: usize = 32;
 
-/// One line of the log that is an event.
+/// A log line that is an event.
 #[derive(Debug)]
 pub struct Event {
-    /// Microseconds since 1970, made larger than that of the event before where need be: it orders and names the event,
-    /// and unlike a number in a row it doesn't tell how many there were that its reader may not see.
+    /// Microseconds since 1970, increased where necessary to be unique and ascending. It orders and
+    /// identifies the event. Unlike a sequence number it doesn't reveal how many events its reader may not
+    /// see.
     pub id: u64,
-    /// Its severity.
     pub level: Level,
-    /// Its name, such as `plugin.connected`.
+    /// The event's name, such as `plugin.connected`.
     pub name: String,
-    /// Whose call it is of.
+    /// The tenant whose call the event is about.
     tenant: Option<Arc<str>>,
-    /// The line's members as JSON, one behind the other, joined by commas.
+    /// The line's members as JSON, joined by commas.
     text: String,
-    /// Their names, and where each ends in `text`.
+    /// The members' names, and where each ends in `text`.
     ends: Vec<(&'static str, usize)>,
 }
 
@@ -56,13 +56,13 @@ impl Event {
         })
     }
 
-    /// Whether the line has a member `name` that is this text.
+    /// Whether the line has a member `name` with this text as its value.
     pub fn says(&self, name: &str, value: &str) -> bool {
         let member = self.members().find(|(known, _)| *known == name);
         member.is_some_and(|(_, member)| member == format!("{}:{}", quoted(name), quoted(value)))
     }
 
-    /// Whether it is about one call or request.
+    /// Whether the event is about one call or request.
     fn is_of_a_call(&self) -> bool {
         self.ends.iter().any(|(name, _)| *name == "request_id")
     }
@@ -79,18 +79,18 @@ impl Event {
     }
 }
 
-/// The last events of one kind. Of a full ring the tenant with the most loses its oldest: a tenant whose calls are all blocked
-/// pushes out its own.
+/// The last events of one kind. A full ring drops the oldest event of the tenant with the most, so that a
+/// tenant whose calls are all blocked pushes out its own.
 #[derive(Debug, Default)]
 struct EventRing {
-    /// With their numbers, counted from the process's start.
+    /// Events with their sequence numbers, counted from the start of the process.
     events: VecDeque<(u64, Arc<Event>)>,
-    /// How many of each tenant there are, and their bytes.
+    /// Number and bytes of each tenant's events.
     tenants: HashMap<Option<Arc<str>>, (usize, usize)>,
     bytes: usize,
-    /// How many there were in all.
+    /// The total number of events so far.
     end: u64,
-    /// The highest id among those that are gone.
+    /// The highest id among the dropped events.
     last_gone: u64,
 }
 
@@ -124,17 +124,17 @@ impl EventRing {
         }
     }
 
-    /// The number of the first event at `index` or behind.
+    /// The sequence number of the first event at or after `index`.
     fn number(&self, index: usize) -> u64 {
         self.events.get(index).map_or(self.end, |(number, _)| *number)
     }
 
-    /// The number of the first event after `id`.
+    /// The sequence number of the first event after `id`.
     fn after(&self, id: u64) -> u64 {
         self.number(self.events.partition_point(|(_, event)| event.id <= id))
     }
 
-    /// The first event that is there with this number or a higher one.
+    /// The first event kept with this sequence number or a higher one.
     fn from(&self, number: u64) -> Option<&(u64, Arc<Event>)> {
         self.events.get(self.events.partition_point(|(other, _)| *other < number))
     }
@@ -142,25 +142,25 @@ impl EventRing {
 
 #[derive(Debug, Default)]
 struct EventBuffer {
-    /// Of single calls, and of everything else.
+    /// Events of single calls, and all others.
     rings: [EventRing; 2],
     last: u64,
 }
 
-/// How far somebody has read, in each ring.
+/// A reader's position in each ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCursor([u64; 2]);
 
-/// What is there from a place on.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub struct EventBatch {
     /// In order.
     pub events: Vec<Arc<Event>>,
-    /// How many are gone that had not been read.
+    /// How many unread events were dropped.
     pub missed: u64,
 }
 
-/// The events of a process.
+/// The recent events of a process.
 #[derive(Debug)]
 pub struct Events {
     kept: Mutex<EventBuffer>,
@@ -187,30 +187,30 @@ impl Events {
             kept.last = event.id;
             kept.rings[ring].push(Arc::new(event));
         }
-        // Whoever subscribes after this looked reads the rings after that, and finds the event there.
+        // A reader that subscribes later reads the rings after subscribing, and finds the event there.
         if self.arrived.receiver_count() > 0 {
             self.arrived.send_replace(());
         }
     }
 
-    /// Where everything that is kept begins.
+    /// The position of the oldest kept event.
     pub fn start(&self) -> EventCursor {
         EventCursor(self.lock_buffer().rings.each_ref().map(|ring| ring.number(0)))
     }
 
-    /// Behind what is kept now.
+    /// The position after the newest event.
     pub fn end(&self) -> EventCursor {
         EventCursor(self.lock_buffer().rings.each_ref().map(|ring| ring.end))
     }
 
-    /// Behind the event with this id, and whether some after it are gone.
+    /// The position after the event with this id, and whether any event after it was dropped.
     pub fn after(&self, id: u64) -> (EventCursor, bool) {
         let kept = self.lock_buffer();
         let gone = kept.rings.iter().any(|ring| ring.last_gone > id);
         (EventCursor(kept.rings.each_ref().map(|ring| ring.after(id))), gone)
     }
 
-    /// The next events, at most `most`; `place` is behind them then.
+    /// Reads at most `most` events and advances `place`.
     pub fn read(&self, place: &mut EventCursor, most: usize) -> EventBatch {
         let mut batch = EventBatch::default();
         let kept = self.lock_buffer();
@@ -222,7 +222,7 @@ impl Events {
             batch.missed += number - place.0[ring];
             place.0[ring] = number + 1;
         }
-        // Behind the last that is there.
+        // The rest of this ring was dropped.
         for (next, ring) in place.0.iter_mut().zip(&kept.rings) {
             if ring.from(*next).is_none() {
                 batch.missed += ring.end - *next;
@@ -232,7 +232,8 @@ impl Events {
         batch
     }
 
-    /// One who is told when there are more; none when too many are, or when what is left is kept for others than `tenant`.
+    /// A follower, which is notified of new events. Returns `None` if there are too many followers, or if the
+    /// free slots are reserved for others than `tenant`.
     pub fn follow(&self, tenant: Option<&str>) -> Option<Follower> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).add(tenant)?;
         let (followers, tenant) = (Arc::clone(&self.followers), tenant.map(str::to_owned));
@@ -240,7 +241,7 @@ impl Events {
     }
 }
 
-/// How many follow, and how many of them by tokens of a tenant.
+/// The number of followers, in all and by the tenant of their token.
 #[derive(Debug, Default)]
 struct FollowerCounts {
     all: usize,
@@ -274,7 +275,7 @@ impl FollowerCounts {
     }
 }
 
-/// Of one follower; given back on drop.
+/// One follower's slot; given back on drop.
 #[derive(Debug)]
 struct FollowerPermit {
     followers: Arc<Mutex<FollowerCounts>>,
@@ -296,7 +297,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Resolves when there were events since it last did, or since this one follows.
+    /// Resolves when events have arrived since it last resolved, or since the follower was created.
     pub async fn more(&mut self) {
         if self.arrived.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -320,7 +321,8 @@ impl<S: Subscriber> Layer<S> for EventLayer {
     }
 }
 
-/// Keeps the events among the lines of the log. With a filter of its own, so that the log's level is not theirs.
+/// Collects events from log lines. The layer has its own filter, so that the log's level doesn't apply to
+/// events.
 pub(super) fn layer<S>(events: &Arc<Events>) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,

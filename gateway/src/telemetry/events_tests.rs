@@ -86,7 +86,7 @@ fn calls_push_out_calls_alone_and_what_was_not_read_is_counted() {
     assert_eq!((second.missed, second.events.len()), (0, MAX_KEPT_EVENTS - 1));
     assert!(second.events.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!(place, events.end());
-    // After an event that is gone something is missing; after one that is there nothing is.
+    // After a dropped event something is missing; after a kept event nothing is.
     assert_eq!(events.after(first.events[0].id), (EventCursor([5, 1]), true));
     assert_eq!(events.after(first.events[1].id), (EventCursor([6, 1]), false));
 }
@@ -111,7 +111,7 @@ fn a_tenant_pushes_out_its_own_and_nobody_elses() {
     assert_eq!((kept.len(), missed), (MAX_KEPT_EVENTS, MAX_KEPT_EVENTS as u64 + 4));
     assert!(kept.is_sorted_by(|one, other| one.id < other.id));
     assert_eq!((place, events.read(&mut place.clone(), usize::MAX).missed), (events.end(), 0));
-    // After the quiet tenant's third event some are gone, after its last none.
+    // After the quiet tenant's third event some were dropped, after its last event none.
     assert!(events.after(quiet[2].id).1 && !events.after(quiet[3].id).1);
 }
 

@@ -1,5 +1,6 @@
-//! Where telemetry goes: OTLP, where an endpoint is configured, and Prometheus text, always. Bounded queues on threads
-//! of their own: a collector that is slow, down or wrong costs telemetry and nothing else.
+//! Exports telemetry over OTLP if an endpoint is configured, and always as Prometheus text. Exporters run on
+//! their own threads with bounded queues: a slow, unreachable or faulty collector costs telemetry and nothing
+//! else.
 
 use std::time::Duration;
 
@@ -16,27 +17,27 @@ use tokio::sync::oneshot;
 use super::otlp_http::TokioHttpClient;
 use crate::config::{self, OtlpProtocol};
 
-/// Longest export; meanwhile the queue fills, and what doesn't fit is dropped.
+/// Timeout of one export. Meanwhile the queue fills, and what doesn't fit is dropped.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the signals go through.
+/// The SDK providers of all signals.
 pub(super) struct Providers {
-    /// None: nobody would see the spans.
+    /// `None` if spans aren't exported.
     pub(super) tracer: Option<SdkTracerProvider>,
     pub(super) meter: SdkMeterProvider,
     pub(super) logger: Option<SdkLoggerProvider>,
-    /// What `/metrics` shows.
+    /// The metrics that `/metrics` shows.
     pub(super) registry: prometheus::Registry,
 }
 
 impl Providers {
-    /// Nothing is collected and nothing goes anywhere.
+    /// Collects and exports nothing.
     pub(super) fn none() -> Self {
         let (meter, registry) = (SdkMeterProvider::default(), prometheus::Registry::new());
         Providers { tracer: None, meter, logger: None, registry }
     }
 
-    /// As configured. `instance` names this process. Nothing is dialled before there is something to send.
+    /// As configured. `instance` identifies this process. Connects only once there is something to send.
     ///
     /// # Errors
     /// One sentence that says what is wrong with the endpoint.
@@ -66,17 +67,18 @@ impl Providers {
         })
     }
 
-    /// Only says what is wrong with the endpoint: nothing is collected, nothing is dialled.
+    /// Checks the endpoint only: collects nothing, and doesn't connect.
     pub(super) fn rehearse(settings: &config::Telemetry) -> Result<Self, String> {
         exporters(settings)?;
         Ok(Providers::none())
     }
 
-    /// Sends what is left, and ends. Returns after `limit` at the latest, done or not.
+    /// Flushes and shuts down. Returns after `limit` at the latest, finished or not.
     pub(super) async fn shutdown(&self, limit: Duration) {
         let (tracer, meter, logger) = (self.tracer.clone(), self.meter.clone(), self.logger.clone());
         let (done, all_done) = oneshot::channel::<()>();
-        // Threads of their own: a runtime that ends waits for its blocking tasks, and these may hang.
+        // Separate threads, because a runtime waits for its blocking tasks when it shuts down, and these may
+        // hang.
         let ends: [Box<dyn FnOnce() + Send>; 3] = [
             Box::new(move || drop(tracer.map(|tracer| tracer.shutdown_with_timeout(limit)))),
             Box::new(move || drop(meter.shutdown_with_timeout(limit))),
@@ -84,11 +86,11 @@ impl Providers {
         ];
         std::thread::spawn(move || {
             let threads = ends.map(std::thread::spawn);
-            // One that panicked has nothing left to send either.
+            // A panicked thread has nothing left to send.
             threads.into_iter().for_each(|thread| drop(thread.join()));
             drop(done);
         });
-        // It is never sent, only dropped when all have ended.
+        // Nothing is ever sent: the channel closes when all threads have ended.
         let _ = tokio::time::timeout(limit, all_done).await;
     }
 }
@@ -99,7 +101,7 @@ struct Exporters {
     logs: LogExporter,
 }
 
-/// None: no endpoint is configured.
+/// `None` if no endpoint is configured.
 fn exporters(settings: &config::Telemetry) -> Result<Option<Exporters>, String> {
     let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
     let exporters = match settings.otlp_protocol {

@@ -1,4 +1,4 @@
-//! The instruments, made once from the table of [`names`]. Recording with them takes no lock that a reader waits on.
+//! The instruments, created once from the table in [`names`]. Recording takes no lock that a reader waits on.
 
 use opentelemetry::{
     KeyValue,
@@ -7,7 +7,7 @@ use opentelemetry::{
 
 use super::names::{self, InstrumentKind, Metric};
 
-/// What records during calls; values of a moment are asked for when they are collected, see [`observe`].
+/// The instruments used during calls. Observable values are read on collection; see [`observe`].
 pub(crate) struct Instruments {
     pub(crate) rpc_server: Histogram<f64>,
     pub(crate) http_server: Histogram<f64>,
@@ -53,16 +53,16 @@ impl Instruments {
     }
 }
 
-/// A value of this moment and its attributes, as they are read when metrics are collected.
+/// A current value and its attributes.
 pub type Measurement = (f64, Vec<KeyValue>);
 
-/// Makes an instrument whose values `read` gives whenever they are collected.
+/// Creates an instrument whose values `read` returns on each collection.
 pub(super) fn observe(
     meter: &Meter,
     metric: &Metric,
     read: impl Fn() -> Vec<Measurement> + Send + Sync + 'static,
 ) {
-    // The SDK keeps the callback; the handles that it gives back can do nothing.
+    // The SDK keeps the callback; the returned handles have no use.
     match metric.kind {
         InstrumentKind::Counter => {
             let builder = meter.f64_observable_counter(metric.name).with_unit(metric.unit);

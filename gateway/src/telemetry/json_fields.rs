@@ -1,5 +1,5 @@
-//! The fields of a log line as members of a JSON object: how each kind of value is written, and that the object stays
-//! within the bound of a line, for the lines on standard error and for events alike.
+//! The fields of a log line as members of a JSON object, for standard error and for events. Formats each kind
+//! of value, and keeps the object within the maximum length of a line.
 
 use std::fmt::{self, Write as _};
 
@@ -11,28 +11,28 @@ use tracing_subscriber::fmt::{
 
 use super::value::{MAX_LINE_BYTES, bounded, displayed, escaped_json};
 
-/// Fields that hold JSON, written as such and not as text, and bounded where they are made. Only lines of [`crate::records::log_line`]
-/// have them.
+/// Fields that hold JSON, which is written unquoted. Their producers bound their size. Only
+/// [`crate::records::log_line`] writes them.
 pub(super) const JSON_FIELD_NAMES: &[&str] = &["steps", "notices"];
-/// Names what the line has no room for.
+/// Lists the fields that didn't fit.
 const LEFT_OUT_FIELD: &str = "left_out";
-/// Room for that.
+/// Space reserved for that list.
 const MAX_LEFT_OUT_BYTES: usize = 2 << 10;
 
-/// The members of one line, as JSON, one behind the other, joined by commas.
+/// The members of one line as JSON, joined by commas.
 #[derive(Debug, Default)]
 pub(super) struct JsonFields {
     text: String,
-    /// Their names, and where each ends in `text`.
+    /// The members' names, and where each ends in `text`.
     ends: Vec<(&'static str, usize)>,
     left_out: Vec<&'static str>,
 }
 
 impl JsonFields {
-    /// Of the time, the level, and the fields of `line`.
+    /// The time, the level, and the fields of `line`.
     ///
     /// # Errors
-    /// When the time can't be told.
+    /// If the time can't be formatted.
     pub(super) fn from_event(line: &tracing::Event<'_>) -> Result<Self, fmt::Error> {
         let mut members = JsonFields::default();
         let mut time = String::new();
@@ -53,7 +53,7 @@ impl JsonFields {
     }
 
     fn add(&mut self, name: &'static str, json: &str) {
-        // With the braces, the end of the line, and what stands around a member.
+        // Includes the braces, the end of the line, and the punctuation around a member.
         let room = MAX_LINE_BYTES - MAX_LEFT_OUT_BYTES - 3;
         if self.text.len() + name.len() + json.len() + 4 > room {
             self.left_out.push(name);
@@ -70,7 +70,7 @@ impl JsonFields {
     }
 }
 
-/// `text` as JSON.
+/// `text` as a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     escaped_json(&json).into_owned()

@@ -10,7 +10,6 @@ use tracing_subscriber::{
 
 use crate::telemetry::json_fields::JsonFields;
 
-/// The format.
 pub(super) struct JsonLine;
 
 impl<S, N> FormatEvent<S, N> for JsonLine
@@ -79,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded_however_many_long_values_it_has_and_names_what_it_leaves_out() {
-        // Each of them is six times as long in JSON.
+        // Each such character takes six bytes in JSON.
         let long = "\u{1}".repeat(MAX_VALUE_BYTES);
         let text = written(|| tracing::info!(long, again = long, once_more = %long, small = 1_u64, "said"));
         assert!(text.len() <= MAX_LINE_BYTES && text.ends_with("}\n"), "{} bytes", text.len());

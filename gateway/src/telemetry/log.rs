@@ -1,4 +1,4 @@
-//! Log lines: on standard error, and over OTLP where a collector is configured. Nobody who logs waits for a reader.
+//! Logging to standard error, and over OTLP if a collector is configured. Logging never waits for a reader.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -42,42 +42,45 @@ use crate::{
     telemetry::terminal,
 };
 
-/// Exporters complain at every attempt while a collector is down; one line in so many seconds says it.
+/// Exporters log an error at every attempt while a collector is down. One line in this many seconds is
+/// enough.
 const COMPLAIN_EVERY: u64 = 30;
 
-/// Target of the line that says that lines begin to be dropped: it isn't for the log, which has no room for it.
+/// Target of the line that reports the first dropped lines. It isn't written to standard error, where there
+/// is no room for it.
 const OVERFLOW: &str = "hookgate::log_overflow";
 
-/// What is logged goes through it to standard error, from the first start on.
+/// The queue to standard error, created by the first start.
 static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
 
-/// Starts logging to standard error; pretty on a terminal, a JSON object a line elsewhere, or as configured.
+/// Starts logging to standard error: pretty on a terminal, one JSON object per line elsewhere, or as
+/// configured.
 ///
-/// Does nothing when logging was started before. Ends with [`flush_log`].
+/// Does nothing if logging was already started. Call [`flush_log`] at the end.
 pub fn start_log(log: &Log) {
     start(log, None, None, &Arc::default());
 }
 
-/// Starts logging for the process of a reference plugin, and the export that the SDK gives every plugin. Ends with
-/// [`flush_log`].
+/// Starts logging for the process of a reference plugin, and the export that the SDK gives every plugin. Call
+/// [`flush_log`] at the end.
 ///
 /// # Errors
-/// When one of OpenTelemetry's variables can't be used.
+/// If one of OpenTelemetry's environment variables is invalid.
 pub fn start_plugin_log<P: Plugin>() -> Result<PluginTelemetry, TelemetryError> {
     let (layer, telemetry) = hookgate_sdk::telemetry::layer::<P, Registry>()?;
     start(&Log::default(), layer, None, &Arc::default());
     Ok(telemetry)
 }
 
-/// Waits until what was logged is written, for `limit` at most.
+/// Waits until everything logged so far is written, for at most `limit`.
 pub fn flush_log(limit: Duration) {
     if let Some(queue) = QUEUE.get() {
         queue.flush(limit);
     }
 }
 
-/// Writes a sentence to standard error that is no line of the log, behind everything that was logged before; nobody may be
-/// there to read it.
+/// Writes a sentence to standard error after everything that was logged before. It isn't a log line, and it
+/// may never be read.
 pub fn say(text: &str) {
     match QUEUE.get() {
         Some(queue) => queue.push_text(format!("{text}\n").as_bytes()),
@@ -85,12 +88,12 @@ pub fn say(text: &str) {
     }
 }
 
-/// How many lines of the log were dropped since the start, because nobody read it, or too slowly.
+/// How many log lines were dropped since the start because standard error was read too slowly or not at all.
 pub fn log_dropped() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.dropped())
 }
 
-/// Says it whenever lines begin to be dropped, for as long as the process runs: as an event, and over OTLP.
+/// Reports, for as long as the process runs, whenever lines begin to be dropped: as an event, and over OTLP.
 pub(super) async fn tell_of_overflows() {
     let Some(queue) = QUEUE.get() else { return };
     loop {
@@ -113,7 +116,7 @@ fn report_dropped(lines: u64) {
 
 fn queue() -> &'static Arc<LogQueue> {
     QUEUE.get_or_init(|| {
-        // A handle of its own: the one of the standard library has a lock, which is held while somebody writes.
+        // A duplicate handle: the standard library's holds a lock during a write.
         let own = io::stderr().as_fd().try_clone_to_owned().map(File::from);
         let stderr: Box<dyn Write + Send> = match own {
             Ok(own) => Box::new(own),
@@ -123,7 +126,7 @@ fn queue() -> &'static Arc<LogQueue> {
     })
 }
 
-/// One who writes lines into the queue.
+/// A writer of lines into the queue.
 struct ToQueue(&'static LogQueue);
 
 impl Write for ToQueue {
@@ -137,7 +140,7 @@ impl Write for ToQueue {
     }
 }
 
-/// Logs a panic: the standard library would write it to standard error itself, and wait for a reader.
+/// Logs a panic. The standard library's hook would write to standard error itself, and wait for a reader.
 fn log_panic(info: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let backtrace = Backtrace::capture();
@@ -151,7 +154,8 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     );
 }
 
-/// As [`start_log`], with a layer of `spans`, over OTLP, and into `events`, which don't depend on the level.
+/// Like [`start_log`], with a layer for `spans`, export over OTLP, and `events`, which don't depend on the
+/// level.
 pub(super) fn start(
     log: &Log,
     spans: Option<BoxedLayer<Registry>>,
@@ -166,12 +170,13 @@ pub(super) fn start(
         LogLevel::Trace => "trace",
     };
     let automatic = if io::stderr().is_terminal() { LogFormat::Pretty } else { LogFormat::Json };
-    // Lines of libraries are about their insides: only what they warn of.
-    // Calls of plugins in this process have spans of their own here: the SDK's would cost and show nothing.
+    // Only warnings from libraries, whose other lines are about their internals. No spans from the SDK for
+    // plugins in this process: the gateway has its own for those calls.
     let directives = format!("warn,hookgate={level},hookgate_sdk={level},hookgate_sdk::call=off");
     let filter = || EnvFilter::new(&directives);
     let collector = collector.map(|provider| {
-        // Its own: what the exporters and their connections say must not make them export.
+        // Only our own lines: if lines of the exporters and their connections were exported, they would cause
+        // more exports.
         OpenTelemetryTracingBridge::new(&BoundedLoggers(provider.clone()))
             .with_filter(filter().and(FilterFn::new(is_ours)))
     });
@@ -180,7 +185,7 @@ pub(super) fn start(
         LogFormat::Pretty => registry.with(pretty(filter())).try_init(),
         LogFormat::Json => registry.with(json(filter())).try_init(),
     };
-    // A second start keeps the first one's settings.
+    // A second start keeps the settings of the first.
     if started.is_ok() {
         panic::set_hook(Box::new(log_panic));
     }
@@ -209,7 +214,7 @@ fn is_ours(line: &Metadata<'_>) -> bool {
     line.target().starts_with("hookgate")
 }
 
-/// Lets everything pass but most of the exporters' complaints, and what standard error has no room for.
+/// Rejects most of the exporters' repeated errors, and the line that reports an overflow.
 fn to_stderr<S>() -> impl tracing_subscriber::layer::Filter<S> {
     let (started, last) = (Instant::now(), AtomicU64::new(0));
     tracing_subscriber::filter::dynamic_filter_fn(move |line, _| {

@@ -1,8 +1,8 @@
-//! What stands between those who log and standard error: a bounded queue, and a thread that writes.
+//! A bounded queue between loggers and standard error, and the thread that writes it out.
 //!
-//! Nobody who logs waits for anybody who reads: the lock is held for as long as it takes to copy a line, never while
-//! something is written. A line that finds no room is dropped and counted (docs/decisions/0041-the-log-is-not-waited-for.md).
-//! Knows nothing of what a line says.
+//! Logging never waits for a reader: the lock is held only while a line is copied, never during a write. A
+//! line that doesn't fit is dropped and counted (docs/decisions/0041-the-log-is-not-waited-for.md). The queue
+//! doesn't interpret the lines.
 
 use std::{
     io::{ErrorKind, Write},
@@ -19,22 +19,24 @@ use tokio::sync::Notify;
 
 use super::value::{MAX_LINE_BYTES, cut_line};
 
-/// Most bytes of lines that wait; as many may be under way to the reader.
+/// Most bytes of queued lines. As many may already be with the writer.
 const MAX_QUEUED_BYTES: usize = 4 << 20;
-/// Lines that were dropped are reported this often at most.
+/// Minimum time between reports of dropped lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Largest write that a pipe takes as a whole (`PIPE_BUF` of Linux), so that lines of several processes don't mix.
+/// Largest write that is atomic on a pipe (`PIPE_BUF` on Linux), so that lines of several processes don't
+/// mix.
 const MAX_WRITE_BYTES: usize = 4096;
-/// Time until the next try where standard error was set not to block, by another process that shares it, and is full.
+/// Delay before a retry if standard error is full and non-blocking, because another process that shares it
+/// made it so.
 const WRITE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 pub(super) struct LogQueue {
     state: Mutex<LogQueueState>,
-    /// There is something for the writer.
+    /// Notified when there is something to write.
     filled: Condvar,
-    /// There is nothing left for it.
+    /// Notified when everything is written.
     emptied: Condvar,
-    /// Since the start.
+    /// Dropped lines since the start.
     dropped: AtomicU64,
     overflowed: Notify,
 }
@@ -42,17 +44,17 @@ pub(super) struct LogQueue {
 #[derive(Default)]
 struct LogQueueState {
     lines: Vec<u8>,
-    /// How many were dropped since that was reported last.
+    /// Dropped lines since the last report.
     dropped: u64,
     reported_at: Option<Instant>,
     is_writing: bool,
-    /// The last write failed: until one succeeds, nobody would read the report.
+    /// Whether the last write failed. Until one succeeds, nothing would read the report.
     is_failing: bool,
     is_flushing: bool,
 }
 
 impl LogQueueState {
-    /// Time until what was dropped is to be reported; none: there is nothing to report.
+    /// Time until dropped lines are due to be reported. Returns `None` if there are none.
     fn report_in(&self) -> Option<Duration> {
         let since = |at: Instant| REPORT_INTERVAL.saturating_sub(at.elapsed());
         let left = if self.is_flushing { None } else { self.reported_at.map(since) };
@@ -65,8 +67,8 @@ impl LogQueueState {
 }
 
 impl LogQueue {
-    /// Starts the thread. `report` is told how many lines were dropped, once `output` takes lines again; what it logs stands
-    /// where they are missing.
+    /// Starts the thread. Once `output` accepts lines again, `report` gets the number of dropped lines; what
+    /// it logs appears where they are missing.
     pub(super) fn start(
         output: impl Write + Send + 'static,
         report: impl Fn(u64) + Send + 'static,
@@ -89,7 +91,7 @@ impl LogQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line, with its end; drops it where there is no room.
+    /// Queues a line, including its newline, or drops it if there is no room.
     pub(super) fn push(&self, line: &[u8]) {
         if line.len() > MAX_LINE_BYTES {
             self.push_text(&cut_line(line));
@@ -98,7 +100,7 @@ impl LogQueue {
         }
     }
 
-    /// The same, however long it is.
+    /// Like [`Self::push`], for text of any length.
     pub(super) fn push_text(&self, text: &[u8]) {
         let mut state = self.locked();
         if state.lines.len() + text.len() > MAX_QUEUED_BYTES {
@@ -125,12 +127,12 @@ impl LogQueue {
         self.dropped.load(Relaxed)
     }
 
-    /// Resolves when lines begin to be dropped.
     pub(super) async fn overflowed(&self) {
         self.overflowed.notified().await;
     }
 
-    /// Waits until everything is written, for `limit` at most. From now on what was dropped is reported at once.
+    /// Waits until everything is written, for at most `limit`. From now on dropped lines are reported at
+    /// once.
     pub(super) fn flush(&self, limit: Duration) {
         let mut state = self.locked();
         state.is_flushing = true;
@@ -143,7 +145,7 @@ impl LogQueue {
         loop {
             let (lines, dropped) = self.next();
             if dropped > 0 {
-                // Behind everything that was taken, and before what is to come.
+                // After everything accepted so far, and before what follows.
                 report(dropped);
             }
             let unwritten = write_lines(&mut output, &lines).err();
@@ -180,10 +182,10 @@ impl LogQueue {
     }
 }
 
-/// Writes them, piece by piece.
+/// Writes the lines in pieces.
 ///
 /// # Errors
-/// Those that can't be written.
+/// The lines that could not be written.
 fn write_lines<'a>(output: &mut impl Write, lines: &'a [u8]) -> Result<(), &'a [u8]> {
     let mut rest = lines;
     while !rest.is_empty() {

@@ -2,10 +2,10 @@ use std::{io, sync::mpsc};
 
 use super::*;
 
-/// More than anything here takes.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was written, for tests of what is.
+/// Collects what was written, for tests of the output.
 #[derive(Clone, Default)]
 pub(in crate::telemetry) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -25,12 +25,12 @@ impl Write for Written {
     }
 }
 
-/// Hands over what is written, one write after the other; each waits until it is taken.
+/// Passes on each write, which blocks until it is received.
 struct Reader(mpsc::SyncSender<Vec<u8>>);
 
 impl Write for Reader {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Without a reader it waits for good, as at a pipe that is full.
+        // Without a reader it blocks for ever, like a full pipe.
         match self.0.send(bytes.to_owned()) {
             Ok(()) => Ok(bytes.len()),
             Err(_) => Err(ErrorKind::BrokenPipe.into()),
@@ -42,7 +42,7 @@ impl Write for Reader {
     }
 }
 
-/// A queue before a reader that takes what it is asked to, and what the queue reports.
+/// A queue whose output is read on demand, and the receiver of its reports.
 fn queue() -> (Arc<LogQueue>, mpsc::Receiver<Vec<u8>>, mpsc::Receiver<u64>) {
     let (written, reader) = mpsc::sync_channel(0);
     let (report, reports) = mpsc::channel();
@@ -103,7 +103,7 @@ fn nobody_waits_for_a_reader_and_what_finds_no_room_is_counted_and_reported_when
     assert_eq!(reports.try_recv().ok(), None, "they are reported once");
 }
 
-/// Pushes until much is dropped; how much.
+/// Pushes until much is dropped, and returns how much.
 fn overflow(queue: &LogQueue, reader: &mpsc::Receiver<Vec<u8>>) -> u64 {
     let (pushed, before) = (3 * MAX_QUEUED_BYTES / 1024, queue.dropped());
     (0..pushed).for_each(|number| queue.push(line(number).as_bytes()));

@@ -1,12 +1,13 @@
-//! What operators see of a running gateway: metrics, traces and log lines, over OTLP, as Prometheus text and on
+//! Telemetry of a running gateway: metrics, traces and log lines, over OTLP, as Prometheus text and on
 //! standard error.
 //!
-//! This module holds the mechanism: [`ServerCall`] is the guard around a request on the data port and [`PluginCall`] the
-//! guard around a call to a plugin. What is recorded of one invocation is in [`records`](crate::records). A guard that is
-//! dropped before it has a result records that the caller went away.
+//! This module holds the mechanism: [`ServerCall`] is the guard around a request on the data port and
+//! [`PluginCall`] the guard around a call to a plugin. What is recorded of one invocation is in
+//! [`records`](crate::records). A guard that is dropped before it has a result records that the caller went
+//! away.
 //!
-//! Every name stands in [`names`]. Values of metric attributes come from the configuration or from closed sets, and a
-//! tenant is among them only where `telemetry.tenant_labels` says so.
+//! All names are in [`names`]. Values of metric attributes come from the configuration or from closed sets.
+//! The tenant is an attribute only for the tenants in `telemetry.tenant_labels`.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -65,29 +66,29 @@ pub struct Telemetry(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     instance: String,
     providers: Providers,
-    /// None: nobody would see the spans.
+    /// `None` if spans aren't exported.
     tracer: Option<SdkTracer>,
     meter: Meter,
     pub(crate) instruments: Instruments,
-    /// Of URLs on the data port.
+    /// The URL scheme of the data port.
     scheme: &'static str,
     pub(crate) known: ArcSwap<TelemetrySettings>,
     events: Arc<Events>,
 }
 
-/// What the configuration says about what is recorded; replaced when it is applied again.
+/// What the configuration says about what is recorded. Replaced when a configuration is applied.
 pub(crate) struct TelemetrySettings {
-    /// Tenants with series of their own.
+    /// Tenants with their own series.
     tenants: BTreeSet<String>,
-    /// Block codes that stand on metrics by name.
+    /// Block codes that are named in metrics.
     pub(crate) codes: BTreeSet<Arc<str>>,
     pub(crate) tallies: Tallies,
-    /// Above it an invocation is slow.
+    /// An invocation that takes longer is slow.
     pub(crate) slow: Duration,
 }
 
 impl TelemetrySettings {
-    /// Nothing but the protocol's.
+    /// Only the protocol's own block codes.
     fn nothing() -> Self {
         let codes = FIXED_BLOCK_STATUSES.iter().map(|(code, _)| Arc::from(*code)).collect();
         TelemetrySettings {
@@ -111,10 +112,10 @@ impl TelemetrySettings {
 }
 
 impl Telemetry {
-    /// Starts logging and what is configured beside it. Call it within the runtime.
+    /// Starts logging, and the configured exports. Call it within the runtime.
     ///
     /// # Errors
-    /// One sentence that names the key of an endpoint that can't be used.
+    /// One sentence that names the configuration key of an endpoint that can't be used.
     pub fn start(config: &Config) -> Result<Self, String> {
         let telemetry = Self::without_log(config)?;
         log::start(&config.log, None, telemetry.0.providers.logger.as_ref(), &telemetry.0.events);
@@ -122,7 +123,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// As [`Telemetry::start`], but nothing is logged: the demo prints what happens itself.
+    /// Like [`Telemetry::start`], but without logging: the demo prints events itself.
     ///
     /// # Errors
     /// As [`Telemetry::start`].
@@ -133,7 +134,8 @@ impl Telemetry {
         Ok(Telemetry(Arc::new(Inner::new(instance, providers, scheme))))
     }
 
-    /// Telemetry that nobody sees, of a configuration that [`Telemetry::start`] could start. Nothing is logged.
+    /// Checks that [`Telemetry::start`] would accept this configuration, and returns telemetry that is
+    /// discarded. Logs nothing.
     ///
     /// # Errors
     /// As [`Telemetry::start`].
@@ -142,33 +144,32 @@ impl Telemetry {
         Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, "http"))))
     }
 
-    /// Telemetry that nobody sees: for one try of a plugin, and for tests.
+    /// Telemetry that is discarded: for a trial of a plugin, and for tests.
     pub fn unseen() -> Self {
         let instance = Uuid::now_v7().to_string();
         Telemetry(Arc::new(Inner::new(instance, Providers::none(), "http")))
     }
 
-    /// Records by `config` from now on: its plugins, its block codes, its tenants. What was counted of a plugin that is
-    /// still in it stays.
+    /// Applies the plugins, block codes and tenants of `config`. Plugins that remain keep their counts.
     pub fn configured(&self, config: &Config) {
         let fresh = TelemetrySettings::from_config(config, &self.0.known.load());
         self.0.known.store(Arc::new(fresh));
     }
 
-    /// Names this process: to plugins, in every signal.
+    /// Identifies this process: to plugins, and in every signal.
     pub fn instance(&self) -> &str {
         &self.0.instance
     }
 
-    /// What happened lately, and does: filled where the log was started by this.
+    /// Recent and new events. Filled only if this instance started the log.
     pub fn events(&self) -> &Arc<Events> {
         &self.0.events
     }
 
-    /// What `GET /metrics` answers: Prometheus text, version 0.0.4.
+    /// The body of `GET /metrics`: Prometheus text, version 0.0.4.
     ///
     /// # Errors
-    /// One sentence, when a metric can't be written.
+    /// One sentence, if a metric can't be written.
     pub fn prometheus(&self) -> Result<String, String> {
         let mut text = String::new();
         let families = self.0.providers.registry.gather();
@@ -176,17 +177,17 @@ impl Telemetry {
         Ok(text)
     }
 
-    /// Has `read` asked for the values of `metric` whenever metrics are collected.
+    /// Calls `read` for the values of `metric` on every collection.
     pub fn observe(&self, metric: &Metric, read: impl Fn() -> Vec<Measurement> + Send + Sync + 'static) {
         instruments::observe(&self.0.meter, metric, read);
     }
 
-    /// What the steps of `plugin` at `point` came to since the start.
+    /// Totals of the steps of `plugin` at `point` since the start.
     pub fn totals(&self, plugin: &str, point: Point) -> Totals {
         self.0.known.load().tallies.totals(plugin, point)
     }
 
-    /// Sends what is left, and ends. Returns after `limit` at the latest.
+    /// Flushes and shuts down. Returns after `limit` at the latest.
     pub async fn shutdown(&self, limit: Duration) {
         self.0.providers.shutdown(limit).await;
     }
@@ -201,7 +202,7 @@ impl Inner {
         Inner { instance, providers, tracer, meter, instruments, scheme, known, events: Arc::default() }
     }
 
-    /// The tenant as an attribute of metrics, where it may be one.
+    /// The tenant as a metric attribute, if it is listed in `telemetry.tenant_labels`.
     pub(crate) fn tenant_label(&self, tenant: Option<&Arc<str>>) -> Option<KeyValue> {
         let known = self.known.load();
         let tenant = tenant.filter(|tenant| known.tenants.contains(&***tenant))?;

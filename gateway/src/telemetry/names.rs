@@ -1,10 +1,10 @@
-//! Every name that telemetry uses: attributes, and the metrics with what docs/metrics.md says of them.
+//! Every name that telemetry uses: attributes, and metrics with their text in docs/metrics.md.
 //!
-//! Attributes without the prefix `hookgate.` are those of the OpenTelemetry semantic conventions (RPC as of 1.44,
-//! a release candidate; HTTP stable). Values of attributes on metrics come from the configuration or from closed
-//! sets, never from a call.
+//! Attributes without the prefix `hookgate.` are those of the OpenTelemetry semantic conventions (RPC as of
+//! 1.44, a release candidate; HTTP stable). Values of attributes on metrics come from the configuration or
+//! from closed sets, never from a call.
 
-/// Instrumentation scope of our spans, metrics and log records.
+/// Instrumentation scope of the gateway's spans, metrics and log records.
 pub const SCOPE: &str = "hookgate";
 
 // Semantic conventions.
@@ -31,7 +31,7 @@ pub const PLUGIN: &str = "hookgate.plugin.name";
 pub const POINT: &str = "hookgate.point";
 pub const REASON: &str = "hookgate.reason";
 pub const STATE: &str = "hookgate.state";
-/// On spans always; on metrics for the tenants of `telemetry.tenant_labels` alone.
+/// Always on spans; on metrics only for the tenants in `telemetry.tenant_labels`.
 pub const TENANT: &str = "hookgate.tenant.id";
 
 // Ours, on spans alone.
@@ -39,44 +39,42 @@ pub const OPERATOR: &str = "hookgate.operator.id";
 pub const REQUEST_ID: &str = "hookgate.request.id";
 pub const TEST: &str = "hookgate.test";
 
-/// Value of an attribute whose set is closed, for everything outside it.
+/// Value of an attribute with a closed set, for everything outside the set.
 pub const OTHER: &str = "other";
-/// The same where the conventions say it.
+/// Like [`OTHER`], as the semantic conventions spell it.
 pub const CONVENTION_OTHER: &str = "_OTHER";
 
-/// Bounds of the conventions, in seconds: whole calls.
+/// Buckets from the semantic conventions, in seconds, for whole calls.
 pub const CALL_BOUNDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-/// For what the gateway itself takes, in seconds.
+/// Buckets for the gateway's own overhead, in seconds.
 pub const OVERHEAD_BOUNDS: &[f64] =
     &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
-/// For plugins and the wait for them, in seconds: local ones answer in well under 5 ms.
+/// Buckets for plugins and for the wait for them, in seconds: local plugins answer in well under 5 ms.
 pub const PLUGIN_BOUNDS: &[f64] =
     &[0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Kind of an instrument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstrumentKind {
     /// Only ever rises.
     Counter,
-    /// A value of this moment.
+    /// A current value.
     Gauge,
-    /// How often a value fell between which bounds.
+    /// A count for each bucket of values.
     Histogram,
 }
 
-/// One metric.
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
     pub kind: InstrumentKind,
-    /// As UCUM has it.
+    /// In UCUM notation.
     pub unit: &'static str,
     /// Upper bounds of a histogram's buckets.
     pub bounds: &'static [f64],
-    /// Those that a series may have.
+    /// The attributes that a series may have.
     pub attributes: &'static [&'static str],
-    /// Whether the tenants of `telemetry.tenant_labels` have series of their own.
+    /// Whether the tenants in `telemetry.tenant_labels` have their own series.
     pub by_tenant: bool,
     pub meaning: &'static str,
     pub alert: &'static str,
@@ -278,7 +276,7 @@ pub const CERTIFICATE_EXPIRY: Metric = gauge("hookgate.certificate.expiry", "s",
     "below a week: nobody renews it",
 );
 
-/// All of them, in the order of docs/metrics.md.
+/// All metrics, in the order of docs/metrics.md.
 pub const METRICS: &[&Metric] = &[
     &INVOCATION,
     &OVERHEAD,

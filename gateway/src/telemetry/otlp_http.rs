@@ -1,4 +1,5 @@
-//! Exporters work on threads without a runtime, and our HTTP client needs one: their requests run on the gateway's.
+//! An HTTP client for exporters. Exporters run on threads without a runtime, but the client needs one, so
+//! their requests run on the gateway's runtime.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use http::{Request, Response};
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::runtime::Handle;
 
-/// Sends an exporter's requests from the runtime it was made in.
+/// Sends an exporter's requests from the runtime in which it was created.
 #[derive(Debug, Clone)]
 pub(super) struct TokioHttpClient {
     client: Result<reqwest::Client, String>,
@@ -16,7 +17,7 @@ pub(super) struct TokioHttpClient {
 }
 
 impl TokioHttpClient {
-    /// A client whose requests take at most `limit`. Call it within the runtime.
+    /// A client with the request timeout `limit`. Call it within the runtime.
     pub(super) fn new(limit: Duration) -> Self {
         let builder =
             reqwest::Client::builder().no_proxy().timeout(limit).redirect(reqwest::redirect::Policy::none());

@@ -1,4 +1,4 @@
-//! Log records for OTLP, with the same bound on each value as the lines on standard error.
+//! Log records for OTLP, with the same limit on each value as the lines on standard error.
 
 use std::{borrow::Cow, time::SystemTime};
 
@@ -10,7 +10,7 @@ use opentelemetry_sdk::logs::{SdkLogRecord, SdkLogger, SdkLoggerProvider};
 
 use crate::telemetry::{json_fields::JSON_FIELD_NAMES, value::bounded};
 
-/// Makes the one logger there is.
+/// Creates the only logger.
 pub(super) struct BoundedLoggers(pub(super) SdkLoggerProvider);
 
 impl LoggerProvider for BoundedLoggers {

@@ -1,4 +1,4 @@
-//! One call to a plugin at an extension point: its client span, its headers, its duration.
+//! One call to a plugin at an extension point: its client span, headers and duration.
 
 use std::sync::Arc;
 
@@ -23,20 +23,21 @@ use crate::core::{error::grpc_name, point::Point, step::Reason};
 pub struct Parent(Context);
 
 impl Parent {
-    /// The one that is being worked on.
+    /// The trace context that is current now.
     pub fn current() -> Self {
         Parent(Context::current())
     }
 }
 
-/// Calls to one plugin.
+/// Telemetry of the calls to one plugin.
 pub struct PluginCalls {
     inner: Arc<Inner>,
-    /// Of every call, by point.
+    /// Attributes of every call, by point.
     attributes: [Vec<KeyValue>; 4],
 }
 
-/// What telemetry says of where a call went: as it is configured, so that metrics know as many as the file names.
+/// Attributes of a call's endpoint. They are as configured, so that metrics have one value for each
+/// configured endpoint.
 pub struct ServerAttributes(Vec<KeyValue>);
 
 impl ServerAttributes {
@@ -47,7 +48,7 @@ impl ServerAttributes {
 }
 
 impl Telemetry {
-    /// Calls to the plugin `name`.
+    /// Telemetry of calls to the plugin `name`.
     pub fn plugin_calls(&self, name: &Arc<str>) -> PluginCalls {
         let attributes = Point::ALL.map(|point| {
             let common = [
@@ -62,7 +63,7 @@ impl Telemetry {
 }
 
 impl PluginCalls {
-    /// A call that has its place and is about to be sent.
+    /// Starts a call that has its permit and is about to be sent.
     pub fn start(&self, point: Point, parent: &Parent) -> PluginCall<'_> {
         let attributes = &self.attributes[point.index()];
         let context = match &self.inner.tracer {
@@ -85,12 +86,12 @@ impl PluginCalls {
     }
 }
 
-/// A call under way. Dropped before [`PluginCall::ended`], it was broken off.
+/// A call under way. If it is dropped before [`PluginCall::ended`], it counts as cancelled.
 #[must_use = "dropped, it records that the call was broken off"]
 pub struct PluginCall<'a> {
     calls: &'a PluginCalls,
     attributes: &'a [KeyValue],
-    /// The endpoint that it was sent to last.
+    /// The endpoint that the call was last sent to.
     server: Option<Arc<ServerAttributes>>,
     context: Context,
     started: Instant,
@@ -103,17 +104,17 @@ impl PluginCall<'_> {
         trace::inject(&self.context, headers);
     }
 
-    /// An operator tries the plugin out.
+    /// Marks the call as an operator's trial.
     pub fn is_trial(&self) {
         self.context.span().set_attribute(KeyValue::new(TEST, true));
     }
 
-    /// It is sent to `server` now.
+    /// Records that the call is being sent to `server`.
     pub fn sent_to(&mut self, server: &Arc<ServerAttributes>) {
         self.server = Some(Arc::clone(server));
     }
 
-    /// It brought a reply, or failed so, with the plugin's own status where there is one.
+    /// Records a reply or a failure, with the plugin's own status if there is one.
     pub fn ended(mut self, result: Result<(), (Reason, Option<tonic::Code>)>) {
         self.is_ended = true;
         match result {
@@ -146,7 +147,7 @@ impl Drop for PluginCall<'_> {
     }
 }
 
-/// The method in full, as the conventions have it.
+/// The full method name, as the semantic conventions define it.
 const fn method(point: Point) -> &'static str {
     match point {
         Point::BeforeLlmRequest => "hookgate.plugin.v1.PluginService/BeforeLlmRequest",
@@ -156,7 +157,7 @@ const fn method(point: Point) -> &'static str {
     }
 }
 
-/// Host and port; of a Unix socket the path; nothing for a plugin in this process.
+/// Host and port, the path of a Unix socket, or nothing for a plugin in this process.
 fn server(address: &str) -> Vec<KeyValue> {
     if let Some(path) = address.strip_prefix("unix://") {
         return vec![KeyValue::new(SERVER_ADDRESS, path.to_owned())];

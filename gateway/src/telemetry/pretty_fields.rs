@@ -1,5 +1,5 @@
-//! The fields of a log line for people: as `tracing-subscriber` writes them, each within the bound of a value, and without
-//! what a terminal would take for a command.
+//! The fields of a log line for people, formatted like `tracing-subscriber` does. Each value is limited in
+//! length, and characters that a terminal could interpret are escaped.
 
 use std::{error::Error, fmt};
 
@@ -11,7 +11,6 @@ use tracing_subscriber::{
 
 use super::value::{bounded, displayed, escaped_text};
 
-/// The format.
 pub(super) struct PrettyFields;
 
 impl<'a> MakeVisitor<Writer<'a>> for PrettyFields {
@@ -29,7 +28,7 @@ impl Visit for BoundedVisitor<'_> {
         if field.name() == "message" {
             self.record_debug(field, &format_args!("{value}"));
         } else {
-            // Written in quotes, and escaped.
+            // The formatter quotes and escapes it.
             self.0.record_str(field, &bounded(value));
         }
     }

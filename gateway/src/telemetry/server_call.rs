@@ -1,4 +1,4 @@
-//! One request on the data port: its server span, and its duration as the semantic conventions have it.
+//! One request on the data port: its server span, and its duration, by the semantic conventions.
 
 use axum::body::Body;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -19,7 +19,7 @@ use super::{
 use crate::core::error::grpc_name;
 use std::sync::Arc;
 
-/// Paths of the data port over HTTP.
+/// HTTP paths of the data port.
 const KNOWN_ROUTES: [&str; 6] = [
     "/v1/before-llm-request",
     "/v1/before-tool-call",
@@ -29,7 +29,7 @@ const KNOWN_ROUTES: [&str; 6] = [
     "/openapi.json",
 ];
 
-/// Methods of the extension points over gRPC, in full.
+/// Full gRPC method names of the extension points.
 const KNOWN_METHODS: [&str; 4] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeLlmRequest",
     "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall",
@@ -37,7 +37,7 @@ const KNOWN_METHODS: [&str; 4] = [
     "hookgate.gateway.v1.ExtensionPointService/BeforeResponse",
 ];
 
-/// What is called; nothing of it is the caller's own text.
+/// What is called. Holds no text of the caller's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallKind {
     Http { scheme: &'static str, method: &'static str, route: Option<&'static str> },
@@ -51,7 +51,7 @@ impl CallKind {
         CallKind::Http { scheme, method: method(request.method()), route }
     }
 
-    /// None for health and reflection: probes and tools, no calls.
+    /// Returns `None` for health and reflection, which are not measured.
     fn by_grpc<B>(request: &Request<B>) -> Option<Self> {
         let path = request.uri().path().trim_start_matches('/');
         if path.starts_with("grpc.health.") || path.starts_with("grpc.reflection.") {
@@ -82,7 +82,7 @@ impl CallKind {
     }
 }
 
-/// Known methods by name, as the conventions ask.
+/// Known methods by name, as the semantic conventions require.
 fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -98,7 +98,8 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-/// A request being answered. Dropped before [`ServerCall::answered`], its caller is gone.
+/// A request that is being answered. Dropping it before [`ServerCall::answered`] means that the caller is
+/// gone.
 #[must_use = "dropped, it records that the caller went away"]
 pub struct ServerCall {
     inner: Arc<Inner>,
@@ -109,12 +110,13 @@ pub struct ServerCall {
 }
 
 impl Telemetry {
-    /// A request over HTTP that has just arrived.
+    /// Starts measuring an HTTP request that has just arrived.
     pub fn http_call<B>(&self, request: &Request<B>) -> ServerCall {
         ServerCall::new(self, CallKind::by_http(request, self.0.scheme), request.headers())
     }
 
-    /// A request over gRPC that has just arrived; none for those that are not measured.
+    /// Starts measuring a gRPC request that has just arrived. Returns `None` for requests that are not
+    /// measured.
     pub fn grpc_call<B>(&self, request: &Request<B>) -> Option<ServerCall> {
         Some(ServerCall::new(self, CallKind::by_grpc(request)?, request.headers()))
     }
@@ -135,12 +137,12 @@ impl ServerCall {
         ServerCall { inner, called, context, started: Instant::now(), is_answered: false }
     }
 
-    /// What answers the request, as part of its trace.
+    /// Runs the future that answers the request within the request's trace.
     pub fn wrap<F: Future>(&self, answer: F) -> InContext<F> {
         InContext::new(self.context.clone(), answer)
     }
 
-    /// The answer is ready.
+    /// Records the answer.
     pub fn answered(mut self, answer: &Response<Body>) {
         self.is_answered = true;
         match self.called {
@@ -150,7 +152,7 @@ impl ServerCall {
                 self.record(Some(KeyValue::new(HTTP_STATUS, i64::from(status.as_u16()))), failed);
             }
             CallKind::Rpc { .. } => {
-                // A unary answer has its status in the headers when it is an error.
+                // The status of a unary error is in the headers.
                 let code = answer
                     .headers()
                     .get("grpc-status")

@@ -1,5 +1,5 @@
-//! What each plugin did at each point since the start: the sums that the admin port shows. Counted where steps are
-//! measured; neither counting nor reading takes a lock.
+//! Totals of each plugin at each point since the start, as the admin port shows them. Neither counting nor
+//! reading takes a lock.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     core::{point::Point, step::StepOutcome},
 };
 
-/// A tally per configured plugin and point.
+/// A tally for each configured plugin and point.
 #[derive(Default)]
 pub(crate) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
 
@@ -23,32 +23,33 @@ pub(crate) struct Tallies(HashMap<Arc<str>, Arc<[Tally; 4]>>);
 pub(super) struct Tally {
     successes: AtomicU64,
     failures: AtomicU64,
-    /// Of both.
+    /// Time of successes and failures together.
     micros: AtomicU64,
 }
 
-/// What one plugin did at one point since the start. Each number is exact; they are read one after the other, so a step
-/// that ends meanwhile may be in one of them and not yet in another.
+/// Totals of one plugin at one point since the start. Each number is exact, but they are read one after the
+/// other: a step that ends meanwhile may be in one and not yet in another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Steps whose plugin let the payload pass, changed it or blocked.
+    /// Steps whose plugin passed, changed or blocked the payload.
     pub successes: u64,
-    /// Steps that failed, whatever followed from it.
+    /// Steps that failed, whatever the consequence.
     pub failures: u64,
-    /// What both took, the wait for a place included; of an observer from being handed the call.
+    /// Total time of both, including the wait for a permit. An observer's time starts when it is given the
+    /// call.
     pub latency: Duration,
 }
 
 impl Tallies {
-    /// For the plugins of `config`; those that were counted before go on from there.
+    /// Tallies for the plugins of `config`. Plugins that were already counted keep their totals.
     pub(super) fn from_config(config: &Config, before: &Self) -> Self {
         let counted = |plugin: &Plugin| before.0.get(&*plugin.name).cloned().unwrap_or_default();
         let plugins = config.plugins.iter();
         Tallies(plugins.map(|plugin| (plugin.name.as_str().into(), counted(plugin))).collect())
     }
 
-    /// Counts a step that ended so. One whose plugin was not asked, or whose caller didn't wait, says nothing about the
-    /// plugin.
+    /// Counts a finished step. Steps whose plugin was not called, or whose caller didn't wait, are not
+    /// counted: they say nothing about the plugin.
     pub(crate) fn add(&self, plugin: &str, point: Point, outcome: StepOutcome, took: Duration) {
         let Some(tally) = self.0.get(plugin).map(|points| &points[point.index()]) else { return };
         let count = match outcome {

@@ -1,5 +1,6 @@
-//! Trace context (W3C Trace Context): taken from an agent's headers, carried along a call, put into a plugin's.
-//! Without a collector nothing is traced here and the agent's own `traceparent` is passed on as it came.
+//! W3C Trace Context: extracts it from an agent's headers, carries it through a call, and injects it into a
+//! plugin's headers. Without a collector nothing is traced here, and the agent's `traceparent` is passed on
+//! unchanged.
 
 use std::{
     pin::Pin,
@@ -12,17 +13,16 @@ use opentelemetry_http::{HeaderExtractor, HeaderInjector};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use pin_project_lite::pin_project;
 
-/// What the caller's headers say; nothing where they say nothing valid.
+/// The context in the caller's headers; empty if they have no valid one.
 pub(super) fn extract(headers: &HeaderMap) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers))
 }
 
-/// Says it to whom we call.
 pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
     TraceContextPropagator::new().inject_context(context, &mut HeaderInjector(headers));
 }
 
-/// Id of the trace, where there is one.
+/// The id of the trace, if there is one.
 pub(crate) fn id(context: &Context) -> Option<String> {
     let span = context.span();
     let context = span.span_context();
@@ -30,8 +30,8 @@ pub(crate) fn id(context: &Context) -> Option<String> {
 }
 
 pin_project! {
-    /// A future that runs, and is dropped, with a context as the current one: what a broken-off call still does
-    /// belongs to its trace too.
+    /// A future that is polled and dropped with a given context as the current one. This way, what a
+    /// cancelled call still does belongs to its trace too.
     pub struct InContext<F> {
         #[pin]
         future: Option<F>,

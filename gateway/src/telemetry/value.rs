@@ -1,35 +1,35 @@
-//! How long a value of a log line may be, and which characters it may hold: for the lines on standard error, for events
-//! and for OTLP alike. What plugins and agents say gets into lines, and nothing of theirs is bounded by itself.
+//! Limits the length of values in log lines and escapes their characters, for standard error, events and
+//! OTLP. Log lines contain text from plugins and agents, which has no limits of its own.
 
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
 };
 
-/// Longest value of a field, in bytes; what is behind is cut, and a mark says so.
+/// Longest value of a field, in bytes. The rest is cut, and a mark says so.
 pub(super) const MAX_VALUE_BYTES: usize = 8 << 10;
 /// Longest line, in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// The longest start of `text` that has at most `most` bytes.
+/// The longest prefix of `text` with at most `most` bytes.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// `text` as a value.
+/// `text`, limited to the length of a value.
 pub(super) fn bounded(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_VALUE_BYTES { text.into() } else { displayed(&text).into() }
 }
 
-/// What `value` displays, as a value; never more of it in memory.
+/// `value` as displayed, limited to the length of a value. Never keeps more than that in memory.
 pub(super) fn displayed(value: &dyn fmt::Display) -> String {
     let mut prefix = TruncatedText::default();
-    // A value that fails to be displayed is there as far as it came.
+    // If displaying fails, the value ends at that point.
     let _ = write!(prefix, "{value}");
     prefix.marked()
 }
 
-/// The start of a text, and how long all of it is.
+/// The beginning of a text, and its total length.
 #[derive(Default)]
 struct TruncatedText {
     text: String,
@@ -55,25 +55,26 @@ impl fmt::Write for TruncatedText {
     }
 }
 
-/// Stands where something of so many bytes was cut.
+/// The mark at the end of a text that was cut. `bytes` is the length of the whole text.
 fn mark(bytes: usize) -> String {
     format!("… (cut: {bytes} bytes)")
 }
 
-/// A line that is too long, with the mark and its end.
+/// A line that is too long, cut, with the mark and a newline.
 pub(super) fn cut_line(line: &[u8]) -> Vec<u8> {
     let end = format!("{}\n", mark(line.len()));
     let text = String::from_utf8_lossy(&line[..MAX_LINE_BYTES - end.len()]);
     [text.as_bytes(), end.as_bytes()].concat()
 }
 
-/// Whether a terminal takes it for a command, or shows what stands around it in another order or on another line.
+/// Whether a terminal could interpret `c` as a command, or show the surrounding text in another order or on
+/// another line.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON that says the same without such characters: they stand in its texts alone.
+/// Equivalent JSON without such characters, which occur only within its strings.
 pub(super) fn escaped_json(json: &str) -> Cow<'_, str> {
     escaped(json, |c| format!("\\u{:04x}", u32::from(c)))
 }

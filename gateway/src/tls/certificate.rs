@@ -1,4 +1,4 @@
-//! What a certificate says: its names and how long it is valid. Trusts nothing; who vouches for it is others' matter.
+//! Reads a certificate's names and validity. Checks no trust.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer as _};
@@ -6,17 +6,17 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude
 /// What an operator sees of a certificate.
 #[derive(Debug, Clone)]
 pub(super) struct CertificateFacts {
-    /// Names it stands for, else its subject.
+    /// The names it is for, or else its subject.
     pub(super) names: String,
     /// First and last second of its validity, since 1970.
     pub(super) not_before: i64,
     pub(super) not_after: i64,
-    /// The last second, for people.
+    /// The last second, formatted for people.
     pub(super) until: String,
 }
 
 impl CertificateFacts {
-    /// Of a certificate; none: it is no certificate.
+    /// Returns `None` if the bytes aren't a certificate.
     pub(super) fn from_certificate(certificate: &CertificateDer<'_>) -> Option<CertificateFacts> {
         let parsed = parse(certificate)?;
         let mut names = alternative_names(&parsed)
@@ -40,7 +40,7 @@ impl CertificateFacts {
     }
 }
 
-/// The URIs that a certificate stands for.
+/// The URIs that a certificate is for.
 pub(super) fn uris(certificate: &CertificateDer<'_>) -> Vec<String> {
     let parsed = parse(certificate);
     let names = parsed.iter().flat_map(alternative_names);

@@ -1,4 +1,4 @@
-//! Our side of connections that we make to a plugin.
+//! TLS for the connections to plugins.
 
 use std::{
     io,
@@ -25,16 +25,16 @@ use super::{
 };
 use crate::config;
 
-/// Whom we take for the plugin, and as whom we come.
+/// Verifies a plugin's certificate, and presents the gateway's own.
 pub(crate) struct Client {
     reloaded: Arc<ReloadingConfig<ClientConfig>>,
-    /// Stands in for the host's name.
+    /// Checked instead of the host's name.
     server_name: Option<ServerName<'static>>,
 }
 
 impl Client {
-    /// For `plugin`; without `tls` the machine's CAs vouch for it, and we show no certificate. `within`: where its files
-    /// must be; none: anywhere.
+    /// A client for `plugin`. Without `tls`, the machine's CAs are trusted and the gateway presents no
+    /// certificate. `within` is the directory that its files must be in; `None` allows any.
     ///
     /// # Errors
     /// One sentence that names the key and the file.
@@ -66,10 +66,11 @@ impl Client {
         Ok(Client { reloaded, server_name })
     }
 
-    /// The handshake with `host`, or whom the configuration names in its place; the caller sets the time limit.
+    /// The handshake with `host`, or with the name that the configuration sets instead. The caller sets the
+    /// time limit.
     ///
     /// # Errors
-    /// What rustls says of the other end.
+    /// The error of rustls about the other end.
     pub(crate) async fn connect<S>(&self, host: &ServerName<'static>, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -79,7 +80,7 @@ impl Client {
     }
 }
 
-/// A host as certificates name it; none: they can't.
+/// A host as certificates name it. Returns `None` for a host that a certificate can't name.
 pub(crate) fn server_name(host: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).ok()
 }
@@ -108,7 +109,7 @@ fn client_config(
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // On a resumed connection the plugin shows no certificate, and an identity that ended would go on.
+    // On a resumed connection the plugin shows no certificate, so an expired identity would remain valid.
     config.resumption = Resumption::disabled();
     Ok(config)
 }

@@ -1,4 +1,4 @@
-//! The files of one end of TLS, as bytes: what is in them, and whether that is what it was.
+//! The files of one end of TLS as bytes, and a fingerprint that tells whether they changed.
 
 use std::{fmt, path::PathBuf};
 
@@ -9,16 +9,16 @@ use crate::{
     fs::{contained_path, read_limited},
 };
 
-/// Largest file that is read, in bytes: a bundle of every public CA has a quarter of it.
+/// Largest file, in bytes: four times the size of a bundle of every public CA.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// A file that the configuration names.
 #[derive(Debug, Clone)]
 pub(super) struct TlsFile {
-    /// The key that names it.
+    /// The configuration key that names the file.
     pub(super) key: &'static str,
     pub(super) path: PathBuf,
-    /// It must lie below this directory, wherever links lead; none: it may be anywhere.
+    /// The directory that the file must be in after links are resolved. `None` allows any.
     pub(super) within: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for TlsFile {
 }
 
 impl TlsFile {
-    /// Whole; else one sentence.
+    /// Reads the whole file. The error is one sentence.
     fn read(&self) -> Result<Vec<u8>, String> {
         let real = match &self.within {
             None => Ok(Some(self.path.clone())),
@@ -45,17 +45,17 @@ impl TlsFile {
     }
 }
 
-/// The files that belong together: used all or not at all.
+/// Files that belong together: either all are used or none.
 #[derive(Debug, Clone)]
 pub(super) struct TlsFiles {
     /// The certificate chain of this end, and its key.
     pub(super) pair: Option<(TlsFile, TlsFile)>,
-    /// Who may vouch for the other end.
+    /// The CAs trusted to issue the other end's certificate.
     pub(super) ca: Option<TlsFile>,
 }
 
 impl TlsFiles {
-    /// Reads them all; blocks.
+    /// Reads all files. Blocks.
     pub(super) fn read(&self) -> TlsFileContents {
         TlsFileContents {
             pair: self.pair.as_ref().map(|(chain, key)| (chain.read(), key.read())),
@@ -64,17 +64,17 @@ impl TlsFiles {
     }
 }
 
-/// What was in the files; secret.
+/// The contents of the files. Secret.
 pub(super) struct TlsFileContents {
     pub(super) pair: Option<(FileContent, FileContent)>,
     pub(super) ca: Option<FileContent>,
 }
 
-/// A file's bytes, or the sentence that says why there are none.
+/// A file's bytes, or a sentence that says why it can't be read.
 pub(super) type FileContent = Result<Vec<u8>, String>;
 
 impl TlsFileContents {
-    /// The same for the same contents, whatever the files' times and links are.
+    /// Equal for equal contents, regardless of the files' times and links.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         let pair = self.pair.iter().flat_map(|(chain, key)| [chain, key]);
         let mut hash = Sha256::new();

@@ -1,5 +1,5 @@
-//! Who a plugin is by its SPIFFE id (the X.509-SVID specification, sections 2 and 5): its certificate comes from the
-//! CA and carries that id as its only URI. What host it runs on doesn't matter then.
+//! Verifies a plugin by its SPIFFE id (the X.509-SVID specification, sections 2 and 5): its certificate comes
+//! from the CA and has that id as its only URI. The host that the plugin runs on doesn't matter.
 
 use std::{fmt, sync::Arc};
 
@@ -16,7 +16,7 @@ use rustls::{
 
 use super::certificate;
 
-/// The peer's certificate is good and is another's.
+/// The peer's certificate is valid, but for another identity.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct WrongIdentity {
     expected: Arc<str>,

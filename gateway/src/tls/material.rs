@@ -1,5 +1,6 @@
-//! From bytes to certificates that may be used: whole, of one pair, of their time. One sentence for each fault, with
-//! the key and the file to mend, and nothing of what a key file holds.
+//! Checks files and turns them into usable certificates: complete, matching their key, and within their
+//! validity. Each error is one sentence that names the key and the file to fix, and shows nothing of a key
+//! file's contents.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -18,11 +19,11 @@ use super::{
     provider,
 };
 
-/// What one end of TLS has in hand.
+/// The checked material of one end of TLS.
 pub(super) struct TlsMaterial {
-    /// Our own certificate with its chain and key.
+    /// The gateway's own certificate chain and key.
     pub(super) pair: Option<CertifiedPair>,
-    /// Who may vouch for the other end.
+    /// The CAs trusted to issue the other end's certificate.
     pub(super) ca: Option<Ca>,
 }
 
@@ -33,14 +34,14 @@ pub(super) struct CertifiedPair {
 
 pub(super) struct Ca {
     pub(super) roots: Arc<RootCertStore>,
-    /// Of the certificate among them that ends first.
+    /// The facts of the certificate among them that expires first.
     pub(super) facts: CertificateFacts,
 }
 
 /// Checks what was read.
 ///
 /// # Errors
-/// The first fault, as one sentence.
+/// The first error, as one sentence.
 pub(super) fn check(files: &TlsFiles, contents: TlsFileContents) -> Result<TlsMaterial, String> {
     let pair = match (&files.pair, contents.pair) {
         (Some((chain_file, key_file)), Some((chain, key))) => {
@@ -63,7 +64,7 @@ fn pair(chain_file: &TlsFile, key_file: &TlsFile, chain: &[u8], key: &[u8]) -> R
         pem::Error::NoItemsFound => {
             format!("{key_file} holds no private key in PEM (PKCS#8, SEC1 or PKCS#1): write one that isn't encrypted")
         }
-        // Not the error itself: it may show what the file holds.
+        // The library's error is omitted: it may show the file's contents.
         _ => format!("{key_file} is no whole PEM file: write it anew"),
     })?;
     let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
@@ -105,7 +106,7 @@ fn facts(file: &TlsFile, certificates: &[CertificateDer<'_>]) -> Result<Vec<Cert
 }
 
 impl CertificateFacts {
-    /// Why it isn't valid now, as the end of a sentence; none: it is.
+    /// Why the certificate isn't valid now, as the end of a sentence. Returns `None` if it is valid.
     pub(super) fn untimely(&self) -> Option<String> {
         let now = seconds_now();
         if now > self.not_after {
@@ -117,7 +118,7 @@ impl CertificateFacts {
         }
     }
 
-    /// Seconds until it ends; negative afterwards.
+    /// Seconds until it expires; negative afterwards.
     pub(super) fn seconds_left(&self) -> i64 {
         self.not_after - seconds_now()
     }

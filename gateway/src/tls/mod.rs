@@ -1,12 +1,12 @@
-//! TLS on both sides of the gateway: certificates, keys and CAs from files, what is in force of them, and who the
-//! other end is (docs/protocol.md, section 5). Knows nothing of what is said over a connection.
+//! TLS on both sides of the gateway: loads certificates, keys and CAs from files, keeps them current, and
+//! verifies the other end (docs/protocol.md, section 5).
 //!
 //! ```text
-//! files.rs (bytes) -> material.rs (checked) -> server.rs | client.rs (rustls) -> reload.rs (in force, every 2 s)
+//! files.rs (bytes) -> material.rs (checked) -> server.rs | client.rs (rustls) -> reload.rs (every 2 s)
 //! ```
 //!
-//! A connection takes what is in force when it begins; a change touches new connections alone. Nothing is resumed
-//! where certificates are checked: every connection shows its own.
+//! A connection uses the files' contents that are current when it begins; a change affects new connections
+//! only. Sessions are not resumed where certificates are checked, so that every connection presents its own.
 
 mod certificate;
 mod client;
@@ -29,7 +29,7 @@ pub use self::{
     server::Server,
 };
 
-/// The one implementation of cryptography.
+/// The only cryptography provider.
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
         LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));

@@ -1,6 +1,6 @@
-//! What is in force, and its replacement when the files change. The files' contents are compared, every 2 s
-//! (docs/decisions/0017-certificates-by-content.md): that works through links that are swapped and over file systems
-//! that tell nobody of a change. Whoever makes a connection takes no lock and reads no file.
+//! The current TLS configuration, replaced when its files change. The files' contents are compared every 2 s
+//! (docs/decisions/0017-certificates-by-content.md): this also works with swapped links, and on file systems
+//! without change notifications. Making a connection takes no lock and reads no file.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak},
@@ -17,33 +17,33 @@ use super::{
     material::{self, TlsMaterial},
 };
 
-/// How often the files are looked at.
+/// How often the files are read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A configuration of rustls that follows its files.
+/// A rustls configuration that follows its files.
 pub(super) struct ReloadingConfig<C> {
-    /// The plugin whose it is; none: the gateway's own listener.
+    /// The plugin that it belongs to. `None` for the gateway's own listener.
     plugin: Option<Arc<str>>,
     files: TlsFiles,
     make: MakeConfig<C>,
     current: ArcSwap<ActiveConfig<C>>,
-    /// Held by whoever looks.
+    /// Locked during a check.
     judged: Mutex<CheckedFingerprints>,
 }
 
-/// Fingerprints of contents.
+/// Fingerprints of contents that were checked.
 struct CheckedFingerprints {
-    /// Of those that need no other look: they are in force, or never will be.
+    /// The contents that need no further check: they are current, or permanently invalid.
     settled: [u8; 32],
-    /// Of those that were refused last.
+    /// The contents whose rejection was logged last.
     told: Option<[u8; 32]>,
 }
 
-/// Why contents are not taken.
+/// Why contents are rejected.
 enum MaterialError {
-    /// They are wrong.
+    /// They are invalid.
     Wrong(String),
-    /// Their time is not now: it may come.
+    /// They are not valid now, but may be later.
     Untimely(String),
 }
 
@@ -56,8 +56,8 @@ struct ActiveConfig<C> {
 }
 
 impl<C: Send + Sync + 'static> ReloadingConfig<C> {
-    /// Reads the files for the first time. A certificate that ended is taken, with a warning: what else the gateway
-    /// serves doesn't depend on it, and whoever it is shown to refuses it.
+    /// Reads the files for the first time. An expired certificate is accepted with a warning: the gateway
+    /// also serves things that don't depend on it, and peers reject it themselves.
     pub(super) fn load(
         plugin: Option<&str>,
         files: TlsFiles,
@@ -78,7 +78,7 @@ impl<C: Send + Sync + 'static> ReloadingConfig<C> {
         Ok(ReloadingConfig { plugin, files, make, current: ArcSwap::from_pointee(first), judged })
     }
 
-    /// For a connection that begins now.
+    /// The configuration for a connection that begins now.
     pub(super) fn current(&self) -> Arc<C> {
         Arc::clone(&self.current.load().config)
     }
@@ -109,12 +109,13 @@ fn untimely<C>(files: &TlsFiles, fresh: &ActiveConfig<C>) -> Option<(String, Str
     Some((files.pair.as_ref()?.0.to_string(), wrong))
 }
 
-/// Any [`ReloadingConfig`].
+/// Object-safe view of any [`ReloadingConfig`].
 trait WatchFiles: Send + Sync {
-    /// Reads the files and takes what they hold, if that is new and good; else says so, once. Blocks.
+    /// Reads the files, and applies their contents if they are new and valid. Otherwise logs the reason,
+    /// once. Blocks.
     fn look(&self);
 
-    /// When what is in force ends.
+    /// When the current certificates expire.
     fn expiries(&self) -> Vec<CertificateExpiry>;
 }
 
@@ -122,7 +123,7 @@ impl<C: Send + Sync + 'static> WatchFiles for ReloadingConfig<C> {
     fn look(&self) {
         let mut judged = match self.judged.try_lock() {
             Ok(judged) => judged,
-            // A file system that hangs holds one look; more of them would only hang as well.
+            // A hanging file system blocks one check; further ones would only block too.
             Err(TryLockError::WouldBlock) => return,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
@@ -145,7 +146,7 @@ impl<C: Send + Sync + 'static> WatchFiles for ReloadingConfig<C> {
                         judged.settled = fingerprint;
                         error
                     }
-                    // Judged again at every look, for its issuer's clock may be ahead of ours; told once.
+                    // Checked again every time, since the issuer's clock may be ahead of ours; logged once.
                     MaterialError::Untimely(error) => error,
                 };
                 if judged.told.replace(fingerprint) == Some(fingerprint) {
@@ -171,18 +172,18 @@ impl<C: Send + Sync + 'static> WatchFiles for ReloadingConfig<C> {
     }
 }
 
-/// How long a certificate in force is still valid.
+/// How long a current certificate is still valid.
 #[derive(Debug, Clone)]
 pub struct CertificateExpiry {
-    /// The plugin that it is for; none: callers.
+    /// The plugin that it is for. `None` for the gateway's own listener.
     pub plugin: Option<Arc<str>>,
-    /// Whether it is the CA's that ends first, not our own.
+    /// Whether the CA's certificate expires first, rather than the gateway's own.
     pub of_ca: bool,
-    /// Negative when it has ended.
+    /// Negative once it has expired.
     pub seconds_left: i64,
 }
 
-/// Everything that follows files. Clones are the same.
+/// All configurations that follow their files. Clones share one list.
 #[derive(Clone, Default)]
 pub struct CertificateWatch(Arc<WatchedFiles>);
 
@@ -193,7 +194,7 @@ struct WatchedFiles {
 }
 
 impl CertificateWatch {
-    /// Looks at `reloaded`'s files from now on, as long as somebody holds it.
+    /// Follows the files of `reloaded` until it is dropped.
     pub(super) fn add<C: Send + Sync + 'static>(&self, reloaded: &Arc<ReloadingConfig<C>>) {
         let weak: Weak<ReloadingConfig<C>> = Arc::downgrade(reloaded);
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
@@ -205,13 +206,13 @@ impl CertificateWatch {
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes changed files into use until `stop`. Reads on threads that may block.
+    /// Applies changed files until `stop`. Reads on blocking threads.
     pub async fn follow(&self, stop: CancellationToken) {
         let look = async {
             loop {
                 tokio::time::sleep(POLL_INTERVAL).await;
                 for follows in self.all() {
-                    // Nobody waits for it: one that hangs holds up no other.
+                    // Not awaited, so that one that hangs doesn't delay the others.
                     drop(tokio::task::spawn_blocking(move || follows.look()));
                 }
             }
@@ -222,7 +223,7 @@ impl CertificateWatch {
         }
     }
 
-    /// When each certificate in force ends.
+    /// When each current certificate expires.
     pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.all().iter().flat_map(|follows| follows.expiries()).collect()
     }
@@ -236,7 +237,7 @@ impl CertificateWatch {
 fn platform_roots() -> Result<Arc<RootCertStore>, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Machines hold certificates that no one can use; they don't make the others worse.
+    // Machines contain unusable certificates; the others still work.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err("this machine trusts no CA: set `tls.ca_file`".to_owned());

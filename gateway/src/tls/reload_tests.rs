@@ -1,4 +1,4 @@
-//! Files that change, half and whole.
+//! Tests with files that change completely and partially.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ impl Ca {
         Ca { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Certificate and key for `name`; it ends in this year, or ended long ago.
+    /// Certificate and key for `name`. It expires this year, or expired long ago.
     fn pair(&self, name: &str, ended: bool) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -68,7 +68,7 @@ fn files(folder: &Path, ca: bool) -> TlsFiles {
     }
 }
 
-/// What stands for a configuration here: the names in the certificate.
+/// A stand-in for a configuration: the names in the certificate.
 fn names(material: TlsMaterial) -> Result<String, String> {
     Ok(material.pair.map(|pair| pair.facts.names).unwrap_or_default())
 }
@@ -183,7 +183,7 @@ fn a_pair_that_has_ended_is_taken_at_the_start_and_shows_as_such() {
     assert!(watch.expiries().is_empty(), "what nobody holds any longer is no concern");
 }
 
-/// The files change under a real clock: looks happen on threads that may block.
+/// Uses the real clock, because files are read on blocking threads.
 #[tokio::test]
 async fn files_are_looked_at_every_two_seconds_and_one_that_hangs_holds_up_no_other() {
     let ca = Ca::new();
@@ -197,7 +197,7 @@ async fn files_are_looked_at_every_two_seconds_and_one_that_hangs_holds_up_no_ot
     let _hangs = Server::new(&config(&hanging), &watch).unwrap();
     let reloaded = Arc::new(load(folder.files()).unwrap());
     watch.add(&reloaded);
-    // Nobody writes to the pipe yet: whoever opens it waits.
+    // Nobody writes to the pipe yet, so opening it blocks.
     fs::remove_file(hanging.path("tls.key")).unwrap();
     let made = std::process::Command::new("mkfifo").arg(hanging.path("tls.key")).status().unwrap();
     assert!(made.success());
@@ -217,6 +217,6 @@ async fn files_are_looked_at_every_two_seconds_and_one_that_hangs_holds_up_no_ot
     assert!(begun.elapsed() < Time::from_secs(10), "{:?}", begun.elapsed());
     stop.cancel();
     following.await.unwrap();
-    // Lets the thread that waits go; the runtime's end would wait for it.
+    // Unblocks the waiting thread, which the end of the runtime would wait for.
     fs::write(hanging.path("tls.key"), "").unwrap();
 }

@@ -1,4 +1,4 @@
-//! Our side of connections that callers make.
+//! TLS for the connections from callers.
 
 use std::{io, sync::Arc};
 
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::config;
 
-/// A listener's certificate, and whom it lets in.
+/// A listener's certificate, and which clients it accepts.
 #[derive(Clone)]
 pub struct Server(Arc<ReloadingConfig<ServerConfig>>);
 
 impl Server {
-    /// Reads the files of `tls`; they are followed as `watch` says.
+    /// Reads the files of `tls`; `watch` follows them.
     ///
     /// # Errors
     /// One sentence that names the key and the file.
@@ -39,10 +39,10 @@ impl Server {
         Ok(Server(reloaded))
     }
 
-    /// The handshake; the caller sets the time limit.
+    /// The handshake. The caller sets the time limit.
     ///
     /// # Errors
-    /// What rustls says, such as that the client shows no certificate.
+    /// The error of rustls, such as that the client presents no certificate.
     pub async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -68,7 +68,8 @@ fn server_config(material: TlsMaterial) -> Result<ServerConfig, String> {
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair.key)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if checks_clients {
-        // A resumed connection shows no certificate: one that ended would be let in on the word of an earlier one.
+        // A resumed connection presents no certificate, so an expired one would be accepted because of an
+        // earlier connection.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

@@ -1,4 +1,4 @@
-//! A request body to its message.
+//! Decodes a request body into its message.
 
 use bytes::Bytes;
 use hookgate_proto::gateway::v1 as gateway;
@@ -10,10 +10,10 @@ use crate::{
     payload::{Findings, Validate, Validator, sentence},
 };
 
-/// How deep the JSON values lie in a request: in the members of `payload`.
+/// The depth of JSON values within a request: members of `payload`.
 const ENVELOPE_DEPTH: usize = 2;
 
-/// A request message that has an HTTP form.
+/// A request message with an HTTP form.
 pub trait HttpRequestMessage: JsonMessage + Validate {}
 
 impl HttpRequestMessage for gateway::BeforeLlmRequestRequest {}
@@ -21,14 +21,14 @@ impl HttpRequestMessage for gateway::BeforeToolCallRequest {}
 impl HttpRequestMessage for gateway::AfterToolResultRequest {}
 impl HttpRequestMessage for gateway::BeforeResponseRequest {}
 
-/// Reads `{"context": {...}?, "payload": {...}, "expect_plan_digest": "..."?}` and checks it like a message from
-/// gRPC. The JSON values of the message share the body's memory.
+/// Reads `{"context": {...}?, "payload": {...}, "expect_plan_digest": "..."?}` and checks it like a message
+/// from gRPC. The JSON values of the message share the body's memory.
 ///
-/// `null` is the same as absent, except for `args` and `result`, where it is a value.
+/// `null` means absent, except for `args` and `result`, where it is a value.
 ///
 /// # Errors
-/// What is wrong, at least one violation and at most [`crate::payload::MAX_VIOLATIONS`]. A body that is not JSON or
-/// too deep is not looked at further; anything else is reported together.
+/// At least one violation, and at most [`crate::payload::MAX_VIOLATIONS`]. A body that is not JSON or too
+/// deep is not checked further; all other violations are reported together.
 pub fn decode<R: HttpRequestMessage>(body: &Bytes) -> Result<R, Vec<Violation>> {
     let mut findings = Findings::default();
     if let Err(flaws) = json::scan_all(body, ENVELOPE_DEPTH + json::MAX_DEPTH) {

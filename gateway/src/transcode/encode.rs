@@ -1,4 +1,4 @@
-//! An answer, or a problem, to its body.
+//! Encodes an answer or a problem as a body.
 
 use bytes::Bytes;
 use hookgate_proto::{gateway::v1 as gateway, types::v1::CancelScope};
@@ -8,7 +8,7 @@ use crate::core::error::{FailedStep, Violation};
 
 /// An answer that carries a decision.
 pub trait DecisionAnswer {
-    /// Writes the answer's members, in the order of the contract, into an object that may hold others.
+    /// Writes the answer's members, in the order of the contract, to an object that may have others.
     fn members(&self, object: &mut ObjectWriter<'_>);
 }
 
@@ -32,14 +32,15 @@ macro_rules! answers {
 
 answers!(BeforeLlmRequestResponse, BeforeToolCallResponse, AfterToolResultResponse, BeforeResponseResponse);
 
-/// The body of an answer. The JSON values in it must have been scanned: they are spliced in as they are.
+/// The body of an answer. Its JSON values must have been scanned, because they are copied unchanged.
 pub fn encode<A: DecisionAnswer>(answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| answer.members(object));
     out.into()
 }
 
-/// The body of a block: the members of a problem, and all of the answer's beside them. `request_id` stands once.
+/// The body of a block: the members of a problem together with those of the answer. `request_id` is written
+/// once.
 pub fn encode_block<A: DecisionAnswer>(problem: &ProblemDetails<'_>, answer: &A) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     ObjectWriter::object(&mut out, |object| {
@@ -49,7 +50,7 @@ pub fn encode_block<A: DecisionAnswer>(problem: &ProblemDetails<'_>, answer: &A)
     out.into()
 }
 
-/// The object of the members in which `after` differs from `before`; empty when there are none.
+/// An object with the members of `after` that differ from `before`; empty bytes if there are none.
 pub fn changes<M: Changes>(before: &M, after: &M) -> Bytes {
     let mut out = Vec::new();
     ObjectWriter::object(&mut out, |object| after.put_changes(before, object));
@@ -59,23 +60,22 @@ pub fn changes<M: Changes>(before: &M, after: &M) -> Bytes {
 /// The members of `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, Copy)]
 pub struct ProblemDetails<'a> {
-    /// A URI reference for the kind of problem.
+    /// A URI reference for the type of problem.
     pub r#type: &'a str,
-    /// What the status means.
+    /// The meaning of the status.
     pub title: &'a str,
-    /// The HTTP status.
     pub status: u16,
     /// What happened, for people.
     pub detail: &'a str,
     /// The code that decided the status.
     pub code: &'a str,
-    /// The step that ended the chain; left out where none did or the caller may not know.
+    /// The step that ended the chain. Omitted if none did, or if the caller may not know it.
     pub step: Option<&'a FailedStep>,
-    /// What the steps of that chain did.
+    /// The results of the chain's steps.
     pub steps: &'a [gateway::Step],
     /// The gateway's id of the call.
     pub request_id: &'a str,
-    /// What is wrong with the request, member by member; left out when empty.
+    /// The violations in the request; omitted if empty.
     pub errors: &'a [Violation],
 }
 
@@ -100,7 +100,7 @@ impl ProblemDetails<'_> {
         out.into()
     }
 
-    /// The members that no answer has.
+    /// The members that answers don't have.
     fn head(&self, object: &mut ObjectWriter<'_>) {
         object.member("type", self.r#type);
         object.member("title", self.title);
@@ -162,7 +162,7 @@ impl WriteJson for gateway::Step {
     }
 }
 
-/// An enum value's name over HTTP: lower case, without the prefix; nothing for the unspecified one.
+/// An enum value's name over HTTP: lower case, without the prefix. Returns `None` for the unspecified value.
 fn name_of(proto_name: &str, prefix: &str) -> Option<String> {
     let name = proto_name.strip_prefix(prefix).unwrap_or(proto_name);
     (name != "UNSPECIFIED").then(|| name.to_ascii_lowercase())

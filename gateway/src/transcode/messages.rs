@@ -1,4 +1,4 @@
-//! Which members each message has over HTTP: the names of the contract, in its order. A test compares them with
+//! The members of each message over HTTP, with the names and order of the contract. A test compares them with
 //! the descriptors.
 
 use hookgate_proto::{
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::payload::Findings;
 
-/// `members!(read Type { a, b = json })`: `null` leaves `a` absent and is a value of `b`. `read write` makes
-/// the same table serve answers too, whole and by what changed.
+/// `members!(read Type { a, b = json })`: `null` means absent for `a`, and is a value of `b`. With `read
+/// write` the same table also serves answers, entirely or by what changed.
 macro_rules! members {
     (read write $type:path { $($member:ident $(= $json:ident)?),+ $(,)? }) => {
         members!(read $type { $($member $(= $json)?),+ });
@@ -76,7 +76,7 @@ members!(read write types::BeforeResponsePayload {
 });
 members!(read write types::TokenUsage { input, output });
 
-/// By hand because of the choice between `data` and `url`.
+/// Written by hand because of the choice between `data` and `url`.
 impl JsonMessage for types::Media {
     const MEMBERS: &'static [&'static str] = &["data", "url", "mime_type", "filename"];
 

@@ -1,9 +1,10 @@
-//! The HTTP form of the agent's messages (docs/protocol.md, section 1): JSON bodies to and from the very
+//! The HTTP form of the agent's messages (docs/protocol.md, section 1): converts JSON bodies from and to the
 //! messages that gRPC carries, so that nothing behind the edge can tell the two apart.
 //!
-//! [`decode`] reads a request and reports every mistake that it can find in one go; [`encode`] writes an
-//! answer. JSON values pass through as the caller wrote them, byte for byte, by reference into the body. Which
-//! members a message has stands once, in `messages.rs`. Must not know of HTTP itself: no status, no header.
+//! [`decode`] reads a request and reports every mistake it can find at once; [`encode`] writes an answer.
+//! JSON values pass through byte for byte as the caller wrote them, as references into the body. Only
+//! `messages.rs` lists the members of each message. This module must not know of HTTP itself: no status, no
+//! header.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! The HTTP form in both directions.
+//! Tests of the HTTP form in both directions.
 
 use bytes::Bytes;
 use hookgate_proto::{gateway::v1 as gateway, types::v1 as types};

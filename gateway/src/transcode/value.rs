@@ -1,4 +1,4 @@
-//! Reading values of a body that was scanned: what a Rust type takes from JSON, and what to say when it can't.
+//! Converts values of a scanned body into Rust types, and reports those that don't fit.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Display, str::FromStr};
 
@@ -16,11 +16,11 @@ use crate::{
 /// A JSON value in a request body.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
-    /// The value's text, without white space round it; part of `body`.
+    /// The value's text without surrounding white space; part of `body`.
     pub(super) text: &'a str,
     /// The whole body.
     pub(super) body: &'a Bytes,
-    /// Where the value lies in it.
+    /// The place of the value in the body.
     pub(super) place: &'a JsonLocation<'a>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Value<'a> {
         self.text == "null"
     }
 
-    /// The text of a string.
+    /// The contents of a string.
     pub(super) fn string(&self, findings: &mut Findings) -> Option<Cow<'a, str>> {
         self.expect_kind(ValueKind::String, findings).then(|| json::unescape(self.text))
     }
@@ -62,14 +62,14 @@ impl<'a> Value<'a> {
 
 /// A message read from a JSON object.
 pub trait JsonMessage: Default {
-    /// Its members, in the order of the contract.
+    /// The members, in the order of the contract.
     const MEMBERS: &'static [&'static str];
 
-    /// Takes a member's value; false when there is no such member.
+    /// Reads a member's value. Returns false if there is no such member.
     fn read_member(&mut self, name: &str, value: Value<'_>, findings: &mut Findings) -> bool;
 }
 
-/// Reads a message, reporting whatever is wrong with it; nothing when it is no object.
+/// Reads a message, and reports its mistakes. Returns `None` if it isn't an object.
 pub(super) fn read_object<M: JsonMessage>(value: Value<'_>, findings: &mut Findings) -> Option<M> {
     if !value.expect_kind(ValueKind::Object, findings) {
         return None;
@@ -101,9 +101,9 @@ fn unknown_member(key: &str, members: &[&str]) -> String {
     }
 }
 
-/// A type that one JSON value, other than `null`, can be read as.
+/// A type that can be read from one JSON value other than `null`.
 pub(super) trait Parse: Sized {
-    /// The value, or nothing when it was reported.
+    /// The value. Returns `None` if it was reported.
     fn parse(value: Value<'_>, findings: &mut Findings) -> Option<Self>;
 }
 
@@ -131,7 +131,7 @@ impl Parse for u64 {
     }
 }
 
-/// Takes digits alone: `1.0` and `1e3` would pass through a double, and lose digits above 2^53.
+/// Accepts digits only: `1.0` and `1e3` would pass through a double, and lose digits above 2^53.
 fn parse_integer<T: FromStr + Display>(value: Value<'_>, max: T, findings: &mut Findings) -> Option<T> {
     let number = value.text.parse().ok();
     if number.is_none() {
@@ -141,7 +141,7 @@ fn parse_integer<T: FromStr + Display>(value: Value<'_>, max: T, findings: &mut 
 }
 
 impl Parse for Bytes {
-    /// Bytes that are no JSON value: a string in padded standard base64 (RFC 4648, section 4).
+    /// Bytes that aren't a JSON value: a string in padded standard base64 (RFC 4648, section 4).
     fn parse(value: Value<'_>, findings: &mut Findings) -> Option<Self> {
         let text = value.string(findings)?;
         let Ok(bytes) = STANDARD.decode(text.as_bytes()) else {
@@ -161,7 +161,7 @@ impl<M: JsonMessage> Parse for M {
     }
 }
 
-/// A field that a member is read into. A value that was reported leaves it as it was.
+/// A field that a member is read into. An invalid value leaves it unchanged.
 pub(super) trait Field {
     fn read(&mut self, value: Value<'_>, findings: &mut Findings);
 }

@@ -1,5 +1,5 @@
-//! Writing JSON member by member, in the order given, so that members of one message can stand beside others in
-//! one object. Knows no message.
+//! Writes JSON member by member, in the given order, so that the members of several messages can be in one
+//! object.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ pub struct ObjectWriter<'a> {
 }
 
 impl ObjectWriter<'_> {
-    /// Appends an object whose members `write` writes; it names each member once.
+    /// Appends an object. `write` writes its members, each name once.
     pub fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut ObjectWriter<'_>)) {
         out.push(b'{');
         let mut object = ObjectWriter { out, is_empty: true };
@@ -26,14 +26,14 @@ impl ObjectWriter<'_> {
         value.put(self.out);
     }
 
-    /// Writes a member that is left out when absent.
+    /// Writes a member; omitted if absent.
     pub fn optional<V: WriteJson>(&mut self, name: &str, value: Option<&V>) {
         if let Some(value) = value {
             self.member(name, value);
         }
     }
 
-    /// Writes a member whose value is JSON text that was scanned; left out when empty.
+    /// Writes a member whose value is scanned JSON text; omitted if empty.
     pub fn json(&mut self, name: &str, value: &[u8]) {
         if !value.is_empty() {
             self.name(name);
@@ -99,17 +99,18 @@ impl<T: WriteJson> WriteJson for [T] {
     }
 }
 
-/// A message of which what changed can be written.
+/// A message that can be written as a difference.
 pub trait Changes {
-    /// Writes the members that differ from those of `before`, as they are now.
+    /// Writes the members that differ from those of `before`, with their current values.
     fn put_changes(&self, before: &Self, object: &mut ObjectWriter<'_>);
 }
 
-/// A payload's field as a member: left out when absent. Text that is not optional is always written.
+/// A payload's field as a member: omitted if absent. Text that isn't optional is always written.
 pub(super) trait PutField {
     fn put_field(&self, name: &str, object: &mut ObjectWriter<'_>);
 
-    /// The same for a field that changed: one that is empty now is no news when it is left out.
+    /// Like [`PutField::put_field`], for a field that changed. By default, a field that is omitted when empty
+    /// is omitted here too.
     fn put_changed(&self, name: &str, object: &mut ObjectWriter<'_>) {
         self.put_field(name, object);
     }

@@ -1,6 +1,9 @@
-//! A breaker: failures in a row open it, time lets one call try again (docs/protocol.md, section 6).
-//! A state machine without IO; which breakers an endpoint has is [`super::breakers`]' matter, and what counts as a failure the client's. Reading takes no lock, and a call
-//! to a healthy endpoint writes nothing.
+//! A circuit breaker: consecutive failures open it, and after a while one trial call may pass
+//! (docs/protocol.md, section 6).
+//!
+//! This is a state machine without IO. [`super::breakers`] decides which breakers an endpoint has, and the
+//! client decides what counts as a failure. Reading takes no lock, and a call to a healthy endpoint writes
+//! nothing.
 
 use std::time::Duration;
 
@@ -9,14 +12,13 @@ use tokio::time::Instant;
 
 use crate::config;
 
-/// What a breaker does with calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// They pass.
+    /// Calls pass.
     Closed,
-    /// They fail at once.
+    /// Calls fail at once.
     Open,
-    /// One may try, or is trying.
+    /// One trial call may pass, or is under way.
     HalfOpen,
 }
 
@@ -31,34 +33,34 @@ impl BreakerState {
     }
 }
 
-/// What a call says about its endpoint.
+/// What a call's outcome says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BreakerVerdict {
-    /// It does its work, whatever it said.
+    /// The endpoint works, whatever the call returned.
     Good,
-    /// It doesn't.
+    /// The endpoint does not work.
     Bad,
-    /// Nothing: the call never got so far, or its caller went away.
+    /// Nothing: the call never reached the endpoint, or its caller went away.
     Nothing,
 }
 
-/// A breaker's leave for one call; says under which position it was given.
+/// Permission for one call. Records the breaker position it was granted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BreakerPermit {
     era: u32,
 }
 
 impl BreakerPermit {
-    /// The leave of a call that came before the breaker was made.
+    /// The permit of a call that came before the breaker existed.
     pub(super) const fn first() -> Self {
         BreakerPermit { era: 0 }
     }
 }
 
-/// What a judgement changed.
+/// A transition caused by a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BreakerTransition {
-    /// Calls fail at once for so long.
+    /// Calls fail at once for this long.
     Opened(Duration),
     /// Calls pass again.
     Closed,
@@ -67,12 +69,12 @@ pub(super) enum BreakerTransition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BreakerPhase {
     Closed {
-        /// In a row.
+        /// Consecutive failures.
         failures: u32,
     },
     Open {
         until: Instant,
-        /// In a row, at least once.
+        /// How often the breaker has opened in a row, at least 1.
         times: u32,
     },
     Probing {
@@ -80,7 +82,7 @@ enum BreakerPhase {
     },
 }
 
-/// A phase and its number: judgements on calls that passed in an earlier one come too late.
+/// A phase and its number. Verdicts on calls that entered in an earlier phase are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BreakerPosition {
     phase: BreakerPhase,
@@ -92,7 +94,7 @@ impl BreakerPosition {
         BreakerPosition { phase, era: self.era.wrapping_add(1) }
     }
 
-    /// The position after a call came, and whether it may pass.
+    /// The position after a call arrives, and the call's permit if it may pass.
     fn entered(self, now: Instant) -> (Self, Option<BreakerPermit>) {
         match self.phase {
             BreakerPhase::Closed { .. } => (self, Some(BreakerPermit { era: self.era })),
@@ -104,7 +106,7 @@ impl BreakerPosition {
         }
     }
 
-    /// The position after a judgement. `jitter` is from 0 to 1.
+    /// The position after a verdict. `jitter` is between 0 and 1.
     fn judged(
         self,
         pass: BreakerPermit,
@@ -145,7 +147,7 @@ impl BreakerPosition {
         }
     }
 
-    /// The position once there is news of the endpoint: its next call may try.
+    /// The position after the endpoint was reached again: its next call is the trial call.
     fn due(self, now: Instant) -> Self {
         match self.phase {
             BreakerPhase::Open { until, times } if until > now => {
@@ -156,14 +158,13 @@ impl BreakerPosition {
     }
 }
 
-/// How long the breaker is open when it opens for the n-th time in a row: doubling, a tenth more or less so that
-/// gateways don't try in step.
+/// How long the breaker stays open when it opens for the n-th time in a row. The time doubles each time, and
+/// varies by a tenth so that gateways don't retry in step.
 fn length(settings: &config::Breaker, times: u32, jitter: f64) -> Duration {
     let doubled = settings.open.0.saturating_mul(1u32.checked_shl(times - 1).unwrap_or(u32::MAX));
     doubled.min(settings.max_open.0).mul_f64(0.9 + jitter.clamp(0.0, 1.0) / 5.0)
 }
 
-/// Lets calls through, or not.
 pub(super) struct CircuitBreaker {
     settings: config::Breaker,
     position: ArcSwap<BreakerPosition>,
@@ -184,7 +185,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Leave for one call, which is to be judged; none: it fails at once.
+    /// A permit for one call, which must be judged afterwards. Returns `None` if the call must fail at once.
     pub(super) fn enter(&self, now: Instant) -> Option<BreakerPermit> {
         let position = self.position.load();
         if matches!(position.phase, BreakerPhase::Closed { .. }) {
@@ -200,7 +201,7 @@ impl CircuitBreaker {
         pass
     }
 
-    /// Takes the judgement on a call that passed.
+    /// Records the verdict on a call that passed.
     pub(super) fn judge(
         &self,
         pass: BreakerPermit,
@@ -221,7 +222,7 @@ impl CircuitBreaker {
         change
     }
 
-    /// The endpoint was reached anew: an open breaker lets the next call try.
+    /// Records that the endpoint was reached again: an open breaker lets the next call try.
     pub(super) fn note_reached(&self, now: Instant) {
         if !matches!(self.position.load().phase, BreakerPhase::Closed { .. }) {
             self.position.rcu(|position| position.due(now));

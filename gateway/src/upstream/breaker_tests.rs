@@ -12,7 +12,7 @@ fn breaker() -> CircuitBreaker {
     CircuitBreaker::new(config::Breaker { failures: FAILURES, open: Span(OPEN), max_open: Span(MOST) })
 }
 
-/// Opens `breaker` and says for how long.
+/// Opens `breaker`, and returns for how long.
 fn opened(breaker: &CircuitBreaker) -> Duration {
     for _ in 1..FAILURES {
         let pass = breaker.enter(Instant::now()).expect("it is closed");
@@ -21,7 +21,7 @@ fn opened(breaker: &CircuitBreaker) -> Duration {
     fail(breaker)
 }
 
-/// A call that passes and opens it.
+/// A call that passes, fails and opens the breaker.
 fn fail(breaker: &CircuitBreaker) -> Duration {
     let pass = breaker.enter(Instant::now()).expect("one call passes");
     match breaker.judge(pass, BreakerVerdict::Bad, Instant::now()) {
@@ -121,11 +121,11 @@ async fn endpoint_that_was_reached_anew_is_tried_at_once() {
     assert!(!breaker.lets_through(Instant::now()));
 }
 
-/// What happens to a breaker.
+/// An event in a breaker's life.
 #[derive(Debug, Clone, Copy)]
 enum Happens {
     Call,
-    /// To the oldest call under way.
+    /// Ends the oldest running call.
     Ends(BreakerVerdict),
     Passes(u64),
 }
@@ -140,7 +140,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// The rule in other words: a list of what was judged since it last closed, and the time from which on one may try.
+/// A simpler model: the verdicts since it last closed, and the time from which one call may try.
 #[derive(Default)]
 struct Model {
     run: u32,
@@ -154,7 +154,7 @@ proptest! {
     #[test]
     fn it_does_what_the_model_does(script in prop::collection::vec(happens(), 1..200)) {
         let (breaker, mut model, mut now) = (breaker(), Model::default(), Instant::now());
-        // Each call under way, with the number of openings and closings before it.
+        // Each running call, with the number of earlier transitions.
         let mut under_way: std::collections::VecDeque<(BreakerPermit, u32, bool)> = Default::default();
         for happens in script {
             match happens {

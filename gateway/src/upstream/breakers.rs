@@ -1,6 +1,8 @@
-//! The breakers of one endpoint: one for all calls, and one for each tenant whose calls failed lately. What becomes of the
-//! connection speaks about the endpoint. What becomes of a call on it may be its input's fault, and one tenant's input must
-//! not take the plugin from the others (docs/decisions/0040-fair-between-tenants.md).
+//! The breakers of one endpoint: one for all calls, and one for each tenant whose calls failed recently.
+//!
+//! A failed connection says something about the endpoint. A failed call may be the fault of its input, and
+//! one tenant's input must not take the plugin away from the others
+//! (docs/decisions/0040-fair-between-tenants.md).
 
 use std::sync::Arc;
 
@@ -9,43 +11,42 @@ use tokio::time::Instant;
 use super::breaker::{self, BreakerState, BreakerTransition, BreakerVerdict, CircuitBreaker};
 use crate::config;
 
-/// So many tenants' breakers are kept before those that let calls through are forgotten.
+/// Above this many tenants' breakers, those that let calls through are dropped.
 const MAX_TENANTS: usize = 1_000;
 
-/// What a call says about its endpoint.
+/// What a call's outcome says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallClass {
-    /// It does its work, whatever it said.
+    /// The endpoint works, whatever the call returned.
     Success,
-    /// It can't be reached, or was lost: for every tenant.
+    /// The endpoint is unreachable, or the connection was lost. This counts for every tenant.
     ConnectionFailure,
-    /// It answered this call with an error, or with a reply that can't be understood.
+    /// The endpoint answered this call with an error, or with a reply that can't be decoded.
     CallFailure,
-    /// It did not answer this call: not in time, or it refused the stream.
+    /// The endpoint did not answer this call in time, or refused the stream.
     NoAnswer,
-    /// Nothing: the call never got so far, or its caller went away.
+    /// Nothing: the call never reached the endpoint, or its caller went away.
     Unknown,
 }
 
-/// Leave for one call, which is to be judged.
+/// Permission for one call, which must be judged afterwards.
 pub(super) struct BreakerPermits {
     all: breaker::BreakerPermit,
-    /// None: no call of the tenant failed lately.
+    /// `None` if no call of the tenant failed recently.
     tenant: Option<(Arc<CircuitBreaker>, breaker::BreakerPermit)>,
 }
 
-/// What a judgement changed, and for whom.
+/// A transition caused by a verdict, and for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScopedTransition {
     ForAll(BreakerTransition),
     ForTenant(BreakerTransition),
 }
 
-/// Lets calls through, or not.
 pub(super) struct Breakers {
     settings: config::Breaker,
     all: CircuitBreaker,
-    /// Mostly empty. A tenant leaves it with its next call that succeeds.
+    /// Usually empty. A tenant is removed with its next successful call.
     tenants: papaya::HashMap<Arc<str>, Arc<CircuitBreaker>>,
 }
 
@@ -54,27 +55,28 @@ impl Breakers {
         Breakers { all: CircuitBreaker::new(settings.clone()), tenants: papaya::HashMap::new(), settings }
     }
 
-    /// Whether a call of `tenant`, or of any tenant, would pass now.
+    /// Whether a call of `tenant` would pass now. `None` asks only the breaker of all calls.
     pub(super) fn lets_through(&self, tenant: Option<&str>, now: Instant) -> bool {
         let of_tenant = tenant.and_then(|tenant| self.for_tenant(tenant));
         self.all.lets_through(now) && of_tenant.is_none_or(|breaker| breaker.lets_through(now))
     }
 
-    /// Leave for one call of `tenant`; none: it fails at once.
+    /// A permit for one call of `tenant`. Returns `None` if the call must fail at once.
     pub(super) fn enter(&self, tenant: &str, now: Instant) -> Option<BreakerPermits> {
         let all = self.all.enter(now)?;
         let Some(breaker) = self.for_tenant(tenant) else {
             return Some(BreakerPermits { all, tenant: None });
         };
         let Some(pass) = breaker.enter(now) else {
-            // The other leave isn't used: where it was to try, the next call may.
+            // The permit for all calls goes unused. If it was for the trial call, the next call may try
+            // instead.
             self.all.judge(all, BreakerVerdict::Nothing, now);
             return None;
         };
         Some(BreakerPermits { all, tenant: Some((breaker, pass)) })
     }
 
-    /// Takes what a call of `tenant` says.
+    /// Records the outcome of a call of `tenant`.
     pub(super) fn judge(
         &self,
         BreakerPermits { all, tenant: of_tenant }: BreakerPermits,
@@ -85,7 +87,7 @@ impl Breakers {
         let (for_all, for_tenant) = match class {
             CallClass::Success => (BreakerVerdict::Good, BreakerVerdict::Good),
             CallClass::ConnectionFailure => (BreakerVerdict::Bad, BreakerVerdict::Nothing),
-            // An answer is proof of life.
+            // Even an error answer proves that the endpoint is alive.
             CallClass::CallFailure => (BreakerVerdict::Good, BreakerVerdict::Bad),
             CallClass::NoAnswer => (BreakerVerdict::Nothing, BreakerVerdict::Bad),
             CallClass::Unknown => (BreakerVerdict::Nothing, BreakerVerdict::Nothing),
@@ -105,23 +107,24 @@ impl Breakers {
         changed.or(of_tenant)
     }
 
-    /// The endpoint was reached anew: open breakers let the next call try.
+    /// Records that the endpoint was reached again: open breakers let the next call try.
     pub(super) fn note_reached(&self, now: Instant) {
         self.all.note_reached(now);
         self.tenants.pin().values().for_each(|breaker| breaker.note_reached(now));
     }
 
-    /// The breaker of all calls.
+    /// The state of the breaker for all calls.
     pub(super) fn state(&self, now: Instant) -> BreakerState {
         self.all.state(now)
     }
 
-    /// How many tenants' calls fail at once, or are being tried. One whose time is over counts no more: its tenant may never call again.
+    /// How many tenants' breakers are open or half-open. A breaker whose open time is over no longer counts:
+    /// its tenant may never call again.
     pub(super) fn tenant_breakers_open(&self, now: Instant) -> usize {
         self.tenants.pin().values().filter(|breaker| !breaker.lets_through(now)).count()
     }
 
-    /// Whether there may be tenants whose calls don't pass.
+    /// Whether some tenants' calls may be blocked by a breaker of their own.
     pub(super) fn has_of_tenants(&self) -> bool {
         !self.tenants.is_empty()
     }
@@ -136,7 +139,7 @@ impl Breakers {
     fn for_failing_tenant(&self, tenant: &Arc<str>) -> Arc<CircuitBreaker> {
         let (tenants, fresh) = (self.tenants.pin(), || Arc::new(CircuitBreaker::new(self.settings.clone())));
         if tenants.len() >= MAX_TENANTS {
-            // Those that let calls through are of tenants that failed now and then, or are gone.
+            // These tenants failed occasionally, or are gone.
             let now = Instant::now();
             tenants.retain(|_, breaker| !breaker.lets_through(now));
         }
@@ -161,7 +164,7 @@ mod tests {
         Breakers::new(settings)
     }
 
-    /// A call of `tenant`; whether it passed.
+    /// Makes a call of `tenant`, and returns whether it passed.
     fn call(breakers: &Breakers, tenant: &str, class: CallClass) -> bool {
         let now = Instant::now();
         let pass = breakers.enter(tenant, now);

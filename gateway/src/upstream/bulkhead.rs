@@ -1,6 +1,9 @@
-//! Places for calls under way to one plugin, and the queue before them (docs/protocol.md, section 6), fair between
-//! tenants: what one tenant may hold shrinks with what is free, a place that becomes free goes to the waiting tenant that
-//! holds the fewest, and a full queue turns away the newest call of the tenant that has the most. With one place the plugin is serialised.
+//! Limits concurrent calls to one plugin, with a queue in front (docs/protocol.md, section 6) that is fair
+//! between tenants.
+//!
+//! The fewer permits are free, the fewer one tenant may hold. A freed permit goes to the waiting tenant that
+//! holds the fewest, and a full queue rejects the newest call of the tenant with the most waiters. One permit
+//! serialises the plugin.
 
 use std::{
     collections::HashMap,
@@ -16,16 +19,17 @@ use tokio::{
 use super::fair_queue::{FairQueue, LaneMeasure, QueueEnd};
 use crate::core::fair_share;
 
-/// Who holds places.
+/// Who a permit is accounted to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum PermitHolder {
     /// The calls of one tenant.
     Tenant(Arc<str>),
-    /// What the plugin observes, of all tenants: it has a queue and turns of its own.
+    /// Deliveries to the plugin as an observer, for all tenants. They have a queue of their own, fair in
+    /// itself.
     Observers,
 }
 
-/// A call that waits; told when it has a place.
+/// A queued call, and the channel that sends its permit.
 struct Waiter {
     number: u64,
     admit: oneshot::Sender<BulkheadPermit>,
@@ -33,49 +37,49 @@ struct Waiter {
 
 #[derive(Default)]
 struct BulkheadState {
-    /// Places by holder; those without any aren't in it.
+    /// Permits by holder; holders without permits are absent.
     held: HashMap<PermitHolder, usize>,
     taken: usize,
     waiting: FairQueue<PermitHolder, Waiter>,
-    /// Of the waiter that came last.
+    /// The number of the newest waiter.
     number: u64,
 }
 
 struct BulkheadInner {
-    /// Held for a few instructions, and never across an await.
+    /// Locked for a few instructions, and never across an await.
     state: Mutex<BulkheadState>,
     places: usize,
     queue: usize,
 }
 
-/// Counts the calls under way and those that wait.
+/// Counts running and queued calls.
 pub(super) struct Bulkhead(Arc<BulkheadInner>);
 
-/// A place; given back on drop.
+/// A permit; returned on drop.
 pub(super) struct BulkheadPermit {
     bulkhead: Arc<BulkheadInner>,
     holder: PermitHolder,
-    /// How long the call waited for it.
+    /// How long the call waited for the permit.
     pub(super) waited: Duration,
 }
 
-/// Why there was no place.
+/// Why no permit was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     /// The queue is full.
     Queue,
-    /// The wait was over.
+    /// The wait timed out.
     Wait,
 }
 
-/// How many places `holder` has, if it may have one more of those that are free.
+/// How many permits `holder` has, if it may take one more while `free` are free. Otherwise `None`.
 fn may_enter(held: &HashMap<PermitHolder, usize>, holder: &PermitHolder, free: usize) -> Option<usize> {
     let held = held.get(holder).copied().unwrap_or(0);
     (free > 0 && fair_share::may_take(held, free)).then_some(held)
 }
 
 impl BulkheadState {
-    /// How many places `holder` has, if it may have one more of `places`.
+    /// How many permits `holder` has, if it may take one more. Otherwise `None`.
     fn may_enter(&self, holder: &PermitHolder, places: usize) -> Option<usize> {
         may_enter(&self.held, holder, places - self.taken)
     }
@@ -98,7 +102,7 @@ impl BulkheadState {
         }
     }
 
-    /// The next waiter that may enter, which has its place now.
+    /// Removes the next waiter that may enter, and counts its permit as taken.
     fn admit(&mut self, places: usize) -> Option<(PermitHolder, Waiter)> {
         let (held, free) = (&self.held, places - self.taken);
         let (holder, waiter) = self.waiting.pop(|holder| may_enter(held, holder, free))?;
@@ -106,7 +110,8 @@ impl BulkheadState {
         Some((holder, waiter))
     }
 
-    /// Makes room for one more waiter of `holder`, where another holder has more of them: its newest leaves.
+    /// Makes room for one more waiter of `holder`: removes the newest waiter of the holder with the most,
+    /// unless that is `holder` itself.
     fn make_room(&mut self, holder: &PermitHolder) -> Option<Waiter> {
         let (longest, len) =
             self.waiting.longest(LaneMeasure::Entries, |holder| *holder != PermitHolder::Observers)?;
@@ -131,13 +136,13 @@ impl BulkheadPermit {
 
 impl Drop for BulkheadPermit {
     fn drop(&mut self) {
-        // At once, so that no newcomer comes between a free place and those who wait for it.
+        // In the same critical section, so that no newcomer takes the freed permit before a waiter.
         let mut next = {
             let mut state = self.bulkhead.state();
             state.leave(&self.holder);
             state.admit(self.bulkhead.places)
         };
-        // Outside the lock: a waiter that went away gives its place back by dropping it.
+        // Outside the lock: if the waiter went away, its permit is dropped here, which locks again.
         while let Some((holder, waiter)) = next {
             let _ = waiter.admit.send(BulkheadPermit::new(&self.bulkhead, holder));
             next = self.bulkhead.state().admit(self.bulkhead.places);
@@ -146,17 +151,16 @@ impl Drop for BulkheadPermit {
 }
 
 impl Bulkhead {
-    /// `in_flight` places (at least one) and a queue of `queue`.
+    /// A bulkhead with `in_flight` permits (at least one) and room for `queue` waiters.
     pub(super) fn new(in_flight: usize, queue: usize) -> Self {
         Bulkhead(Arc::new(BulkheadInner { state: Mutex::default(), places: in_flight.max(1), queue }))
     }
 
-    /// Places taken at this moment.
     pub(super) fn taken(&self) -> usize {
         self.0.state().taken
     }
 
-    /// A place for a call of `tenant`, at once or within `wait`.
+    /// A permit for a call of `tenant`, at once or within `wait`.
     pub(super) async fn enter(&self, tenant: &Arc<str>, wait: Duration) -> Result<BulkheadPermit, Full> {
         match self.queue_up(PermitHolder::Tenant(Arc::clone(tenant)), self.0.queue)? {
             PermitRequest::Now(place) => Ok(place),
@@ -164,7 +168,8 @@ impl Bulkhead {
         }
     }
 
-    /// A place for an observed call, however long it takes and outside the queue: the observers' own queue is the bound.
+    /// A permit for a delivery to an observer. It waits without a limit and outside the queue: the observers'
+    /// own queue is the bound.
     pub(super) async fn enter_observer(&self) -> BulkheadPermit {
         let turn = self.queue_up(PermitHolder::Observers, usize::MAX);
         let place = match turn.expect("no queue is so long") {
@@ -174,7 +179,7 @@ impl Bulkhead {
         place.expect("only calls are turned away from the queue")
     }
 
-    /// A place, or one in a queue of at most `most`.
+    /// A permit, or a position in the queue if fewer than `most` wait.
     fn queue_up(&self, holder: PermitHolder, most: usize) -> Result<PermitRequest, Full> {
         let mut state = self.0.state();
         if state.may_enter(&holder, self.0.places).is_some() {
@@ -182,7 +187,7 @@ impl Bulkhead {
             return Ok(PermitRequest::Now(BulkheadPermit::new(&self.0, holder)));
         }
         let waiting = state.waiting.len() - state.waiting.len_of(&PermitHolder::Observers);
-        // Its sender is dropped at the end: that tells it.
+        // Dropping its sender at the end of this function tells the waiter.
         let _turned_away = match waiting >= most {
             true => Some(state.make_room(&holder).ok_or(Full::Queue)?),
             false => None,
@@ -195,13 +200,13 @@ impl Bulkhead {
     }
 }
 
-/// What a call gets as it comes.
+/// What a call gets when it arrives.
 enum PermitRequest {
     Now(BulkheadPermit),
     Later(QueueEntry),
 }
 
-/// A place in the queue; given back on drop, also by a caller that went away.
+/// A position in the queue; given up on drop, also when the caller goes away.
 struct QueueEntry {
     bulkhead: Arc<BulkheadInner>,
     holder: PermitHolder,
@@ -212,7 +217,7 @@ struct QueueEntry {
 
 impl QueueEntry {
     async fn place(mut self) -> Result<BulkheadPermit, Full> {
-        // Without a sender its place in the queue went to another tenant.
+        // The sender is dropped when the position went to another tenant.
         let mut place = (&mut self.admitted).await.map_err(|_| Full::Queue)?;
         place.waited = self.since.elapsed();
         Ok(place)

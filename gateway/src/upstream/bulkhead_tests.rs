@@ -9,7 +9,7 @@ fn tenant(name: &str) -> Arc<str> {
     name.into()
 }
 
-/// A call that has a place, waits for one, or was turned away.
+/// A call that has a permit, waits for one, or was rejected.
 enum Call {
     Has { _place: BulkheadPermit },
     Waits(BoxFuture<'static, Result<BulkheadPermit, Full>>),
@@ -17,13 +17,13 @@ enum Call {
 }
 
 impl Call {
-    /// A call of `tenant` that waits for as long as it takes.
+    /// A call of `tenant` that waits without a limit.
     fn of(bulkhead: &Arc<Bulkhead>, tenant: &str) -> Self {
         let (bulkhead, tenant) = (Arc::clone(bulkhead), Arc::from(tenant));
         Call::Waits(async move { bulkhead.enter(&tenant, Duration::MAX).await }.boxed()).looked_at()
     }
 
-    /// The same as it is now.
+    /// The call's current state.
     fn looked_at(self) -> Self {
         let Call::Waits(mut waits) = self else { return self };
         match (&mut waits).now_or_never() {
@@ -83,7 +83,7 @@ async fn caller_that_went_away_leaves_the_queue() {
 async fn a_place_that_comes_as_its_caller_goes_is_given_back() {
     let bulkhead = Arc::new(Bulkhead::new(1, 1));
     let mut calls = calls(&bulkhead, "acme", 2);
-    // The place is sent to the call that waits, which is dropped before it looks.
+    // The permit is sent to the waiting call, which is dropped before it receives it.
     drop(calls.remove(0));
     assert_eq!(bulkhead.taken(), 1);
     drop(calls);
@@ -98,7 +98,7 @@ async fn a_tenant_that_wants_everything_leaves_places_and_the_queue_to_others() 
     assert_eq!((count(Call::has), count(Call::waits)), (48, 128));
     let others = calls(&bulkhead, "quiet", 12);
     assert!(others.iter().all(Call::has));
-    // All places are taken now or kept, and the queue is full of one tenant: its newest calls make room.
+    // All permits are taken or reserved now, and one tenant fills the queue: its newest calls make room.
     let third = calls(&bulkhead, "third", 3).into_iter().chain(calls(&bulkhead, "quiet", 5));
     assert!(third.map(Call::looked_at).all(|call| call.has() || call.waits()));
     let noisy: Vec<_> = noisy.into_iter().map(Call::looked_at).collect();
@@ -112,7 +112,7 @@ async fn a_free_place_goes_to_the_tenant_that_holds_the_fewest() {
     let mut noisy = calls(&bulkhead, "noisy", 5);
     let quiet = Call::of(&bulkhead, "quiet");
     drop(noisy.remove(0));
-    // Both hold none: the noisy one has waited longer. Then it is the other's turn.
+    // Neither tenant holds a permit, and the noisy one has waited longer. The other one is next.
     let first = noisy.remove(0).looked_at();
     assert!(first.has());
     drop(first);

@@ -1,4 +1,4 @@
-//! A call at one endpoint: counted while it lasts, judged when it is known what came of it.
+//! A call at one endpoint: counted while it runs, judged when its outcome is known.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{
     endpoint::Endpoint,
 };
 
-/// Dropped without a judgement, the call said nothing about its endpoint: its caller went away.
+/// Dropping the guard without a verdict says nothing about the endpoint: the caller went away.
 pub(super) struct CallGuard {
     endpoint: Arc<Endpoint>,
     tenant: Arc<str>,
@@ -42,7 +42,7 @@ impl CallGuard {
             CallClass::Unknown => {}
         }
         let change = endpoint.breakers.judge(pass, tenant, class, now);
-        // What concerns one tenant is no change of the plugin's status.
+        // One tenant's breaker doesn't change the plugin's status.
         if matches!(change, Some(ScopedTransition::ForAll(_))) {
             endpoint.registration.changed();
         }

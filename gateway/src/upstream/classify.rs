@@ -1,4 +1,4 @@
-//! What an exchange that failed is for the step, and what it says about the endpoint.
+//! Classifies a failed exchange: the reason that the step reports, and what it says about the endpoint.
 
 use crate::core::step::Reason;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// The step's reason for an exchange that is not tried again; tells the endpoint.
+/// The step's reason for an exchange that is not retried. Also records the failure at the endpoint.
 pub(super) fn failed(
     error: &ExchangeError,
     live: &ReadyConnection,
@@ -20,8 +20,8 @@ pub(super) fn failed(
     failure
 }
 
-/// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole`: it had all of its step's
-/// time-out; with less, having run out of time says nothing.
+/// What a failed call says about its endpoint (docs/protocol.md, section 6, breaker). `whole` is true if the
+/// call had its step's entire timeout; a call that timed out with less says nothing.
 fn class(error: &ExchangeError, failure: &Failure, live: &ReadyConnection, whole: bool) -> CallClass {
     use tonic::Code;
     match (failure.reason, failure.status) {
@@ -35,7 +35,7 @@ fn class(error: &ExchangeError, failure: &Failure, live: &ReadyConnection, whole
                 CallClass::CallFailure
             }
             Code::Cancelled => CallClass::Unknown,
-            // It answered: the call was wrong, not the endpoint.
+            // The endpoint answered: the call was at fault.
             _ => CallClass::Success,
         },
         (Reason::Timeout, _) => CallClass::NoAnswer,
@@ -45,7 +45,7 @@ fn class(error: &ExchangeError, failure: &Failure, live: &ReadyConnection, whole
     }
 }
 
-/// The step's reason for an exchange that is not tried again.
+/// The step's reason for an exchange that is not retried.
 fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
     let reason = match error {
         ExchangeError::Unsent(_) => Reason::Unreachable,
@@ -56,7 +56,7 @@ fn failure(error: &ExchangeError, live: &ReadyConnection) -> Failure {
     };
     let status = match error {
         ExchangeError::Status(status) => Some(status.code()),
-        // As gRPC has it: the plugin may or may not have seen the call.
+        // As gRPC defines it: the plugin may or may not have seen the call.
         ExchangeError::StreamRefused | ExchangeError::Lost(_) => Some(tonic::Code::Unavailable),
         _ => None,
     };

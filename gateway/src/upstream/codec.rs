@@ -1,10 +1,9 @@
-//! A unary gRPC exchange on the wire: the frame that is sent, the reply that is read, and the status that
-//! ends it.
+//! A unary gRPC exchange on the wire: the request frame, the reply, and the status that ends it.
 //!
-//! Our own instead of `tonic::client::Grpc` for three reasons: what a plugin said must be told apart from
-//! what went wrong with its reply (tonic answers both with a status of the same codes); an encoded request
-//! can be sent again as it is; and a `grpc-status-details-bin` that isn't base64 must not panic, as it does
-//! in tonic 0.14.
+//! This replaces `tonic::client::Grpc` for three reasons. A plugin's own status must be distinct from an
+//! error in its reply (tonic reports both as a status with the same codes). An encoded request can be sent
+//! again unchanged. And a `grpc-status-details-bin` that isn't base64 must not panic, as it does in tonic
+//! 0.14.
 
 use std::{
     convert::Infallible,
@@ -27,23 +26,24 @@ use tonic_types::StatusExt as _;
 /// Compressed flag and length before every message.
 const FRAME_PREFIX_BYTES: usize = 5;
 
-/// Why an exchange brought no message. Leaves out the message of a plugin's status, and holds other words from
-/// its side as they came: shown to people by way of [`super::initialize::PreparedConfig::shown_error`].
+/// Why an exchange brought no message. Omits the message of a plugin's status. Other text from the plugin is
+/// unredacted: show it with [`super::initialize::PreparedConfig::shown_error`].
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExchangeError {
-    /// The request never left: it may be sent again.
+    /// The request was never sent and may be retried.
     #[error("the connection ended before the call was sent: {0}")]
     Unsent(String),
-    /// The plugin refused the stream before looking at it (REFUSED_STREAM, or left out by GOAWAY): it may be sent again.
+    /// The plugin refused the stream before processing it (REFUSED_STREAM, or beyond GOAWAY's last stream),
+    /// so the request may be retried.
     #[error("the plugin refused the stream")]
     StreamRefused,
     /// The plugin answered with a status other than OK.
     #[error("the plugin answered with {:?}", .0.code())]
     Status(Box<Status>),
-    /// The connection ended before the reply began; whether the request was processed is not known.
+    /// The connection ended before the reply began; the request may or may not have been processed.
     #[error("the connection ended before the reply: {0}")]
     Lost(String),
-    /// The reply is no gRPC reply, was cut short, or holds other than one message.
+    /// The reply isn't a valid gRPC reply, was cut short, or doesn't hold exactly one message.
     #[error("{0}")]
     BadReply(String),
     /// The reply is over the limit.
@@ -55,13 +55,13 @@ pub(super) enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether the connection failed, and not the call on it.
+    /// Whether the connection failed, as opposed to this call.
     pub(super) const fn is_of_connection(&self) -> bool {
         matches!(self, ExchangeError::Unsent(_) | ExchangeError::Lost(_))
     }
 }
 
-/// One uncompressed message, written by `write` into room for `size` bytes, with its prefix.
+/// One uncompressed message with its prefix. `write` writes the message, `size` bytes long.
 pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut buffer = BytesMut::with_capacity(FRAME_PREFIX_BYTES + size);
     buffer.put_bytes(0, FRAME_PREFIX_BYTES);
@@ -72,13 +72,13 @@ pub(super) fn frame(size: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     buffer.freeze()
 }
 
-/// A small message of our own as one frame.
+/// Encodes a small message of the gateway itself as one frame.
 pub(super) fn message(message: &impl prost::Message) -> Bytes {
     frame(message.encoded_len(), |buffer| message.encode(buffer).expect("a BytesMut grows as needed"))
 }
 
-/// Text from a plugin as shown to people: at most 1 KiB, without control characters. What is secret in it must
-/// be gone before: afterwards it may be cut in two, and no longer found.
+/// Plugin text as shown to people: at most 1 KiB, without control characters. Redact secrets first: a secret
+/// that is cut in two here can no longer be found.
 pub(super) fn display_text(text: &str) -> String {
     let end = text.floor_char_boundary(1 << 10);
     without_controls(&text[..end])
@@ -89,8 +89,8 @@ pub(super) fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The body of a request: one frame. Unlike `http_body_util::Full` it names no exact size, so that no
-/// `content-length` is sent: gRPC servers don't expect one.
+/// The body of a request: one frame. Unlike `http_body_util::Full` it reports no exact size, so that no
+/// `content-length` is sent, which gRPC servers don't expect.
 #[derive(Debug)]
 pub(super) struct SingleFrameBody(Option<Bytes>);
 
@@ -116,7 +116,7 @@ impl Body for SingleFrameBody {
     }
 }
 
-/// `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2), rounded down.
+/// The value of `grpc-timeout`: at most 8 digits and a unit (gRPC over HTTP/2), rounded down.
 pub(super) fn grpc_timeout(left: Duration) -> HeaderValue {
     const MAX_TIMEOUT_VALUE: u128 = 99_999_999;
     let text = match (left.as_micros(), left.as_millis()) {
@@ -158,7 +158,7 @@ fn bad(detail: impl Into<String>) -> ExchangeError {
     ExchangeError::BadReply(detail.into())
 }
 
-/// Refuses what is no gRPC reply, and takes the status of a reply without a body.
+/// Rejects a response that isn't gRPC, and returns the status of one without a body.
 fn check_head(http: StatusCode, headers: HeaderMap) -> Result<(), ExchangeError> {
     let is_grpc = headers
         .get(CONTENT_TYPE)
@@ -173,7 +173,7 @@ fn check_head(http: StatusCode, headers: HeaderMap) -> Result<(), ExchangeError>
     }
 }
 
-/// The gRPC status of an HTTP status without one (gRPC's http-grpc-status-mapping).
+/// The gRPC status for an HTTP response without one (gRPC's http-grpc-status-mapping).
 fn status_from_http(http: StatusCode) -> Status {
     let code = match http.as_u16() {
         400 => Code::Internal,
@@ -202,7 +202,7 @@ fn status(mut headers: HeaderMap) -> Option<Status> {
 }
 
 /// Whether a status says that the plugin doesn't know the configuration: FAILED_PRECONDITION with trailing
-/// metadata, or with an `ErrorInfo` of that reason (docs/protocol.md, section 2).
+/// metadata, or with an `ErrorInfo` for this reason (docs/protocol.md, section 2).
 pub(super) fn says_not_initialized(status: &Status) -> bool {
     const NOT_INITIALIZED: &str = "NOT_INITIALIZED";
     status.code() == Code::FailedPrecondition
@@ -210,13 +210,13 @@ pub(super) fn says_not_initialized(status: &Status) -> bool {
             || status.get_details_error_info().is_some_and(|info| info.reason == NOT_INITIALIZED))
 }
 
-/// The one message of a reply as it arrives. Never holds more than the limit, whatever length is announced.
+/// Collects the one message of a reply. Never holds more than the limit, whatever length the reply announces.
 struct ReplyMessage {
     limit: usize,
     buffer: ReplyBuffer,
 }
 
-/// Mostly a reply is one DATA frame: that one isn't copied.
+/// Most replies are one DATA frame, which isn't copied.
 enum ReplyBuffer {
     Whole(Bytes),
     Parts(BytesMut),

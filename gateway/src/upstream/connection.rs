@@ -1,5 +1,7 @@
-//! One connection to a plugin: sends a request, tells whether it provably never left, and knows when it
-//! ended. Knows the wire alone; what is sent and what follows from an answer is others' matter.
+//! One connection to a plugin: sends requests, tells which of them provably never left, and knows when it
+//! ended.
+//!
+//! This module covers the wire only. Others decide what to send, and what follows from an answer.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -29,19 +31,19 @@ use crate::{
     },
 };
 
-/// Largest header list of a reply. gRPC puts a status's message there, libraries put an exception's text into it, and that may
-/// quote the whole call: at most 17 MiB, of which percent-encoding and escapes make up to four times as much. Beyond it
-/// h2 ends the connection with every tenant's calls on it, so it has to be more than any honest plugin sends.
+/// Largest header list of a reply. gRPC puts the status message there. Libraries put an exception's text into
+/// that message, and the text may quote the whole call: up to 17 MiB, times four for percent-encoding and
+/// escapes. Beyond the limit h2 closes the connection with every tenant's calls on it, so the limit must
+/// exceed what any honest plugin sends.
 const MAX_HEADER_LIST_BYTES: u32 = 4 * (17 << 20);
-/// With calls under way and silence for so long, a ping finds out whether anybody is there. Never while idle:
+/// After this much silence with calls under way, a ping checks that the other end is alive. Never while idle:
 /// some gRPC servers close a connection for that.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// A status CANCELLED or DEADLINE_EXCEEDED this close to our deadline is that deadline, kept by the plugin's
-/// server: both timers run out at the same moment and either may win.
+/// A CANCELLED or DEADLINE_EXCEEDED this close to our deadline counts as that deadline, enforced by the
+/// plugin's server: both timers expire at the same moment and either may win.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
-/// What is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rpc {
     Describe,
@@ -68,13 +70,13 @@ impl Rpc {
     }
 }
 
-/// One connection; several calls at once.
+/// One connection, which carries several calls at once.
 pub(super) struct Connection {
     sender: RequestSender,
     scheme: Scheme,
     authority: Authority,
     closed: CancellationToken,
-    /// Whether nobody else can listen in: TLS, a Unix socket, loopback, or this process.
+    /// Whether the connection can't be intercepted: TLS, a Unix socket, loopback, or in process.
     pub(super) private: bool,
 }
 
@@ -83,13 +85,13 @@ enum RequestSender {
     InProcess(InProcess),
 }
 
-/// The sending end of hyper's queue of requests; empty once the connection's driver has ended. A request that is queued
-/// in that very moment stays in the queue until the last sender is gone, and only then ends. So nobody keeps one: a
-/// call takes a clone and drops it as soon as its request is queued.
+/// The sender of hyper's request queue; empty once the connection's driver has ended. A request that is
+/// queued at that very moment stays in the queue until the last sender is dropped. So nothing holds a sender
+/// for long: a call clones one and drops it as soon as its request is queued.
 type QueueSender = ArcSwapOption<http2::SendRequest<SingleFrameBody>>;
 
 impl Connection {
-    /// HTTP/2 over `stream`, by prior knowledge; `scheme` says whether that is TLS.
+    /// HTTP/2 with prior knowledge over `stream`; `scheme` tells whether `stream` is TLS.
     pub(super) async fn http2<S>(
         stream: S,
         scheme: Scheme,
@@ -102,7 +104,7 @@ impl Connection {
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(MAX_HEADER_LIST_BYTES)
-            // What is wrong with one reply is that call's matter, however often it happens.
+            // A bad reply fails its own call only, however many there are.
             .max_local_error_reset_streams(None)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -111,10 +113,10 @@ impl Connection {
         let closed = CancellationToken::new();
         let ended = closed.clone().drop_guard();
         let sender = Arc::new(QueueSender::from_pointee(sender));
-        // Weak: the driver of a connection that nobody holds ends.
+        // A weak reference, so that the driver ends when nothing holds the connection.
         let queue = Arc::downgrade(&sender);
         tokio::spawn(async move {
-            // How it ended shows in the calls that it broke off.
+            // The calls that it interrupts report how it ended.
             let _ = driver.await;
             drop(ended);
             if let Some(queue) = queue.upgrade() {
@@ -124,7 +126,7 @@ impl Connection {
         Ok(Connection { sender: RequestSender::Http2(sender), scheme, authority, closed, private })
     }
 
-    /// Calls `service` in this process.
+    /// A connection to `service` in this process.
     pub(super) fn in_process(service: InProcess) -> Self {
         Connection {
             sender: RequestSender::InProcess(service),
@@ -135,7 +137,6 @@ impl Connection {
         }
     }
 
-    /// Whether it is known to have ended.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             RequestSender::Http2(queue) => {
@@ -150,18 +151,17 @@ impl Connection {
         matches!(self.sender, RequestSender::InProcess(_))
     }
 
-    /// Tells of its end, without holding it.
+    /// A token that is cancelled when the connection ends. Doesn't keep the connection alive.
     pub(super) fn ended(&self) -> CancellationToken {
         self.closed.clone()
     }
 
-    /// Returns when it has ended.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// One unary call: sends `frame` with `headers` and the time left, reads a reply of at most `max_reply`
-    /// bytes. Dropping the future resets the stream, which cancels the plugin's call.
+    /// One unary call: sends `frame` with `headers` and the remaining time, and reads a reply of at most
+    /// `max_reply` bytes. Dropping the future resets the stream, which cancels the call at the plugin.
     pub(super) async fn unary(
         &self,
         rpc: Rpc,
@@ -227,7 +227,7 @@ impl Connection {
                     codec::read(response.map_err(|error| ExchangeError::Lost(error.to_string()))?, max_reply)
                         .await
                 };
-                // A panic of a plugin is that plugin's failure, here as behind a socket.
+                // A panic fails the plugin's call only, as it would behind a socket.
                 let answer = AssertUnwindSafe(answer).catch_unwind().await;
                 answer.unwrap_or_else(|_| Err(ExchangeError::Lost("the built-in panicked".into())))
             }
@@ -235,7 +235,7 @@ impl Connection {
     }
 }
 
-/// Queues `request`. The response's future holds no sender; see [`QueueSender`].
+/// Queues `request`. The returned future holds no sender; see [`QueueSender`].
 fn enqueue(
     queue: &QueueSender,
     request: http::Request<SingleFrameBody>,
@@ -247,16 +247,17 @@ fn enqueue(
 
 type Sent = Result<http::Response<hyper::body::Incoming>, TrySendError<http::Request<SingleFrameBody>>>;
 
-/// What a failed send means: whether the plugin can have seen the request, and who broke it off.
+/// Classifies a failed send: whether the plugin can have seen the request, and which side aborted it.
 fn classify<T>(error: TrySendError<T>) -> ExchangeError {
     let handed_back = error.message().is_some();
     let error = error.into_error();
     let h2 = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<h2::Error>());
     let reset = h2.filter(|h2| h2.is_remote() && h2.is_reset()).and_then(h2::Error::reason);
-    // Told to go in good order: only calls beyond the last that the plugin took end so (RFC 9113, section 6.8).
+    // A graceful GOAWAY: only calls beyond the plugin's last accepted stream end this way (RFC 9113, section
+    // 6.8).
     let passed_over =
         h2.is_some_and(|h2| h2.is_remote() && h2.is_go_away() && h2.reason() == Some(h2::Reason::NO_ERROR));
-    // Found by our own side: what came is not HTTP/2, or over its limits.
+    // Detected on our side: the bytes are not HTTP/2, or exceed its limits.
     let broken = h2.is_some_and(h2::Error::is_library);
     match reset {
         _ if handed_back => ExchangeError::Unsent(chain(&error)),
@@ -280,10 +281,10 @@ mod tests {
 
     use super::*;
 
-    /// Type of the frame that begins a call.
+    /// The type of the frame that begins a call.
     const HEADERS: u8 = 1;
 
-    /// What is made of a call whose stream (the first, 1) ends with this GOAWAY and the connection after it.
+    /// The outcome of a call on stream 1 when the connection ends with this GOAWAY.
     async fn told_to_go(last_taken: u8, error: u8) -> ExchangeError {
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let authority = Authority::from_static("plugin");
@@ -306,7 +307,7 @@ mod tests {
         ended.expect_err("there is no reply")
     }
 
-    /// A plugin that goes before it reads anything.
+    /// A plugin that disconnects before it reads anything.
     async fn go_at_once(mut plugin: impl AsyncWrite + Unpin, after: u32) {
         let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         for _ in 0..after {
@@ -316,7 +317,7 @@ mod tests {
         plugin.write_all(&go_away).await.expect("GOAWAY");
     }
 
-    /// Calls that are queued while the connection ends: some of them in the moment in which nobody takes them any more.
+    /// Some of these calls are queued at the very moment when nothing reads the queue any more.
     #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
     async fn a_call_that_is_queued_as_the_connection_ends_is_told_at_once() {
         for round in 0..2000 {

@@ -1,5 +1,7 @@
-//! Whether an operator consented to what a plugin describes itself as, and what is asked of him otherwise
-//! (docs/decisions/0033-consent.md). Pure: who asks him, and where the answer is kept, is not known here.
+//! Checks an operator's consent to a plugin's manifest, and computes what to ask for if it is missing
+//! (docs/decisions/0033-consent.md).
+//!
+//! Pure: this module doesn't know who asks, or where the answer is stored.
 
 use std::sync::Arc;
 
@@ -9,23 +11,21 @@ use crate::{
     upstream::{manifest_validation::DescribeError, state::Why},
 };
 
-/// What an endpoint describes itself as that stays out for it.
+/// What an endpoint that lacks consent describes itself as.
 #[derive(Debug, Clone)]
 pub struct Wants {
-    /// The plugin's name.
     pub name: Arc<str>,
-    /// Its version.
     pub version: semver::Version,
-    /// What would have to be consented to; as the entry's `accepted` says it.
+    /// What the operator would have to consent to, in the form of the entry's `accepted`.
     pub accepted: Consent,
-    /// In what that is another than what is accepted now; everything, where nothing is.
+    /// How this differs from what is accepted now; everything, if nothing is accepted.
     pub difference: ManifestDiff,
-    /// What the plugin would be then.
+    /// The manifest that the plugin would have.
     pub manifest: Arc<Manifest>,
 }
 
 impl PartialEq for Wants {
-    /// Of equal manifests the accepted form is equal.
+    /// Equal manifests have equal accepted forms, so `manifest` isn't compared.
     fn eq(&self, other: &Self) -> bool {
         (&self.name, &self.version, &self.accepted, &self.difference)
             == (&other.name, &other.version, &other.accepted, &other.difference)
@@ -33,7 +33,7 @@ impl PartialEq for Wants {
 }
 
 impl Wants {
-    /// `before`: what is accepted now.
+    /// `before` is what is accepted now.
     pub(super) fn new(manifest: &Arc<Manifest>, accepted: Consent, before: Option<&Consent>) -> Arc<Self> {
         let nothing = Consent::default();
         let difference = ManifestDiff::between(before.unwrap_or(&nothing), &accepted);
@@ -42,10 +42,10 @@ impl Wants {
     }
 }
 
-/// Passes what was consented to.
+/// Returns `Ok` if the operator consented to this manifest.
 ///
 /// # Errors
-/// What was not: nothing may be sent to whoever describes itself so.
+/// Consent is missing, so nothing may be sent to the plugin.
 pub(super) fn consented(
     registered: &config::Plugin,
     manifest: &Arc<Manifest>,

@@ -1,52 +1,51 @@
-//! Why an address can't be reached: stable words for status and logs, so that an operator sees what to mend without
-//! reading the system's own sentence.
+//! Why an address can't be reached, as stable words for status and logs. They tell the operator what to fix
+//! without the system's own error text.
 
 use std::{fmt, io};
 
 use super::codec;
 use crate::tls::WrongIdentity;
 
-/// Why there is no connection to an address of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DialErrorKind {
-    /// Nobody listens there.
+    /// Nothing listens on the port or socket.
     NobodyListens,
-    /// There is nothing at the path of a Unix socket.
+    /// The path of the Unix socket doesn't exist.
     NoSocket,
-    /// What is at the path is no socket.
+    /// The path isn't a socket.
     NotASocket,
-    /// The system doesn't let this process use the socket.
+    /// The system denies this process access to the socket.
     SocketPermission,
-    /// The host's name is not known.
+    /// The host name can't be resolved.
     NameUnresolved,
-    /// The host's name is known and stands for no address.
+    /// The host name resolves to no address.
     NoAddress,
-    /// The address is one that is never dialled.
+    /// The gateway never dials this address.
     EgressDenied,
-    /// It was written through the admin API, and names what nothing lists in `egress` or `secrets`, or leads there.
+    /// The entry was written through the admin API, and names or leads to something that `egress` or
+    /// `secrets` doesn't list.
     NotPermitted,
-    /// The plugin's certificate has ended, or has yet to begin.
+    /// The plugin's certificate has expired or is not valid yet.
     CertificateExpired,
     /// The plugin's certificate is for other names.
     CertificateName,
-    /// No CA that is trusted vouches for the plugin's certificate.
+    /// No trusted CA issued the plugin's certificate.
     CertificateUntrusted,
-    /// The plugin's certificate is that of another SPIFFE id.
+    /// The plugin's certificate has another SPIFFE id.
     CertificateIdentity,
-    /// The plugin doesn't take the gateway's certificate, or wants one.
+    /// The plugin rejects the gateway's certificate, or requires one.
     ClientCertificateRefused,
-    /// No TLS came about for another reason.
+    /// The TLS handshake failed for another reason.
     TlsFailed,
     /// No connection within `limits.connect`.
     ConnectTimeout,
-    /// The other end hung up before it answered anything.
+    /// The other end closed the connection before it answered anything.
     Closed,
     /// Anything else.
     Other,
 }
 
 impl DialErrorKind {
-    /// All of them.
     pub const ALL: &'static [DialErrorKind] = &[
         DialErrorKind::NobodyListens,
         DialErrorKind::NoSocket,
@@ -97,12 +96,12 @@ impl fmt::Display for DialErrorKind {
     }
 }
 
-/// A dial that came to nothing.
+/// A failed dial.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
 pub(super) struct DialError {
     pub(super) cause: DialErrorKind,
-    /// For the operator: what happened, and what to mend where that isn't plain.
+    /// For the operator: what happened, and what to fix if that isn't obvious.
     pub(super) detail: String,
 }
 
@@ -111,7 +110,7 @@ impl DialError {
         DialError { cause, detail: detail.into() }
     }
 
-    /// What the system said of a socket.
+    /// Classifies a system error from connecting to a socket.
     pub(super) fn from_socket(error: &io::Error) -> Self {
         let cause = match error.kind() {
             io::ErrorKind::ConnectionRefused => DialErrorKind::NobodyListens,
@@ -122,18 +121,18 @@ impl DialError {
         DialError::new(cause, error.to_string())
     }
 
-    /// What came of TLS: rustls's own words, which don't say what to mend, and ours, which do.
+    /// Classifies a TLS error. rustls's own messages don't say what to fix, so a remedy is added.
     pub(super) fn from_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (cause, remedy) = inner.map_or((DialErrorKind::TlsFailed, NO_TLS_HINT), classify_rustls);
-        // rustls shows what it doesn't know as a program would.
+        // rustls prints unknown certificate errors in debug form.
         let what = match inner {
             Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
                 other.0.to_string()
             }
             _ => error.to_string(),
         };
-        // Names in it are the other end's word.
+        // The message may quote names that the other end chose.
         DialError::new(cause, format!("{}: {remedy}", codec::display_text(&what)))
     }
 }

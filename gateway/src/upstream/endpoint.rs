@@ -1,5 +1,7 @@
-//! One address of a plugin: finds or makes its connections, puts them through the handshake, and knows how the address
-//! is doing. Dials and Initialize are single flights that run detached, shared by the supervisor and by calls.
+//! One address of a plugin: finds or makes its connections, runs the handshake on them, and tracks how well
+//! the address works.
+//!
+//! Dials and Initialize are single flights that run detached, shared by the supervisor and by calls.
 
 use std::{
     sync::{
@@ -35,10 +37,11 @@ use crate::{
 
 /// Most connections to one address.
 const MAX_CONNECTIONS: usize = 4;
-/// Another connection is made when each has so many calls under way: one is served by one task on either side.
+/// Another connection is made when each existing one carries this many calls: on either side, one task serves
+/// a connection.
 const CALLS_PER_CONNECTION: usize = 16;
 
-/// After one that could not be made, the next is tried no sooner.
+/// Minimum delay after an additional connection failed.
 const SCALE_UP_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 const SHUTTING_DOWN_MESSAGE: &str = "the gateway lets go of this endpoint";
@@ -46,26 +49,27 @@ const SHUTTING_DOWN_MESSAGE: &str = "the gateway lets go of this endpoint";
 pub(super) struct Endpoint {
     pub(super) registration: Arc<Registration>,
     transport: Box<dyn Transport>,
-    /// What telemetry says of calls to it.
+    /// Telemetry attributes of calls to this endpoint.
     pub(super) server: Arc<ServerAttributes>,
     pub(super) status: StatusCell,
     pub(super) breakers: Breakers,
     pub(super) load: EndpointLoad,
     health: EndpointHealth,
-    /// Calls that were answered by the time of the last health check.
+    /// The count of answered calls at the last health check.
     answered_before: AtomicU64,
-    /// Another connection is made, or came to nothing just now.
+    /// An additional connection is being made, or failed a moment ago.
     growing: AtomicBool,
     pub(super) lives: ArcSwap<Vec<Arc<ReadyConnection>>>,
     dials: SingleFlight<Result<Arc<ReadyConnection>, ConnectError>>,
-    /// One Initialize at a time, over whichever connection.
+    /// Serialises Initialize across all connections.
     pub(super) handing_over: tokio::sync::Mutex<()>,
-    /// Digest of the configuration that was handed over last.
+    /// Digest of the configuration that was delivered last.
     handed_over: Mutex<Option<Arc<str>>>,
     most_age: Duration,
-    /// Told when it can't be reached: the name it came from may lead elsewhere by now.
+    /// Notified when the address can't be reached: its name may resolve to other addresses now.
     dial_failed: Arc<Notify>,
-    /// It was tried beside its supervisor, which looks again.
+    /// Notified when something other than the supervisor has tried the endpoint, so that the supervisor looks
+    /// again.
     pub(super) tried: Notify,
     pub(super) closing: CancellationToken,
 }
@@ -92,7 +96,7 @@ impl Endpoint {
             dials: SingleFlight::new(),
             handing_over: tokio::sync::Mutex::default(),
             handed_over: Mutex::default(),
-            // A tenth more or less, for not all are to go at once.
+            // Varied by a tenth, so that connections don't all expire at once.
             most_age: registration.shared.most_age.mul_f64(0.9 + fastrand::f64() / 5.0),
             dial_failed,
             tried: Notify::new(),
@@ -113,22 +117,23 @@ impl Endpoint {
         usable_of(&lives).min_by_key(|live| (!live.is_initialised(), live.in_flight())).map(Arc::clone)
     }
 
-    /// Whether there is a connection that was initialised, or at least a connection.
+    /// `Some(true)` if a connection is initialised, `Some(false)` if there are only uninitialised ones,
+    /// `None` if there is none.
     pub(super) fn is_initialised(&self) -> Option<bool> {
         usable_of(&self.lives.load()).map(|live| live.is_initialised()).max()
     }
 
-    /// Whether the last dial came to nothing.
+    /// Whether the last dial failed.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self.status.why(), Why::Unreachable(_) | Why::DescribeTimeout | Why::DescribeFailed)
     }
 
-    /// Why it gets no calls though it may be connected; none: it does.
+    /// Why the endpoint gets no calls although it may be connected. Returns `None` if it gets calls.
     pub(super) fn out(&self) -> Option<Why> {
         self.health.out()
     }
 
-    /// Where it stands, for people.
+    /// The endpoint's status as operators see it.
     pub(super) fn report(&self) -> EndpointStatus {
         let (status, usable, now) = (self.status.now(), self.usable(), Instant::now());
         EndpointStatus {
@@ -151,7 +156,7 @@ impl Endpoint {
         self.connect_unless(|endpoint| endpoint.live().map(Ok)).await
     }
 
-    /// Makes another connection in the background where each of those there has many calls under way.
+    /// Makes another connection in the background if every existing one carries many calls.
     pub(super) fn grow(self: &Arc<Self>, live: &ReadyConnection) {
         let is_enough = live.in_flight() < CALLS_PER_CONNECTION || live.connection.is_in_process();
         if is_enough || self.usable().len() >= MAX_CONNECTIONS || self.growing.swap(true, Ordering::AcqRel) {
@@ -159,7 +164,7 @@ impl Endpoint {
         }
         let endpoint = Arc::clone(self);
         tokio::spawn(async move {
-            // The calls have their connection: what goes wrong here shows in the status alone.
+            // Calls already have a connection, so a failure here only shows in the status.
             let grown = match endpoint.connect_unless(|_| None).await {
                 Ok(live) if !live.is_initialised() => endpoint.initialise(&live, 0).await.is_ok(),
                 grown => grown.is_ok(),
@@ -171,7 +176,7 @@ impl Endpoint {
         });
     }
 
-    /// Replaces connections that are too old: first there is a new one that serves.
+    /// Replaces connections that are too old. The new one serves before the old one is withdrawn.
     pub(super) async fn renew(self: &Arc<Self>) {
         let old = |live: &Arc<ReadyConnection>| {
             live.since.elapsed() >= self.most_age && live.is_usable() && !live.connection.is_in_process()
@@ -230,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Notes that a further connection came to nothing, unless another one serves.
+    /// Records that an additional connection failed, unless another one serves.
     fn trouble(&self, why: Why, detail: &str) {
         if self.live().is_none() {
             self.status.set(why, detail);
@@ -286,7 +291,7 @@ impl Endpoint {
         usable_of(&self.lives.load()).map(Arc::clone).collect()
     }
 
-    /// What it is when it is connected and initialised.
+    /// The reason and detail once the endpoint is connected and initialised.
     fn serving(&self) -> (Why, &'static str) {
         match self.health.out() {
             None => (Why::Serving, ""),
@@ -296,7 +301,7 @@ impl Endpoint {
     }
 
     /// Initialises the plugin behind `live`, unless that was done after generation `seen` (see
-    /// [`Live::generation`]).
+    /// [`ReadyConnection::generation`]).
     pub(super) async fn initialise(
         self: &Arc<Self>,
         live: &Arc<ReadyConnection>,
@@ -323,7 +328,7 @@ impl Endpoint {
         let sent = Instant::now();
         match initialize::initialize(&live.connection, &live.config, plugin, shared).await {
             Ok(()) => {
-                // Before its first call, for a plugin may need time after it has its configuration.
+                // Before the first call: a plugin may need time after it gets its configuration.
                 if self.lock_delivered_digest().is_none() {
                     self.check_over(live).await;
                 }
@@ -365,12 +370,12 @@ impl Endpoint {
         );
     }
 
-    /// Asks for the endpoint's health.
+    /// Runs a health check.
     pub(super) async fn check(self: &Arc<Self>) {
         let Some(live) = self.live().filter(|live| live.is_initialised()) else { return };
         self.check_over(&live).await;
-        // A process that started anew may serve no sooner than it has its configuration, and gets no call that would
-        // find that out.
+        // A restarted process may report healthy only once it has its configuration. It gets no calls while
+        // it is out, so no call would discover that the configuration is missing.
         if self.out() == Some(Why::NotServing)
             && live.generation() == 0
             && self.initialise(&live, 0).await.is_ok()
@@ -391,7 +396,7 @@ impl Endpoint {
         if found == HealthCheckOutcome::Unsupported {
             live.note_lack_of_health();
         }
-        // It answered calls since the last check: busy, and not dead.
+        // The endpoint answered calls since the last check, so it is busy and not dead.
         let now = self.load.answered();
         let is_busy = self.answered_before.swap(now, Ordering::Relaxed) != now;
         if is_busy && matches!(found, HealthCheckOutcome::Missed(_)) {
@@ -400,7 +405,7 @@ impl Endpoint {
         let Some(serves) = self.health.note(&found, settings) else { return };
         if let (false, HealthCheckOutcome::Missed(detail)) = (serves, found) {
             let detail = format!("{} health checks in a row were not answered: {detail}", settings.misses);
-            // Nobody may be there any more, and nothing tells of it: the next check goes over a new one.
+            // The other end may be gone without closing the connections, so the next check uses a new one.
             self.lives.load().iter().for_each(|live| live.withdraw());
             self.status.set(Why::HealthUnanswered, detail);
         } else if live.is_initialised() {
@@ -409,13 +414,15 @@ impl Endpoint {
         }
     }
 
-    /// Takes `live` out of use because the plugin doesn't know what it was just handed. The supervisor hands it
-    /// over again, each time later: done by every call, secrets would be sent as often as there are calls.
+    /// Takes `live` out of use because the plugin doesn't know the configuration it just received. The
+    /// supervisor delivers it again with growing delays. If calls did that, secrets would be sent at the rate
+    /// of calls.
     pub(super) fn forgot(&self, live: &ReadyConnection, detail: &str) {
         self.withdraw(live, Why::InitializeUnavailable, detail);
     }
 
-    /// Takes `live` out of use. What was initialised is forgotten: the next connection is handed it anew.
+    /// Takes `live` out of use. Also forgets that the plugin was initialised, so that the next connection
+    /// delivers the configuration again.
     fn withdraw(&self, live: &ReadyConnection, why: Why, detail: &str) {
         live.withdraw();
         if self.holds(live) {
@@ -429,7 +436,6 @@ impl Endpoint {
         self.lives.load().iter().any(|held| std::ptr::eq(&raw const **held, live))
     }
 
-    /// Notes that a connection ended.
     pub(super) fn note_end(&self) {
         self.forget_ended();
         if self.live().is_none() && matches!(self.status.why(), Why::Serving | Why::Initializing) {
@@ -437,7 +443,8 @@ impl Endpoint {
         }
     }
 
-    /// Keeps the connections that can be used; in the end those over which it is told.
+    /// Drops the connections that have ended. While the endpoint closes they are kept: Shutdown or Release is
+    /// sent over them.
     pub(super) fn forget_ended(&self) {
         if self.closing.is_cancelled() {
             return;
@@ -447,7 +454,7 @@ impl Endpoint {
     }
 }
 
-/// Why `live` stays out while others have the manifest that is `accepted`.
+/// Why `live` stays out while other endpoints have the `accepted` manifest.
 fn mismatch(accepted: &AcceptedManifest, live: &ReadyConnection) -> DescribeError {
     let AcceptedManifest { manifest, shape } = &*live.accepted;
     let wants = Wants::new(manifest, shape.clone(), Some(&accepted.shape));

@@ -1,12 +1,13 @@
-//! A queue of several tenants in which none stands behind another: each has a lane of its own, in order of arrival. Both the
-//! calls that wait for a place ([`super::bulkhead`]) and what observers are to be told ([`super::observers`]) wait in one.
+//! A queue shared by several tenants without head-of-line blocking: each tenant has its own lane, in order of
+//! arrival. Used for calls that wait for a permit ([`super::bulkhead`]) and for deliveries to observers
+//! ([`super::observers`]).
 
 use std::{
     collections::{HashMap, VecDeque},
     hash::Hash,
 };
 
-/// One entry, and how much of the queue's room it takes.
+/// One entry, and the size it counts for.
 struct LaneEntry<T> {
     item: T,
     size: usize,
@@ -16,25 +17,24 @@ struct LaneEntry<T> {
 struct Lane<T> {
     entries: VecDeque<LaneEntry<T>>,
     size: usize,
-    /// Its place in the order of turns: the lower, the longer its last turn is past.
+    /// The lane's position in the order of turns. The lane with the lowest number has waited longest.
     turn: u64,
 }
 
-/// Which end of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueEnd {
     Oldest,
     Newest,
 }
 
-/// What makes a lane the longest.
+/// How a lane's length is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneMeasure {
     Entries,
     Size,
 }
 
-/// Lanes by `K`, which names a tenant.
+/// Lanes by `K`, which identifies a tenant.
 pub(super) struct FairQueue<K, T> {
     lanes: HashMap<K, Lane<T>>,
     entries: usize,
@@ -63,7 +63,6 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.lanes.get(key).map_or(0, |lane| lane.entries.len())
     }
 
-    /// Adds an entry at the end of its lane.
     pub(super) fn push(&mut self, key: K, item: T, size: usize) {
         self.turns += 1;
         let turn = self.turns;
@@ -74,8 +73,8 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.size += size;
     }
 
-    /// Takes the oldest entry of the lane whose turn it is: among those that `rank` lets through the one of the lowest rank, and of
-    /// equals the one that has waited longest for its turn.
+    /// Takes the oldest entry of the lane whose turn it is. `rank` returns `None` for lanes to skip. The lane
+    /// with the lowest rank wins; among equals, the one that has waited longest for its turn.
     pub(super) fn pop<R: Ord>(&mut self, rank: impl Fn(&K) -> Option<R>) -> Option<(K, T)> {
         let ranked = self.lanes.iter().filter_map(|(key, lane)| Some((rank(key)?, lane.turn, key)));
         let key = ranked.min_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)))?.2.clone();
@@ -87,14 +86,14 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some((key, item))
     }
 
-    /// The key of the longest lane, and how many entries it has.
+    /// The key of the longest lane, and its number of entries.
     pub(super) fn longest(&self, measure: LaneMeasure, counts: impl Fn(&K) -> bool) -> Option<(K, usize)> {
         let length = |lane: &Lane<T>| match measure {
             LaneMeasure::Entries => lane.entries.len(),
             LaneMeasure::Size => lane.size,
         };
         let lanes = self.lanes.iter().filter(|(key, _)| counts(key));
-        // Of equals the one that had its turn last.
+        // Among equals, the lane that had its turn last.
         let (key, lane) = lanes.max_by_key(|(_, lane)| (length(lane), lane.turn))?;
         Some((key.clone(), lane.entries.len()))
     }
@@ -109,7 +108,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.note_taken(key, entry)
     }
 
-    /// Takes the entry of `key` that `is` finds.
+    /// Takes the first entry of `key` for which `is` returns true.
     pub(super) fn remove(&mut self, key: &K, is: impl Fn(&T) -> bool) -> Option<T> {
         let lane = self.lanes.get_mut(key)?;
         let index = lane.entries.iter().position(|entry| is(&entry.item))?;
@@ -117,7 +116,6 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.note_taken(key, entry)
     }
 
-    /// Takes everything.
     pub(super) fn drain(&mut self) -> Vec<T> {
         let lanes = std::mem::take(self).lanes;
         lanes.into_values().flat_map(|lane| lane.entries).map(|entry| entry.item).collect()

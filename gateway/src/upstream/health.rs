@@ -1,5 +1,5 @@
-//! Whether an endpoint says that it is well: `grpc.health.v1`, service `""` (docs/protocol.md, section 6). One without
-//! the service is judged by its calls alone.
+//! Health checks with `grpc.health.v1`, service `""` (docs/protocol.md, section 6). An endpoint without the
+//! service is judged by its calls alone.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -18,22 +18,21 @@ use super::{
 };
 use crate::config;
 
-/// Largest answer: a status and room for fields of later versions.
+/// Largest response: a status, and room for fields of later versions.
 const MAX_ANSWER_BYTES: usize = 1 << 10;
 
-/// What one check found.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HealthCheckOutcome {
     Serving,
-    /// It says itself that it doesn't serve.
+    /// The endpoint reports that it doesn't serve.
     NotServing,
-    /// No answer, or none of use.
+    /// No usable answer.
     Missed(String),
-    /// It doesn't have the service.
+    /// The endpoint doesn't have the health service.
     Unsupported,
 }
 
-/// Asks once.
 pub(super) async fn check(connection: &Connection, settings: &config::Health) -> HealthCheckOutcome {
     let frame = codec::message(&HealthCheckRequest { service: String::new() });
     let deadline = Instant::now() + settings.timeout.0;
@@ -42,7 +41,7 @@ pub(super) async fn check(connection: &Connection, settings: &config::Health) ->
         Ok(answer) => match HealthCheckResponse::decode(answer).map(|answer| answer.status()) {
             Ok(ServingStatus::Serving) => HealthCheckOutcome::Serving,
             Ok(ServingStatus::NotServing) => HealthCheckOutcome::NotServing,
-            // Of a service that it doesn't know; the empty one stands for the whole plugin.
+            // The response for a service unknown to the server. The empty name stands for the whole plugin.
             Ok(ServingStatus::ServiceUnknown | ServingStatus::Unknown) => HealthCheckOutcome::Unsupported,
             Err(error) => HealthCheckOutcome::Missed(format!("the answer can't be decoded: {error}")),
         },
@@ -51,7 +50,7 @@ pub(super) async fn check(connection: &Connection, settings: &config::Health) ->
         {
             HealthCheckOutcome::Unsupported
         }
-        // A plugin's own words may hold secrets: the error leaves out a status's message.
+        // A plugin's own text may hold secrets. This error omits the status message.
         Err(error @ (ExchangeError::Status(_) | ExchangeError::TimedOut | ExchangeError::StreamRefused)) => {
             HealthCheckOutcome::Missed(error.to_string())
         }
@@ -66,20 +65,20 @@ struct HealthCounts {
     out: Option<Why>,
 }
 
-/// What the checks of one endpoint come to.
+/// The accumulated results of one endpoint's checks.
 #[derive(Default)]
 pub(super) struct EndpointHealth {
-    /// Only the one who checks takes it.
+    /// Locked only by the health checker.
     count: Mutex<HealthCounts>,
-    /// What calls look at: why it is out, as a number.
+    /// Why the endpoint is out, as a number. Read by calls.
     out: AtomicU8,
     asked: AtomicBool,
-    /// The last time it was.
+    /// Whether the last check was answered.
     answered: AtomicBool,
 }
 
 impl EndpointHealth {
-    /// Why it gets no calls; none: it may.
+    /// Why the endpoint gets no calls. Returns `None` if it may get calls.
     pub(super) fn out(&self) -> Option<Why> {
         match self.out.load(Ordering::Relaxed) {
             0 => None,
@@ -88,18 +87,19 @@ impl EndpointHealth {
         }
     }
 
-    /// Whether the last check was answered; none: it wasn't asked yet.
+    /// Whether the last check was answered. Returns `None` before the first check.
     pub(super) fn answered(&self) -> Option<bool> {
         self.asked.load(Ordering::Acquire).then(|| self.answered.load(Ordering::Relaxed))
     }
 
-    /// Takes in whether a check was answered. Says whether it was the first.
+    /// Records whether a check was answered. Returns whether this was the first check.
     pub(super) fn note_check(&self, found: &HealthCheckOutcome) -> bool {
         self.answered.store(!matches!(found, HealthCheckOutcome::Missed(_)), Ordering::Relaxed);
         !self.asked.swap(true, Ordering::Release)
     }
 
-    /// Takes in what a check found. Says whether it gets calls from now on, where that changed.
+    /// Records the result of a check. If that changes whether the endpoint gets calls, returns whether it
+    /// does now.
     pub(super) fn note(&self, found: &HealthCheckOutcome, settings: &config::Health) -> Option<bool> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let change = count.note(found, settings);

@@ -1,11 +1,11 @@
-//! What to do about a plugin that isn't ready, where the detail of its state doesn't say it.
+//! Remedies for a plugin that isn't ready, for states whose detail doesn't already name one.
 
 use super::{DialErrorKind, Why};
 use crate::core::object::Owner;
 
 impl Why {
-    /// What to do about it, to a person who writes the entry of its `owner`; none: there is nothing to do, or the detail
-    /// says it.
+    /// What to do, addressed to the person who writes the `owner`'s entry. Returns `None` if there is nothing
+    /// to do, or if the detail already says it.
     pub const fn remedy(self, owner: Owner) -> Option<&'static str> {
         match self {
             Why::Unreachable(cause) => cause.remedy(owner),

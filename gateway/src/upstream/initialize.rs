@@ -1,5 +1,5 @@
-//! Initialize: the plugin-level configuration as it is handed over, its digest, and what the plugin's answer
-//! means (docs/protocol.md, section 2). Holds secrets; prints none.
+//! Initialize: the plugin-level configuration, its digest, and what the plugin's response means
+//! (docs/protocol.md, section 2). Holds secrets, and never prints them.
 
 use std::{fmt, sync::Arc};
 
@@ -23,13 +23,13 @@ use crate::{
     core::{digest::digest, manifest::Manifest},
 };
 
-/// Most violations of a schema that one refusal lists.
+/// Most schema violations that one refusal lists.
 const MAX_LISTED_VIOLATIONS: usize = 5;
 
 /// A plugin-level configuration with its references resolved.
 pub(super) struct PreparedConfig {
     json: Bytes,
-    /// Names it in every call; shown to the plugin alone.
+    /// Sent with every call; shown to the plugin alone.
     pub(super) digest: Arc<str>,
     redaction: Redaction,
 }
@@ -73,17 +73,17 @@ impl PreparedConfig {
         Ok(PreparedConfig { json, digest: digest(&resolved).into(), redaction: Redaction::new(secrets) })
     }
 
-    /// A plugin's words as shown to people, without what references resolved to.
+    /// A plugin's text as shown to people, without resolved secrets.
     pub(super) fn display_text(&self, text: &str) -> String {
         codec::display_text(&self.redaction.apply_to_beginning(text))
     }
 
-    /// A plugin's status, likewise.
+    /// A plugin's status as shown to people, without resolved secrets.
     pub(super) fn shown_status(&self, status: &tonic::Status) -> String {
         format!("{:?}: {}", status.code(), self.display_text(status.message()))
     }
 
-    /// What came of an exchange, likewise.
+    /// A failed exchange as shown to people, without resolved secrets.
     pub(super) fn shown_error(&self, error: &ExchangeError) -> String {
         match error {
             ExchangeError::Status(status) => {
@@ -107,12 +107,12 @@ fn violation(error: &jsonschema::ValidationError<'_>) -> String {
             format!("`{at}` has unknown members {}", codec::display_text(&format!("{unexpected:?}")))
         }
         ValidationErrorKind::FalseSchema => format!("`{at}`: the plugin takes nothing there"),
-        // `masked` keeps the value out; what is left comes from the plugin's schema.
+        // `masked` hides the value; the rest comes from the plugin's schema.
         _ => format!("`{at}`: {}", codec::display_text(&error.masked().to_string())),
     }
 }
 
-/// Whether any scalar holds `${...}`; `$$` is an escaped dollar.
+/// Whether any scalar contains `${...}`; `$$` is an escaped dollar.
 fn holds_reference(value: &Value) -> bool {
     match value {
         Value::String(text) => text.replace("$$", "").contains("${"),
@@ -126,13 +126,13 @@ fn holds_reference(value: &Value) -> bool {
 #[derive(Debug)]
 pub(super) enum InitializeError {
     Refused(RefusalDetail),
-    /// May pass: UNAVAILABLE, or a lost connection.
+    /// Possibly temporary: UNAVAILABLE, or a lost connection.
     Unavailable(String),
     /// The connection was gone before anything was sent.
     Unsent(String),
 }
 
-/// Hands the configuration over and waits for the answer, within the plugin's `limits.initialize`.
+/// Delivers the configuration and awaits the response, within the plugin's `limits.initialize`.
 pub(super) async fn initialize(
     connection: &Connection,
     prepared: &PreparedConfig,
@@ -189,7 +189,7 @@ pub(super) async fn initialize(
     }
 }
 
-/// What a plugin's own status means (docs/protocol.md, section 2).
+/// Classifies a plugin's own status (docs/protocol.md, section 2).
 fn classify_status(status: &tonic::Status, prepared: &PreparedConfig) -> InitializeError {
     let shown = prepared.shown_status(status);
     let refused = |refusal, advice| InitializeError::Refused(RefusalDetail::new(refusal, advice));

@@ -1,5 +1,5 @@
-//! In which order plugins are initialised (docs/protocol.md, section 2): all are dialled and described at the same time, and
-//! their configurations go out one after the other. Knows the order that it is given, and not where it comes from.
+//! Initialises plugins in a given order (docs/protocol.md, section 2). All are dialled and described at the
+//! same time; the configurations go out one after the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{client::PluginClient, state::State};
 
-/// Whether a plugin may be sent its configuration. It may, unless somebody has it wait.
+/// Whether a plugin may be sent its configuration. True unless [`start_in_order`] makes the plugin wait.
 pub(super) struct InitializeTurn(watch::Sender<bool>);
 
 impl InitializeTurn {
@@ -23,16 +23,16 @@ impl InitializeTurn {
         self.0.send_replace(has_come);
     }
 
-    /// Returns when it may.
+    /// Returns when the plugin may be sent its configuration.
     pub(super) async fn came(&self) {
         let came = self.0.subscribe().wait_for(|has_come| *has_come).await.is_ok();
         debug_assert!(came, "the sender is ours");
     }
 }
 
-/// Starts `clients`, until `ended`. Each one's configuration goes out when those before it have theirs, or are known not to
-/// take it now: refused, or not reached. One that takes long holds the next one up for its share of `patience` only, and is
-/// initialised when it comes.
+/// Starts `clients`, and stops when `ended` is cancelled. A plugin gets its configuration once those before
+/// it have theirs or can't take it now, because they were refused or not reached. A slow plugin delays the
+/// next one for its share of `patience` only, and is still initialised afterwards.
 pub fn start_in_order(clients: Vec<Arc<PluginClient>>, patience: Duration, ended: &CancellationToken) {
     for client in &clients {
         turn(client).set(false);
@@ -54,7 +54,7 @@ async fn take_turns(clients: &[Arc<PluginClient>], patience: Duration) {
     }
 }
 
-/// Returns when the plugin is initialised, or it is known why it is not.
+/// Returns when the plugin is initialised, or when it is known why it isn't.
 async fn wait_until_settled(client: &PluginClient) {
     let mut changes = client.pool.registration.shared.changes();
     while client.status().state == State::Connecting {

@@ -1,5 +1,5 @@
-//! Describe, and whether its answer is accepted: the checks of docs/protocol.md, section 2, in its order,
-//! each refusal with a sentence that says what to change.
+//! Describe, and the checks that decide whether a manifest is accepted (docs/protocol.md, section 2, in that
+//! order). Each refusal says what to change.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -27,45 +27,42 @@ use crate::{
     },
 };
 
-/// Time for Describe.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest schema.
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
 /// Largest manifest: two schemas and room for the rest.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
-/// Longest version, in bytes: it stands in the log, the status and each plan.
+/// Longest version, in bytes: the version appears in the log, the status and each plan.
 const MAX_VERSION_BYTES: usize = 256;
-/// Majors of the protocol that we speak.
+/// Protocol majors that the gateway speaks.
 const PROTOCOL_VERSIONS: [u32; 1] = [1];
 
-/// A manifest that was accepted, with what a later one is compared with.
+/// An accepted manifest, with the form that later ones are compared to.
 pub(super) struct AcceptedManifest {
     pub(super) manifest: Arc<Manifest>,
-    /// All of it that may not change from one connection to the next.
+    /// Everything that must not change between connections.
     pub(super) shape: Consent,
 }
 
 /// Why a connection is not used after Describe.
 #[derive(Debug)]
 pub(super) enum DescribeError {
-    /// Tried again soon.
+    /// Retried soon.
     Away(Why, String),
-    /// Tried again on a new connection, and now and then.
+    /// Retried on a new connection, and periodically.
     Out {
         why: Why,
         detail: String,
-        /// What it would have to be accepted as.
+        /// What an operator would have to consent to.
         wants: Option<Arc<Wants>>,
     },
 }
 
 impl AcceptedManifest {
-    /// The version that the plugin described itself with.
     pub(super) fn version(&self) -> &semver::Version {
         &self.manifest.version
     }
 
-    /// Whether it is as `other` in everything but the version.
+    /// Whether this manifest equals `other` in everything but the version.
     pub(super) fn has_shape_of(&self, other: &AcceptedManifest) -> bool {
         self.shape == other.shape
     }
@@ -81,8 +78,8 @@ fn bad_manifest(advice: impl Into<String>) -> RefusalDetail {
     RefusalDetail::new(Refusal::BadManifest, advice)
 }
 
-/// Asks what is at the other end of `connection`. `before` is what it was handed on the last one: nothing of that
-/// shows.
+/// Describes the plugin behind `connection`. `before` is the configuration that the last connection
+/// delivered; its secrets are redacted from errors.
 pub(super) async fn describe(
     connection: &Connection,
     before: Option<&PreparedConfig>,
@@ -102,7 +99,7 @@ pub(super) async fn describe(
     Ok(described)
 }
 
-/// What it means that Describe brought no answer.
+/// Classifies a failed Describe.
 fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> DescribeError {
     let shown =
         |text: &str| before.map_or_else(|| codec::display_text(text), |before| before.display_text(text));
@@ -133,7 +130,8 @@ fn undescribed(error: &ExchangeError, before: Option<&PreparedConfig>) -> Descri
     }
 }
 
-/// Judges a manifest by the plugin's registration. `before`, the accepted one, lends what is the same.
+/// Checks a manifest against the plugin's registration. Parts that are unchanged from `before`, the accepted
+/// manifest, are reused.
 pub(super) fn judge(
     registered: &config::Plugin,
     described: DescribeResponse,
@@ -155,11 +153,11 @@ pub(super) fn judge(
         name => name.into(),
     };
     let (config_schema, tenant_config_schema) = match before.filter(|before| before.shape == shape) {
-        // The very same, so that nothing is made anew for it.
+        // An identical manifest: reuse it.
         Some(before) if before.manifest.version == version => {
             return Ok(AcceptedManifest { manifest: Arc::clone(&before.manifest), shape });
         }
-        // Compiled already.
+        // The schemas are compiled already.
         Some(before) => (before.manifest.config_schema.clone(), before.manifest.tenant_config_schema.clone()),
         None => {
             disjoint(config_schema.as_ref(), tenant_config_schema.as_ref())?;
@@ -172,12 +170,13 @@ pub(super) fn judge(
     let capabilities = shape.capabilities.iter().map(|capability| capability.as_str().to_owned()).collect();
     let manifest = Manifest { name, version, offers, capabilities, config_schema, tenant_config_schema };
     let manifest = Arc::new(manifest);
-    // Last of all: nobody is asked to approve of what can't be used.
+    // Last, so that no operator is asked to approve a plugin that can't be used.
     consented(registered, &manifest, &shape)?;
     Ok(AcceptedManifest { manifest, shape })
 }
 
-/// The capabilities that it wants. Where an operator is asked, he is asked for these too, unless there are no such.
+/// The capabilities to grant. If consent is required it covers capabilities too, unless the gateway doesn't
+/// know some of them.
 fn capabilities(
     registered: &config::Plugin,
     wanted: &[String],
@@ -208,12 +207,13 @@ fn capabilities(
     }
 }
 
-/// Name, version and protocol.
+/// Checks name, version and protocol.
 fn identity(
     registered: &config::Plugin,
     described: &DescribeResponse,
 ) -> Result<semver::Version, RefusalDetail> {
-    // Registered under no name, which no configuration can do, it may have any: it is being tried out.
+    // An empty registered name, which no configuration can contain, means a trial of the plugin: any name
+    // will do.
     if described.name != registered.name && !registered.name.is_empty() {
         let (named, name) = (codec::display_text(&described.name), &registered.name);
         return Err(RefusalDetail::new(
@@ -319,7 +319,8 @@ fn compile(
     Ok(Some(Arc::new(validator)))
 }
 
-/// Plugin-level and tenant-level config may not name the same property: nobody could say which one counts.
+/// Checks that plugin-level and tenant-level config don't name the same property: it would be ambiguous which
+/// one applies.
 fn disjoint(config: Option<&Value>, tenant: Option<&Value>) -> Result<(), RefusalDetail> {
     let names = |schema: Option<&Value>| -> BTreeSet<String> {
         let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);

@@ -1,6 +1,8 @@
-//! Which manifest the endpoints of one plugin are measured by (docs/protocol.md, section 2). The first that is
-//! accepted stands until no connection to an endpoint that has it is left; then the next one does, at once and for all
-//! of them. So a table changes once when replicas are replaced one by one, and never to and fro.
+//! Chooses the manifest that all endpoints of one plugin must match (docs/protocol.md, section 2).
+//!
+//! The first accepted manifest applies until no connection to an endpoint with it is left. Then the next one
+//! replaces it for all endpoints at once. So when replicas are replaced one by one, the routing table changes
+//! once and never flaps.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,21 +11,21 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::upstream::{manifest_validation::AcceptedManifest, ready_connection::ReadyConnection};
 
-/// What came of a connection's manifest.
+/// Whether a connection's manifest was already accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ManifestAdmission {
-    /// It is as the accepted one, or differs in its version alone while that is still there.
+    /// It equals the accepted one, or differs only in its version while the accepted one is still in use.
     Joined,
-    /// It is the accepted one from now on.
+    /// It became the accepted one.
     Became,
 }
 
 #[derive(Default)]
 pub(super) struct Manifests {
     accepted: ArcSwapOption<AcceptedManifest>,
-    /// The connections that were let in.
+    /// The admitted connections.
     serving: Mutex<Vec<Weak<ReadyConnection>>>,
-    /// Wakes those who stay out until none of the others is left.
+    /// Notified when no connection with the accepted manifest is left.
     freed: Notify,
 }
 
@@ -40,10 +42,11 @@ impl Manifests {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in.
+    /// Admits a connection.
     ///
     /// # Errors
-    /// Its manifest differs, and there are connections to endpoints that have the accepted one, which is given back.
+    /// The manifest differs, and there still are connections to endpoints with the accepted one, which is
+    /// returned.
     pub(super) fn admit(
         &self,
         live: &Arc<ReadyConnection>,
@@ -68,7 +71,7 @@ impl Manifests {
         Ok(ManifestAdmission::Became)
     }
 
-    /// Looks again after a connection ended. Says whether another manifest is the accepted one now.
+    /// Reconsiders the accepted manifest after a connection ended. Returns whether it changed.
     pub(super) fn look_again(&self) -> bool {
         let mut serving = self.serving();
         let others = usable(&mut serving);
@@ -77,7 +80,7 @@ impl Manifests {
             return false;
         }
         let fitting = others.iter().filter(|other| other.accepted.has_shape_of(&accepted));
-        // The highest, so that every gateway comes to the same.
+        // The highest version, so that every gateway chooses the same.
         if let Some(next) = fitting.max_by(|a, b| a.accepted.version().cmp(b.accepted.version())) {
             self.accepted.store(Some(Arc::clone(&next.accepted)));
             return true;
@@ -87,8 +90,8 @@ impl Manifests {
         false
     }
 
-    /// Resolves when none is left that has the accepted manifest. Asked for before an admission that fails, so that
-    /// nothing is missed between the two.
+    /// Resolves when no connection with the accepted manifest is left. Create it before an admission that may
+    /// fail, so that no notification is missed between the two.
     pub(super) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
@@ -98,7 +101,7 @@ fn is(live: &ReadyConnection, accepted: &AcceptedManifest) -> bool {
     live.accepted.has_shape_of(accepted) && live.accepted.version() == accepted.version()
 }
 
-/// Those that are still there; forgets the others.
+/// The connections that are still usable; removes the others.
 fn usable(serving: &mut Vec<Weak<ReadyConnection>>) -> Vec<Arc<ReadyConnection>> {
     let there = |live: &Weak<ReadyConnection>| live.upgrade().filter(|live| live.is_usable());
     let usable: Vec<_> = serving.iter().filter_map(there).collect();

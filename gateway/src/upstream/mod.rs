@@ -1,13 +1,13 @@
-//! Plugins as this process calls them: transports, the handshake, connection states, and one call at a point
+//! The plugin client: transports, the handshake, connection states, and one call at a point
 //! (docs/protocol.md, sections 2 and 6).
 //!
 //! ```text
-//! invoke -> PluginClient::call -> Bulkhead -> Pool (draws an Endpoint) -> Live (dialled, described, initialised)
-//!                 observe -> Observers (bounded queue, oldest dropped) ---^
+//! invoke -> PluginClient::call -> Bulkhead -> Pool (picks an Endpoint) -> ReadyConnection (initialised)
+//!                observe -> Observers (bounded queue, oldest dropped) ---^
 //! ```
 //!
-//! Untyped: a call is a point, a `Call` and a message; the reply is bytes, which `invoke` decodes and judges.
-//! Knows nothing of verdicts, tenants or plans; `telemetry` measures calls where they are sent.
+//! Untyped: a call is a point, a `Call` and a message. The reply is bytes, which `invoke` decodes and judges.
+//! This module knows nothing of verdicts or plans.
 
 mod breaker;
 mod breakers;

@@ -1,6 +1,6 @@
-//! The queue of what a plugin observes: bounded by entries and by bytes, fair between tenants: each is delivered to in turn,
-//! and of a full queue the oldest entry of the tenant with the most gives way and is counted. No call waits for it
-//! (docs/protocol.md, section 6).
+//! The delivery queue of a plugin that observes, bounded by entries and by bytes and fair between tenants.
+//! Tenants take turns. A full queue drops and counts the oldest entry of the tenant with the most. No call
+//! waits for delivery (docs/protocol.md, section 6).
 
 use std::{
     sync::{
@@ -22,14 +22,15 @@ use crate::{
     },
 };
 
-/// Most deliveries under way to one plugin: enough to keep up with a slow one, few beside the places for
-/// calls.
+/// Most concurrent deliveries to one plugin: enough to keep up with a slow one, and few compared to the
+/// permits for calls.
 const MAX_DELIVERIES: usize = 8;
 
-/// How often it is looked whether an open breaker lets one through.
+/// How often an open breaker is polled.
 const BREAKER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Told what came of an entry; told that it was given up when nothing else was.
+/// Called with the outcome of an entry. If it is dropped without an outcome, it reports that the entry was
+/// dropped.
 pub(super) struct DeliveryCallback(Option<DeliveryFn>);
 
 type DeliveryFn = Box<dyn FnOnce(Result<PluginReply, Failure>) + Send>;
@@ -65,7 +66,6 @@ struct ObserverQueue {
     ended: bool,
 }
 
-/// The queue and its delivery.
 pub(super) struct ObserverDelivery {
     queue: Mutex<ObserverQueue>,
     arrived: Notify,
@@ -99,7 +99,7 @@ impl ObserverDelivery {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an entry. While there is too much, the tenant with the most of it loses its oldest.
+    /// Queues an entry. While the queue is over its bounds, the tenant with the most loses its oldest.
     pub(super) fn push(&self, request: PluginRequest, done: DeliveryCallback) {
         let (tenant, size) = (Arc::clone(&request.meta.tenant), request.size());
         let mut given_up = Vec::new();
@@ -115,20 +115,21 @@ impl ObserverDelivery {
             }
         }
         self.dropped.fetch_add(given_up.len() as u64, Ordering::Relaxed);
-        // Outside the lock: they call back.
+        // Outside the lock: dropping the entries runs their callbacks.
         drop(given_up);
         self.arrived.notify_one();
     }
 
-    /// The next entry; none when the queue has ended and is empty. While the plugin's breakers are open, for all or for a tenant,
-    /// the entries stay where they are: an outage that ends before the queue is full costs none of them. In the end they are tried at once.
+    /// The next entry. Returns `None` when the queue has ended and is empty. While the plugin's breakers are
+    /// open, for all or for a tenant, the entries stay queued: an outage that ends before the queue is full
+    /// loses none. Once the queue is ending they are tried at once.
     async fn next(&self, client: &PluginClient) -> Option<ObserverEntry> {
         loop {
             let arrived = self.arrived.notified();
             let is_empty = {
                 let mut queue = self.queue();
                 let ended = queue.ended;
-                // Each tenant is looked at only where there is something to find.
+                // The check per tenant runs only if some tenant has a breaker of its own.
                 let (waits, of_tenants) = (client.is_held_back(None), client.has_tenant_breakers());
                 let is_held = |tenant: &Arc<str>| waits || of_tenants && client.is_held_back(Some(tenant));
                 if let Some((_, entry)) =
@@ -152,14 +153,16 @@ impl ObserverDelivery {
         }
     }
 
-    /// Starts the delivery: each tenant's in order of arrival, several under way at once, one with `in_flight: 1`.
+    /// Starts the delivery, in order of arrival for each tenant. Several deliveries run concurrently, or one
+    /// with `in_flight: 1`.
     pub(super) fn start(&self, client: Arc<PluginClient>, in_flight: usize) {
         let most = in_flight.clamp(1, MAX_DELIVERIES);
         let delivery = tokio::spawn(async move { deliver_all(&client, most).await });
         *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = Some(delivery);
     }
 
-    /// Ends the queue: delivers what is left before `end` resolves, gives up the rest and says how many that were.
+    /// Ends the queue: delivers the rest until `end` resolves, drops what is left, and returns how many
+    /// entries were dropped.
     pub(super) async fn drain(&self, end: impl Future<Output = ()>) -> u64 {
         let before = self.dropped();
         self.queue().ended = true;
@@ -171,7 +174,7 @@ impl ObserverDelivery {
                 _ = &mut delivery => {}
                 () = end => {
                     delivery.abort();
-                    // Waits until what was under way is dropped, and so counted.
+                    // Returns once the interrupted deliveries are dropped, and so counted.
                     let _ = delivery.await;
                 }
             }
@@ -182,7 +185,7 @@ impl ObserverDelivery {
     }
 }
 
-/// On one task, so that breaking it off drops every delivery under way before `drain` counts.
+/// Runs on one task, so that aborting it drops every running delivery before `drain` counts.
 async fn deliver_all(client: &PluginClient, most: usize) {
     let mut under_way = FuturesUnordered::new();
     let mut ended = false;
@@ -205,7 +208,7 @@ async fn deliver(client: &PluginClient, entry: ObserverEntry) {
     entry.done.tell(result);
 }
 
-/// Counts a delivery that was broken off.
+/// Counts an interrupted delivery.
 struct InterruptionCounter<'a>(Option<&'a AtomicU64>);
 
 impl InterruptionCounter<'_> {

@@ -1,25 +1,25 @@
-//! How busy an endpoint is and how it did lately, and who gets a call by that: the better of two that were drawn
-//! (docs/protocol.md, section 6). Without locks.
+//! Power of two choices (p2c): the load and recent failures of an endpoint, and the choice between endpoints
+//! by their score (docs/protocol.md, section 6). Without locks.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::time::Instant;
 
-/// After so long a failure counts half: in milliseconds.
+/// After this long a failure counts half, in milliseconds.
 const FAILURE_HALF_LIFE_MS: f32 = 2_000.0;
-/// How much of the way to "always fails" one failure goes, and one success the other way.
+/// How far one failure moves the failing share towards 1, and one success towards 0.
 const FAILURE_WEIGHT: f32 = 0.3;
-/// An endpoint that always fails is taken for so many times as busy. One that fails at once is never busy, and would
-/// get every call without it.
+/// An endpoint that always fails is rated this many times as busy. Without the penalty, an endpoint that
+/// fails at once would never be busy and would get every call.
 const FAILURE_PENALTY: f32 = 40.0;
 
-/// Calls under way at an endpoint, and the share of those that failed lately.
+/// Calls under way at an endpoint, and the share of recent calls that failed.
 pub(super) struct EndpointLoad {
     in_flight: AtomicUsize,
-    /// The share as the bits of an `f32`, and when it was so, in milliseconds since `start`.
+    /// The failing share as the bits of an `f32`, and its time in milliseconds since `start`.
     failing: AtomicU64,
     start: Instant,
-    /// Calls that the endpoint answered.
+    /// How many calls the endpoint answered.
     answered: AtomicU64,
 }
 
@@ -45,29 +45,29 @@ impl EndpointLoad {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes in how a call went.
+    /// Records whether a call failed.
     pub(super) fn note(&self, failed: bool, now: Instant) {
         if !failed {
             self.answered.fetch_add(1, Ordering::Relaxed);
         }
         let before = self.failing.load(Ordering::Relaxed);
-        // Mostly nothing fails, and then nothing more is written.
+        // Usually nothing fails, and then nothing more is written.
         if before == 0 && !failed {
             return;
         }
         let aim = if failed { 1.0 } else { 0.0 };
-        // Of two at the same moment one may be lost: it is an estimate.
+        // A concurrent update may be lost: this is an estimate.
         let share = self.share(before, now);
         self.failing.store(self.packed(share + (aim - share) * FAILURE_WEIGHT, now), Ordering::Relaxed);
     }
 
-    /// The higher, the less it should get another call.
+    /// The endpoint with the lower score gets the call.
     pub(super) fn score(&self, now: Instant) -> f32 {
         let share = self.share(self.failing.load(Ordering::Relaxed), now);
         (self.in_flight() + 1) as f32 * (1.0 + FAILURE_PENALTY * share)
     }
 
-    /// Starts anew every 49 days: only the time between two is looked at.
+    /// Wraps around every 49 days: only differences are used.
     fn millis(&self, now: Instant) -> u32 {
         now.saturating_duration_since(self.start).as_millis() as u32
     }
@@ -86,11 +86,12 @@ impl EndpointLoad {
     }
 }
 
-/// The better of two of `candidates` that are drawn by lot: always asking the best would send everybody there at once.
+/// The better of two randomly chosen `candidates`. If every call chose the best, all of them would go there
+/// at once.
 pub(super) fn pick<T>(candidates: impl Iterator<Item = T>, score: impl Fn(&T) -> f32) -> Option<T> {
     let (mut first, mut second) = (None, None);
     for (before, candidate) in candidates.enumerate() {
-        // Each is kept with the same chance, in one pass.
+        // Reservoir sampling: each candidate has the same chance, in one pass.
         match fastrand::usize(..=before) {
             _ if before == 0 => first = Some(candidate),
             0 if before == 1 => second = first.replace(candidate),
@@ -112,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    /// How `calls` are shared out, one a millisecond, each ended as `fails` says after as long as `takes` says.
+    /// How `calls` are distributed, one each millisecond. `takes` is each endpoint's latency and `fails`
+    /// whether it fails.
     fn shares(calls: u64, takes: [u64; 3], fails: [bool; 3]) -> [usize; 3] {
         let start = Instant::now();
         let loads = takes.map(|_| EndpointLoad::new(start));
@@ -129,7 +131,7 @@ mod tests {
             let index = pick(0..3, |&index: &usize| loads[index].score(now)).expect("there are three");
             loads[index].began();
             under_way.push((index, millis + takes[index]));
-            // The first second is for finding out.
+            // The first second is warm-up.
             counts[index] += usize::from(millis >= 1_000);
         }
         counts

@@ -1,4 +1,4 @@
-//! All endpoints of one plugin: which there are, and which one gets a call (docs/protocol.md, section 6).
+//! All endpoints of one plugin: which ones exist, and which one gets a call (docs/protocol.md, section 6).
 
 use std::{
     net::SocketAddr,
@@ -41,43 +41,45 @@ use crate::{
 
 mod no_route;
 
-/// How long calls under way to an endpoint that left its name may go on: the longest time-out of a step.
+/// How long calls may continue at an endpoint that is no longer among its name's addresses: the longest
+/// timeout of a step.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether they have ended.
+/// How often to check whether those calls have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two draws one probe may have been given away: a call tries again so often.
+/// Attempts to pick an endpoint: another call may take a half-open breaker's permit in between.
 const MAX_PICKS: usize = 4;
 
-/// A name among a plugin's endpoints.
+/// A DNS name among a plugin's endpoints.
 struct NameSource {
     names: DnsTarget,
     server: Arc<ServerAttributes>,
-    /// An address of it can't be reached.
+    /// Notified when one of its addresses can't be reached.
     failed: Arc<Notify>,
-    /// For whoever wants its present addresses.
+    /// Lookups on request.
     asked: LookupRequests,
-    /// A lookup of it brought addresses.
+    /// Whether any lookup returned addresses.
     is_known: AtomicBool,
-    /// Why the last one brought none.
+    /// Why the last lookup returned none.
     trouble: ArcSwapOption<(Why, String)>,
 }
 
 #[derive(Clone)]
 struct PoolMember {
     endpoint: Arc<Endpoint>,
-    /// Index of the name it came from, and the address; none: it was written as it is.
+    /// Index of the name that the address came from, and the address. `None` if the endpoint isn't from a
+    /// name.
     origin: Option<(usize, SocketAddr)>,
 }
 
 pub(super) struct Pool {
     pub(super) registration: Arc<Registration>,
     sources: Vec<NameSource>,
-    /// Written by the names' lookups alone, one after the other.
+    /// Written by name lookups only, one at a time.
     members: ArcSwap<Vec<PoolMember>>,
-    /// Why a name gives no address.
+    /// Why a name returned no address.
     trouble: ArcSwapOption<(Why, String)>,
     pub(super) closing: CancellationToken,
-    /// Cancelled when all are let go of, and those that are told were told.
+    /// Cancelled when all endpoints are released, and those to notify were notified.
     released: CancellationToken,
 }
 
@@ -87,13 +89,13 @@ pub(super) struct Route {
     pub(super) ticket: CallGuard,
 }
 
-/// Why it goes nowhere, and the endpoint that was tried.
+/// Why a call has no route, and the endpoint that was tried.
 pub(super) struct RouteError {
     pub(super) failure: Failure,
     pub(super) tried: Option<Arc<Endpoint>>,
 }
 
-/// How near an endpoint is to taking a call; the less the better.
+/// How ready an endpoint is to take a call, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EndpointReadiness {
     Ready,
@@ -101,7 +103,7 @@ enum EndpointReadiness {
     Initialising,
     /// A dial is needed.
     Away,
-    /// A dial is needed, and the last one came to nothing.
+    /// A dial is needed, and the last one failed.
     Lost,
 }
 
@@ -164,7 +166,7 @@ impl Pool {
         });
     }
 
-    /// Takes in what a lookup of the name `index` brought. Without an address the last ones stay.
+    /// Applies a lookup of the name `index`. If it returned no address, the previous ones stay.
     fn found(&self, index: usize, found: LookupResult) {
         let addresses = match found {
             Ok(addresses) => addresses,
@@ -226,7 +228,8 @@ impl Pool {
         PoolMember { endpoint, origin: Some((index, address)) }
     }
 
-    /// Where a call at `point` goes, connected and initialised; `avoid` only where there is no other.
+    /// A connected and initialised route for a call at `point`. Uses `avoid` only if no other
+    /// endpoint is better.
     pub(super) async fn route(
         &self,
         point: Point,
@@ -249,7 +252,7 @@ impl Pool {
         }
     }
 
-    /// Draws an endpoint for a call of `tenant`.
+    /// Picks an endpoint for a call of `tenant`.
     fn draw(&self, tenant: &Arc<str>, avoid: Option<&Arc<Endpoint>>) -> Result<CallGuard, Failure> {
         let members = self.members.load();
         let has_manifest = self.registration.manifests.has_accepted();
@@ -258,7 +261,7 @@ impl Pool {
         let near = |member: &PoolMember| {
             let endpoint = &member.endpoint;
             let distance = distance(endpoint, has_manifest)?;
-            // What is known to be away is no better than what was just tried.
+            // An endpoint that is known to be lost is no better than the one that was just tried.
             Some((distance == EndpointReadiness::Lost, avoided(endpoint), distance))
         };
         let open = |member: &PoolMember| member.endpoint.breakers.lets_through(Some(tenant), now);
@@ -278,7 +281,7 @@ impl Pool {
         Err(self.nowhere(held_back, Some(tenant)))
     }
 
-    /// Whether an endpoint other than this one takes calls of `tenant` at once, and is known to have its configuration.
+    /// Whether another endpoint can take a call of `tenant` at once, and is known to have its configuration.
     pub(super) fn has_proven_beside(&self, endpoint: &Arc<Endpoint>, tenant: &str) -> bool {
         let now = Instant::now();
         self.members.load().iter().any(|PoolMember { endpoint: other, .. }| {
@@ -307,12 +310,13 @@ impl Pool {
         Status { state: why.state(), why, detail, manifest }
     }
 
-    /// Every endpoint at this moment.
+    /// The status of every endpoint.
     pub(super) fn report(&self) -> Vec<EndpointStatus> {
         self.members.load().iter().map(|member| member.endpoint.report()).collect()
     }
 
-    /// What endpoints would have to be accepted as that stay out for it: each once, the highest version first.
+    /// What operators would have to consent to for endpoints that are out: each manifest once, the highest
+    /// version first.
     pub(super) fn wants(&self) -> Vec<Arc<Wants>> {
         let members = self.members.load();
         let mut all: Vec<_> =
@@ -327,7 +331,7 @@ impl Pool {
         wants
     }
 
-    /// Every name at this moment.
+    /// The status of every name.
     pub(super) fn names(&self) -> Vec<NameStatus> {
         let status = |source: &NameSource| NameStatus {
             address: source.names.address.to_string(),
@@ -340,7 +344,7 @@ impl Pool {
         self.sources.iter().map(status).collect()
     }
 
-    /// Lets go of all of them, at the same time: those that are `in_use` hear that this configuration isn't.
+    /// Releases all endpoints at the same time. Those still `in_use` are told that this configuration is not.
     pub(super) async fn shut_down(&self, limit: Duration, in_use: &InUse) {
         self.closing.cancel();
         let members = self.members.load_full();
@@ -361,10 +365,11 @@ impl Pool {
         self.released.cancelled().await;
     }
 
-    /// Looks the names up, has each endpoint described again, one after the other, and tells what came of it.
+    /// Looks the names up, describes each endpoint again, one after the other, and reports each result to
+    /// `tell`.
     pub(super) async fn describe_again(&self, tell: impl Fn(RedescribeOutcome)) {
         tokio::select! {
-            // Nobody looks them up any more.
+            // The lookups have stopped.
             () = self.closing.cancelled() => {}
             _ = join_all(self.sources.iter().map(|source| source.asked.look_up())) => {}
         }
@@ -381,13 +386,13 @@ impl Pool {
     }
 }
 
-/// Keeps an endpoint connected until it is let go of.
+/// Keeps an endpoint connected until it is released.
 fn supervised(endpoint: &Arc<Endpoint>) {
     let endpoint = Arc::clone(endpoint);
     tokio::spawn(async move { supervisor::supervise(&endpoint).await });
 }
 
-/// Lets go of an endpoint that left its name, once the calls under way have ended.
+/// Releases an endpoint that is no longer among its name's addresses, once its calls have ended.
 async fn retire(endpoint: &Endpoint) {
     endpoint.leave();
     let end = Instant::now() + RETIRE_TIMEOUT;
@@ -397,7 +402,7 @@ async fn retire(endpoint: &Endpoint) {
     endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
 }
 
-/// How near an endpoint is to taking a call; none: it must not get one.
+/// How ready an endpoint is to take a call. Returns `None` if it must not get one.
 fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<EndpointReadiness> {
     if endpoint.out().is_some() || endpoint.closing.is_cancelled() {
         return None;
@@ -411,7 +416,7 @@ fn distance(endpoint: &Endpoint, has_manifest: bool) -> Option<EndpointReadiness
     }
 }
 
-/// A connection to `endpoint` that is initialised.
+/// An initialised connection to `endpoint`.
 async fn reach(
     endpoint: &Arc<Endpoint>,
     point: Point,
@@ -438,7 +443,7 @@ async fn reach(
     Ok(live)
 }
 
-/// Waits until the plugin behind `live` has its configuration, handed over after generation `seen`.
+/// Waits until the plugin behind `live` has its configuration, delivered after generation `seen`.
 pub(super) async fn initialised(
     endpoint: &Arc<Endpoint>,
     live: &Arc<ReadyConnection>,
@@ -455,14 +460,14 @@ pub(super) async fn initialised(
     }
 }
 
-/// Which of several endpoints' reasons is the plugin's: one that serves, else one that may soon; refused only when all
-/// of them are.
+/// Orders endpoints' reasons; the lowest is the plugin's. Serving comes first, then reasons that may soon
+/// serve. A plugin is refused only if all its endpoints are.
 fn rank(why: Why) -> u8 {
     match why.state() {
         State::Ready => 0,
         State::Connecting if why == Why::Initializing => 1,
         State::Connecting => 2,
-        // It is there, and a person's word is all that is missing.
+        // The endpoint is reachable, and only an operator's consent is missing.
         State::Pending => 3,
         State::Unhealthy => 4,
         State::Refused => 5,

@@ -18,11 +18,11 @@ use crate::{
 /// Why there is no usable connection.
 #[derive(Clone)]
 pub(super) enum ConnectError {
-    /// Tried again soon.
+    /// Retried soon.
     Away(String),
     /// The connection was gone before anything was sent: another one may be made at once.
     Gone(String),
-    /// Refused or out of rotation: tried again when this connection has ended, and now and then.
+    /// Refused or out of rotation. Retried when this connection has ended, and periodically.
     Out(Why, String, Arc<Connection>),
 }
 
@@ -31,22 +31,22 @@ pub(super) struct ReadyConnection {
     pub(super) accepted: Arc<AcceptedManifest>,
     pub(super) config: Arc<PreparedConfig>,
     /// Whether Initialize is known to have been answered for this configuration. A plugin that restarted
-    /// behind the same address says otherwise itself (NOT_INITIALIZED).
+    /// behind the same address reports NOT_INITIALIZED itself.
     initialised: AtomicBool,
-    /// Whether a call was answered over it.
+    /// Whether a call was answered over this connection.
     proven: AtomicBool,
-    /// Initialize calls answered here; tells a late NOT_INITIALIZED from a new one.
+    /// Initialize calls answered here. Distinguishes a late NOT_INITIALIZED from a new one.
     generation: AtomicU64,
     pub(super) initializes: SingleFlight<Result<(), ConnectError>>,
     withdrawn: CancellationToken,
     in_flight: AtomicUsize,
-    /// The plugin has no health service: asked once per connection.
+    /// Whether the plugin has no health service: asked once per connection.
     lacks_health: AtomicBool,
     pub(super) since: Instant,
 }
 
 impl ReadyConnection {
-    /// `known`: the plugin was handed this configuration over an earlier connection.
+    /// `known` is true if the plugin got this configuration over an earlier connection.
     pub(super) fn new(
         connection: Arc<Connection>,
         accepted: AcceptedManifest,
@@ -81,7 +81,7 @@ impl ReadyConnection {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A call was answered over it.
+    /// Records that a call was answered.
     pub(super) fn note_answer(&self) {
         if !self.proven.load(Ordering::Relaxed) {
             self.proven.store(true, Ordering::Relaxed);
@@ -93,14 +93,13 @@ impl ReadyConnection {
         self.is_initialised() && (self.generation() > 0 || self.proven.load(Ordering::Relaxed))
     }
 
-    /// The plugin said that it doesn't know its configuration, to a call that was sent after generation `seen`.
+    /// Records that the plugin reported NOT_INITIALIZED to a call that was sent after generation `seen`.
     pub(super) fn note_forgotten(&self, seen: u64) {
         if self.generation() == seen {
             self.initialised.store(false, Ordering::Release);
         }
     }
 
-    /// Initialize calls answered over this connection.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -113,12 +112,12 @@ impl ReadyConnection {
         self.lacks_health.store(true, Ordering::Relaxed);
     }
 
-    /// No more calls; those under way go on.
+    /// Takes the connection out of use. Running calls continue.
     pub(super) fn withdraw(&self) {
         self.withdrawn.cancel();
     }
 
-    /// Returns when it is no longer used.
+    /// Returns when the connection is closed or withdrawn.
     pub(super) async fn ended(&self) {
         tokio::select! {
             () = self.connection.closed() => {}
@@ -126,7 +125,6 @@ impl ReadyConnection {
         }
     }
 
-    /// Calls under way over it.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }

@@ -1,22 +1,23 @@
-//! Keeps the values of references out of a plugin's words. Holds secrets; prints none.
+//! Removes resolved secrets from a plugin's text. Holds secrets, and never prints them.
 
 use std::ops::Range;
 
 use super::codec;
 
-/// Shortest value, in bytes, that is looked for. References stand for ports, flags and regions too: one of those
-/// would blot out unrelated words, and nothing so short is hard to guess.
+/// Shortest value that is redacted, in bytes. References stand for ports, flags and regions too. Redacting
+/// such short values would remove unrelated words, and nothing so short is hard to guess.
 const MIN_SECRET_BYTES: usize = 4;
 
-/// So much of a plugin's words is looked at, in bytes: of which 1 KiB is shown.
+/// How much of a plugin's text is scanned, in bytes. 1 KiB of the result is shown.
 const MAX_SCANNED_BYTES: usize = 64 << 10;
 
-/// The texts that nobody may see.
+/// The texts to redact.
 pub(super) struct Redaction(Vec<String>);
 
 impl Redaction {
-    /// Looks for each of `secrets` as it is, with spaces for its control characters, and escaped as in JSON: so
-    /// come back keys of several lines. White space around a secret may have been trimmed on its way.
+    /// Redacts each of `secrets` in three forms: verbatim, with spaces for its control characters, and
+    /// escaped as in JSON. Plugins return multi-line keys in the latter forms. White space around a secret is
+    /// ignored, because the plugin may have trimmed it.
     pub(super) fn new(secrets: Vec<String>) -> Self {
         let forms = secrets.iter().map(|secret| secret.trim()).flat_map(|secret| {
             let json = serde_json::Value::from(secret).to_string();
@@ -28,7 +29,8 @@ impl Redaction {
         Redaction(forms)
     }
 
-    /// The same of the beginning of a text that may be long; what could be half a secret at the cut goes, too.
+    /// Like [`Self::apply`], for the beginning of a text that may be long. Also removes what may be half a
+    /// secret at the cut.
     pub(super) fn apply_to_beginning(&self, text: &str) -> String {
         if text.len() <= MAX_SCANNED_BYTES {
             return self.apply(text);
@@ -39,7 +41,8 @@ impl Redaction {
         redacted
     }
 
-    /// `text` with `***` for each of them. Those that overlap go as one, or the second would be left in part.
+    /// `text` with `***` for each secret. Overlapping secrets are replaced as one, since otherwise part of
+    /// the second would remain.
     pub(super) fn apply(&self, text: &str) -> String {
         let mut found: Vec<Range<usize>> = Vec::new();
         for form in &self.0 {

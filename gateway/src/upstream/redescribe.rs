@@ -1,5 +1,6 @@
-//! Describes an endpoint again because somebody asks for it: a new connection first, and the old ones given up only when
-//! that one serves. What is wrong with the new one leaves them as they are. And what else operators ask of a client.
+//! Describes an endpoint again on request: makes a new connection first, and gives up the old ones only when
+//! the new one serves. If the new one fails, the old ones stay. Also holds further operator requests to a
+//! client.
 
 use std::sync::Arc;
 
@@ -13,30 +14,30 @@ use crate::{
     },
 };
 
-/// What came of describing an endpoint again.
+/// The result of describing one endpoint again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedescribeOutcome {
-    /// The endpoint.
     pub address: String,
-    /// Why it was not described, accepted and initialised anew, in one sentence; none: it was.
+    /// Why it was not described, accepted and initialised again, in one sentence. `None` if it was.
     pub trouble: Option<String>,
 }
 
 impl PluginClient {
-    /// Why a call would fail at this moment; none: there is nothing that is known to be in its way.
+    /// Why a call would fail at this moment. Returns `None` if nothing is known to prevent it.
     pub fn trouble(&self) -> Option<Failure> {
         self.pool.trouble()
     }
 
-    /// Returns when it was let go of, in either way: nothing of this process is under way there, and who is told was
-    /// told.
+    /// Returns when the client is released by shutdown or release: this process has no calls there, and the
+    /// plugin was notified.
     pub async fn released(&self) {
         self.pool.released().await;
     }
 
-    /// Has the plugin's names looked up, the plugin describe itself again, and hands it its configuration again: over a new
-    /// connection to each endpoint, one after the other, before those there are given up. Calls go on, and those under way finish where
-    /// they are. `tell` hears what came of each endpoint, and of each name without addresses; one of a plugin that is switched off is left alone.
+    /// Looks up the plugin's names, then describes and initialises each endpoint again, one after the other,
+    /// over a new connection that replaces the old ones. Calls continue, and running calls finish on their
+    /// connection. `tell` gets the result of each endpoint, and of each name without addresses. Does nothing
+    /// if the plugin is disabled.
     pub async fn describe_again(&self, tell: impl Fn(RedescribeOutcome)) {
         if self.pool.registration.plugin.enabled {
             self.pool.describe_again(tell).await;
@@ -44,12 +45,13 @@ impl PluginClient {
     }
 }
 
-/// Makes the connections to `endpoint` anew, and says what is wrong where that can't be done.
+/// Replaces the connections to `endpoint`. Returns the reason if that fails.
 pub(super) async fn describe(endpoint: &Arc<Endpoint>) -> Option<String> {
     let old = endpoint.usable();
     let made = match fresh(endpoint, &old).await {
-        // The old ones stand for the manifest that this one differs from: without them it may have its turn, unless other
-        // endpoints have that too. It is as it is for replicas that are replaced one by one.
+        // The old connections keep the accepted manifest that this one differs from. Without them the new one
+        // may become the accepted one, unless other endpoints still have the old one, as when replicas are
+        // replaced one by one.
         Err(ConnectError::Out(Why::ManifestMismatch, ..)) if !old.is_empty() => {
             give_up(endpoint, &old);
             fresh(endpoint, &old).await
@@ -65,12 +67,12 @@ pub(super) async fn describe(endpoint: &Arc<Endpoint>) -> Option<String> {
             Some(detail)
         }
     };
-    // It may wait for a minute, and watches over whatever is there now.
+    // The supervisor may be waiting for up to a minute. Wake it to watch the current connections.
     endpoint.tried.notify_waiters();
     trouble
 }
 
-/// A connection that is none of `old`, over which the plugin has its configuration.
+/// Makes an initialised connection that is not one of `old`.
 async fn fresh(endpoint: &Arc<Endpoint>, old: &[Arc<ReadyConnection>]) -> Result<(), ConnectError> {
     let is_fresh = |live: &Arc<ReadyConnection>| !old.iter().any(|old| Arc::ptr_eq(old, live));
     let live =
@@ -78,7 +80,7 @@ async fn fresh(endpoint: &Arc<Endpoint>, old: &[Arc<ReadyConnection>]) -> Result
     endpoint.initialise(&live, 0).await
 }
 
-/// No more calls for `old`; those under way go on.
+/// Withdraws `old`. Running calls continue.
 fn give_up(endpoint: &Endpoint, old: &[Arc<ReadyConnection>]) {
     old.iter().for_each(|live| live.withdraw());
     endpoint.forget_ended();

@@ -1,14 +1,13 @@
 //! Why a plugin is refused: nine stable reasons, each with a sentence that says what to change
 //! (docs/protocol.md, section 2).
 
-/// Why a plugin is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The manifest's name is not the registered one.
     NameMismatch,
     /// The version is outside the registered range.
     VersionMismatch,
-    /// No major of the protocol is spoken by both sides.
+    /// The two sides have no protocol major in common.
     ProtocolMismatch,
     /// The manifest offers no point.
     NoExtensionPoint,
@@ -16,7 +15,7 @@ pub enum Refusal {
     CapabilityOverreach,
     /// The manifest is absent, can't be decoded or contradicts itself.
     BadManifest,
-    /// The plugin-level configuration is not valid, by the manifest's schema or in the plugin's own words.
+    /// The plugin-level configuration is invalid by the manifest's schema, or the plugin rejected it.
     ConfigRefused,
     /// Initialize failed.
     InitializeFailed,
@@ -25,7 +24,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: &'static [Refusal] = &[
         Refusal::NameMismatch,
         Refusal::VersionMismatch,

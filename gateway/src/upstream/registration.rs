@@ -1,4 +1,4 @@
-//! What all endpoints of one plugin have in common.
+//! State shared by all endpoints of one plugin.
 
 use std::sync::OnceLock;
 
@@ -17,10 +17,11 @@ pub(super) struct Registration {
     pub(super) plugin: config::Plugin,
     pub(super) shared: Shared,
     pub(super) manifests: Manifests,
-    /// Whether it may be initialised yet.
+    /// Whether the plugin may be initialised yet.
     pub(super) turn: InitializeTurn,
     first_initialised: OnceLock<Instant>,
-    /// What was prepared last for any endpoint: what must not show of a plugin's words.
+    /// The configuration that was last prepared for any endpoint. It tells what to redact from the plugin's
+    /// text.
     pub(super) prepared: ArcSwapOption<PreparedConfig>,
 }
 
@@ -53,7 +54,7 @@ impl Registration {
         }
     }
 
-    /// When what first initialised any endpoint was sent.
+    /// When the first successful Initialize to any endpoint was sent.
     pub(super) fn initialised_at(&self) -> Option<Instant> {
         self.first_initialised.get().copied()
     }
@@ -62,12 +63,12 @@ impl Registration {
         self.first_initialised.get_or_init(|| sent);
     }
 
-    /// Tells whoever follows statuses that something changed.
+    /// Notifies subscribers of a status change.
     pub(super) fn changed(&self) {
         self.shared.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// A connection was let go of: another manifest may be the accepted one now.
+    /// Handles the end of a connection: another manifest may be the accepted one now.
     pub(super) fn connection_ended(&self) {
         let before = self.manifests.accepted();
         if self.manifests.look_again() {
@@ -75,7 +76,7 @@ impl Registration {
         }
     }
 
-    /// Another manifest is the accepted one.
+    /// Records a change of the accepted manifest.
     pub(super) fn upgraded(&self, before: Option<&AcceptedManifest>) {
         if let (Some(before), Some(now)) = (before, self.manifests.accepted()) {
             let (plugin, from, to) = (&*self.plugin.name, before.version(), now.version());

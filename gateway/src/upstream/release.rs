@@ -1,5 +1,5 @@
-//! How an endpoint is let go of: with Shutdown, with Release where this gateway goes on using it by another configuration, or
-//! without a word.
+//! Releases an endpoint: with Shutdown; with Release, if this gateway keeps using the endpoint with another
+//! configuration; or silently.
 
 use std::{
     collections::BTreeSet,
@@ -21,16 +21,15 @@ use crate::upstream::{
     state::Why,
 };
 
-/// What of plugins this gateway goes on using.
+/// The endpoints and clients that this gateway keeps using.
 #[derive(Clone, Default)]
 pub struct InUse {
-    /// As they are written.
+    /// Endpoints as the configuration spells them.
     endpoints: BTreeSet<String>,
     clients: Vec<Weak<PluginClient>>,
 }
 
 impl InUse {
-    /// These endpoints, by these clients.
     pub fn new<'a>(
         endpoints: BTreeSet<String>,
         clients: impl Iterator<Item = &'a Arc<PluginClient>>,
@@ -38,7 +37,7 @@ impl InUse {
         InUse { endpoints, clients: clients.map(Arc::downgrade).collect() }
     }
 
-    /// The same beside clients that still have calls, though they get no more.
+    /// Adds `leaving`, clients that get no more calls but still have some.
     #[must_use]
     pub fn beside(&self, leaving: &[Arc<PluginClient>]) -> Self {
         let mut all = self.clone();
@@ -50,7 +49,7 @@ impl InUse {
         self.endpoints.contains(endpoint)
     }
 
-    /// Whether a client of this plugin hands the configuration over, or has.
+    /// Whether a client of this plugin has delivered this configuration, or is about to.
     fn has_configuration(&self, plugin: &str, digest: &str) -> bool {
         let clients = self.clients.iter().filter_map(Weak::upgrade);
         let is_meant =
@@ -63,28 +62,30 @@ impl InUse {
 }
 
 impl Endpoint {
-    /// No more calls; those under way go on. What it says of itself counts no longer.
+    /// Stops new calls; running calls continue. The endpoint's manifest no longer counts.
     pub(super) fn leave(&self) {
         self.closing.cancel();
         self.lives.load().iter().for_each(|live| live.withdraw());
         self.registration.connection_ended();
     }
 
-    /// Lets go of the connections. Calls under way go on.
+    /// Drops the connections. Running calls continue.
     fn let_go(&self) -> Arc<Vec<Arc<ReadyConnection>>> {
         self.status.set(Why::ShuttingDown, "");
         self.leave();
         self.lives.swap(Arc::default())
     }
 
-    /// Lets go of the plugin: no further calls, and Shutdown if it was ever initialised and can be reached.
+    /// Shuts the plugin down: stops calls, and sends Shutdown if the plugin was ever initialised and can be
+    /// reached.
     pub(super) async fn shut_down(&self, limit: Duration) {
         let Registration { plugin, shared, .. } = &*self.registration;
         let lives = self.let_go();
         let limit = limit.min(plugin.limits.shutdown.0);
         let deadline = Instant::now() + limit;
         if !lives.iter().any(|live| hears(live)) {
-            // A plugin that is being initialised would keep a configuration that nobody takes back: wait for the end of that.
+            // A plugin that is just being initialised would keep a configuration that nobody takes back, so
+            // wait until that is done.
             let _ = timeout_at(deadline, self.handing_over.lock()).await;
         }
         let Some(live) = lives.iter().find(|live| hears(live)) else { return };
@@ -98,8 +99,8 @@ impl Endpoint {
         }
     }
 
-    /// Lets go of the configuration, which no call will name any more, unless it is among what is `in_use`. The plugin may go
-    /// on with another one.
+    /// Releases the configuration, which no call will use again, unless `in_use` has it. The plugin may go on
+    /// with another one.
     pub(super) async fn release(&self, limit: Duration, in_use: &InUse) {
         let Registration { plugin, shared, .. } = &*self.registration;
         let lives = self.let_go();
@@ -117,7 +118,7 @@ impl Endpoint {
             live.connection.unary(Rpc::Release, frame, HeaderMap::new(), deadline, shared.max_reply()).await;
         match reply {
             Ok(_) => {}
-            // It keeps its configurations as it likes.
+            // The plugin doesn't implement Release and manages its configurations itself.
             Err(ExchangeError::Status(status)) if status.code() == tonic::Code::Unimplemented => {}
             Err(error) => {
                 let (plugin, address, error) =
@@ -128,7 +129,7 @@ impl Endpoint {
     }
 }
 
-/// Whether the plugin can be told over this connection that it is let go of, and was initialised.
+/// Whether the plugin was initialised and can be notified over this connection.
 fn hears(live: &ReadyConnection) -> bool {
     live.is_initialised() && !live.connection.is_closed()
 }

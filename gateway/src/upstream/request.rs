@@ -1,5 +1,5 @@
-//! One call as the invoker asks for it, and what came of it. Untyped: the payload is whatever message the
-//! point has, shared and never copied.
+//! One call as the invoker requests it, and its result. Untyped: the payload is whatever message the point
+//! has, shared and never copied.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,31 +13,32 @@ use crate::{
     upstream::{breakers::CallClass, call_guard::CallGuard, codec},
 };
 
-/// What travels beside a call's message.
+/// What is sent with a call's message.
 #[derive(Debug, Clone, Default)]
 pub struct CallMeta {
-    /// Whose call it is: places, queues and breakers are shared out between tenants.
+    /// The tenant whose call it is: permits, queues and breakers are divided between tenants.
     pub tenant: Arc<str>,
-    /// `hookgate-depth` to send: what was received, plus one.
+    /// `hookgate-depth` to send: the received value plus one.
     pub depth: u32,
-    /// Whether the call has all of its step's time-out: running out of less says nothing about the plugin.
+    /// Whether the call has its step's entire timeout. A call that times out with less says nothing about the
+    /// plugin.
     pub whole: bool,
-    /// Whether an operator tries the plugin out, and no agent waits: `hookgate-test: true`.
+    /// Whether this is an operator's trial call with no agent waiting: `hookgate-test: true`.
     pub trial: bool,
 }
 
-/// A reply that came whole and with status OK.
+/// A complete reply with status OK.
 #[derive(Debug)]
 pub struct PluginReply {
-    /// The encoded reply message; not looked into yet.
+    /// The encoded reply message, not yet decoded.
     pub bytes: Bytes,
-    /// How long the call waited for a place.
+    /// How long the call waited for a permit.
     pub queue: Duration,
-    /// Who is to be told whether the reply was any good.
+    /// Must be told whether the reply was usable.
     pub served: ServingEndpoint,
 }
 
-/// The endpoint that sent a reply. Whether it does its work is known when the reply was read.
+/// The endpoint that sent a reply. Whether it works is known only once the reply was decoded.
 #[derive(Default)]
 pub struct ServingEndpoint(Option<CallGuard>);
 
@@ -46,8 +47,8 @@ impl ServingEndpoint {
         ServingEndpoint(Some(ticket))
     }
 
-    /// The reply could be used, or failed for `reason`. Only what can't be understood speaks against the endpoint: what
-    /// breaks a rule would do so on any other.
+    /// Records that the reply was usable, or failed for `reason`. Only a reply that can't be decoded counts
+    /// against the endpoint: one that breaks a rule would do so at any endpoint.
     pub fn judge(self, reason: Option<Reason>) {
         if let Some(ticket) = self.0 {
             let is_bad = reason == Some(Reason::BadReply);
@@ -81,7 +82,7 @@ impl<M: Message> Payload for M {
     }
 }
 
-/// A message that was encoded before: memory of its own, as much as its length.
+/// A message that is already encoded, in an allocation of exactly its length.
 pub(super) struct EncodedPayload(Bytes);
 
 impl EncodedPayload {
@@ -101,24 +102,23 @@ impl Payload for EncodedPayload {
     }
 }
 
-/// One call.
 pub(super) struct PluginRequest {
     pub(super) point: Point,
     pub(super) call: plugin::Call,
     pub(super) payload: Arc<dyn Payload>,
     pub(super) meta: CallMeta,
-    /// The trace it belongs to.
+    /// The trace the call belongs to.
     pub(super) parent: Parent,
-    /// Time for everything: place, connection, handshake and the call itself.
+    /// Time for everything: permit, connection, handshake and the call itself.
     pub(super) limit: Duration,
 }
 
-/// Keys of the fields `call = 1` and `payload = 2`, length-delimited, that all four request messages have.
+/// Keys of the length-delimited fields `call = 1` and `payload = 2`, which all four request messages have.
 const CALL_FIELD_KEY: u8 = 1 << 3 | 2;
 const PAYLOAD_FIELD_KEY: u8 = 2 << 3 | 2;
 
 impl PluginRequest {
-    /// Bytes that the request occupies, about: what a queue counts.
+    /// Approximate size of the request in bytes, as queues count it.
     pub(super) fn size(&self) -> usize {
         self.call.encoded_len() + self.payload.len()
     }

@@ -1,5 +1,5 @@
-//! Names that stand for several addresses: looked up every 10 s, and sooner when one of the addresses can't be reached
-//! or somebody asks (docs/protocol.md, section 6). Knows nothing of what is done with the addresses.
+//! Follows names that resolve to several addresses: looks them up every 10 s, and sooner if an address can't
+//! be reached or on request (docs/protocol.md, section 6).
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -12,14 +12,12 @@ use tokio::{
 use crate::upstream::dial_error::DialErrorKind;
 
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(10);
-/// Not sooner after a lookup than this, however many dials fail.
+/// Minimum time between lookups, however many dials fail.
 const MIN_LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for one lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most addresses of one name that are used.
 const MAX_ADDRESSES: usize = 256;
 
-/// Looks up names.
 pub(super) trait Resolver: Send + Sync {
     /// The addresses of `host`, with `port`.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
@@ -34,19 +32,19 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// What a lookup brought: addresses, at least one, each once and in order; or why none.
+/// The result of a lookup: at least one address, sorted and without duplicates, or why there is none.
 pub(super) type LookupResult = Result<Vec<SocketAddr>, (DialErrorKind, String)>;
 
-/// Lookups of one name that somebody asks for and waits for, by number.
+/// Lookups of one name on request, numbered so that callers can await theirs.
 #[derive(Default)]
 pub(super) struct LookupRequests {
     wanted: watch::Sender<u64>,
-    /// The last one that was handed on.
+    /// The last request that was served.
     done: watch::Sender<u64>,
 }
 
 impl LookupRequests {
-    /// Returns when what a lookup found that began after this was handed on; never, where the name isn't followed.
+    /// Requests a lookup, and returns when its result was applied. Never returns if the name isn't followed.
     pub(super) async fn look_up(&self) {
         let mut number = 0;
         self.wanted.send_modify(|wanted| {
@@ -54,12 +52,12 @@ impl LookupRequests {
             number = *wanted;
         });
         let mut done = self.done.subscribe();
-        // It never ends otherwise: the sender is here.
+        // This can't fail: `self` holds the sender.
         let _ = done.wait_for(|done| *done >= number).await;
     }
 }
 
-/// Looks `host` up for ever and hands on what it finds; `failed` tells of an address that can't be reached.
+/// Looks `host` up for ever and passes each result on. `failed` signals an address that can't be reached.
 pub(super) async fn follow(
     resolver: &dyn Resolver,
     host: &str,
@@ -117,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers with what it was told last, and notes when it was asked.
+    /// Returns the scripted answer, and records when it was asked.
     #[derive(Default)]
     struct Scripted {
         answer: Mutex<Option<Vec<SocketAddr>>>,

@@ -1,6 +1,5 @@
-//! The state of a plugin, why it is in it, and the manifest it was accepted with (docs/protocol.md, section
-//! 2). Published as immutable snapshots: reading takes no lock. Logs what is worth a person's look, once per
-//! change.
+//! The state of a plugin, the reason for it, and the accepted manifest (docs/protocol.md, section 2).
+//! Published as immutable snapshots, so that reading takes no lock. Logs noteworthy changes, once per change.
 
 use std::sync::Arc;
 
@@ -12,27 +11,25 @@ use crate::{
     upstream::{breaker::BreakerState, consent::Wants, dial_error::DialErrorKind, refusal::Refusal},
 };
 
-/// Where a plugin stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Switched off: never dialled.
+    /// Disabled, and never dialled.
     Disabled,
-    /// Waits for a person's approval.
+    /// Waits for an operator's consent.
     Pending,
     /// The first connection and handshake are under way.
     Connecting,
     /// Calls are sent.
     Ready,
-    /// Was or should be ready and is not reachable or not usable now; retried.
+    /// Was or should be ready, but is unreachable or unusable now. Retried.
     Unhealthy,
     /// The handshake was refused for a stable reason.
     Refused,
-    /// The gateway lets go of it.
+    /// The gateway is releasing the plugin.
     Draining,
 }
 
 impl State {
-    /// All of them.
     pub const ALL: &'static [State] = &[
         State::Disabled,
         State::Pending,
@@ -63,7 +60,7 @@ impl std::fmt::Display for State {
     }
 }
 
-/// Why a plugin is in its [`State`]; the state follows from it.
+/// Why a plugin is in its [`State`], which follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
     /// `enabled: false`.
@@ -72,28 +69,30 @@ pub enum Why {
     NotDialled,
     /// Described and accepted; the first Initialize is under way.
     Initializing,
-    /// Described, and an operator has yet to consent to what it describes itself as.
+    /// Described, and an operator has yet to consent to the manifest.
     Approval,
     /// Described, accepted and initialised.
     Serving,
-    /// Can't be connected to.
+    /// The connection can't be made.
     Unreachable(DialErrorKind),
     /// The connection ended.
     Disconnected,
     /// Describe was not answered within 5 s.
     DescribeTimeout,
-    /// Describe was answered with an error that may pass.
+    /// Describe was answered with an error that may be temporary.
     DescribeFailed,
-    /// Initialize was answered UNAVAILABLE, or the connection ended meanwhile, or the plugin did not know the
-    /// configuration right after it.
+    /// Initialize was answered with UNAVAILABLE, or the connection ended meanwhile, or the plugin did not
+    /// know the configuration right after it.
     InitializeUnavailable,
-    /// The health check is answered with NOT_SERVING.
+    /// The health check returned NOT_SERVING.
     NotServing,
     /// Health checks are not answered.
     HealthUnanswered,
-    /// The manifest differs in more than its version from the one that is accepted, or that an operator consented to.
+    /// The manifest differs in more than its version from the one that is accepted, or that an operator
+    /// consented to.
     ManifestMismatch,
-    /// The manifest asks for more capabilities than are granted or consented to, and another one was accepted.
+    /// The manifest asks for more capabilities than are granted or consented to, and another one was
+    /// accepted.
     UpgradePending,
     /// Refused.
     Refused(Refusal),
@@ -102,7 +101,6 @@ pub enum Why {
 }
 
 impl Why {
-    /// All of them.
     pub fn all() -> impl Iterator<Item = Why> {
         let plain = [
             Why::Disabled,
@@ -124,7 +122,6 @@ impl Why {
         plain.into_iter().chain(unreachable).chain(Refusal::ALL.iter().copied().map(Why::Refused))
     }
 
-    /// The state that follows.
     pub const fn state(self) -> State {
         match self {
             Why::Disabled => State::Disabled,
@@ -145,7 +142,7 @@ impl Why {
         }
     }
 
-    /// The name used in status and logs; a refusal's is its own.
+    /// The name used in status and logs. A refusal uses its own name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Why::Disabled => "disabled",
@@ -167,8 +164,9 @@ impl Why {
         }
     }
 
-    /// Whether a call that finds no connection may dial: nothing but the connection is missing. After an
-    /// Initialize that did not last it waits for the supervisor, or secrets were sent at the rate of calls.
+    /// Whether a call that finds no connection may dial, because only the connection is missing. After a
+    /// failed Initialize the call waits for the supervisor: otherwise secrets would be sent at the rate of
+    /// calls.
     pub(super) const fn may_dial(self) -> bool {
         match self {
             Why::Initializing
@@ -190,8 +188,8 @@ impl Why {
         }
     }
 
-    /// The event (docs/protocol.md, section 8) that entering it is logged as. What goes well is logged where
-    /// it happens, with its own fields.
+    /// The event (docs/protocol.md, section 8) logged on entering this reason. Successes are logged where
+    /// they happen, with their own fields.
     const fn event(self) -> Option<&'static str> {
         match self {
             Why::Disconnected => Some("plugin.disconnected"),
@@ -213,65 +211,65 @@ impl Why {
 /// A plugin's state at one moment: that of its best endpoint.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Where it stands.
     pub state: State,
-    /// Why.
+    /// Why the plugin is in that state.
     pub why: Why,
     /// One sentence for the operator: what happened and, for a refusal, what to change. Holds no secret.
     pub detail: String,
-    /// The accepted manifest; stays while the plugin is away.
+    /// The accepted manifest. Kept while the plugin is unreachable.
     pub manifest: Option<Arc<Manifest>>,
 }
 
 /// One endpoint of a plugin at one moment.
 #[derive(Debug, Clone)]
 pub struct EndpointStatus {
-    /// Where it is: `unix:///path`, `http://host:port`, or the name of a built-in.
+    /// `unix:///path`, `http://host:port`, or the name of a built-in.
     pub address: String,
-    /// Where it stands.
     pub state: State,
-    /// Why.
+    /// Why the endpoint is in that state.
     pub why: Why,
     /// One sentence for the operator. Holds no secret.
     pub detail: String,
-    /// The version that it described itself with; none: it isn't connected.
+    /// The version from the endpoint's manifest. `None` if it isn't connected.
     pub version: Option<semver::Version>,
-    /// What its breaker does with calls.
+    /// The state of the breaker for all tenants.
     pub breaker: BreakerState,
-    /// How many tenants' own breakers are open or half open.
+    /// How many tenants' own breakers are open or half-open.
     pub tenant_breakers_open: usize,
     /// Calls under way.
     pub in_flight: usize,
     /// Connections in use, 0 to 4.
     pub connections: usize,
-    /// What it would have to be accepted as; none: nobody is asked, or it isn't there.
+    /// What an operator would have to consent to. `None` if no consent is needed, or the endpoint is not
+    /// connected.
     pub wants: Option<Arc<Wants>>,
-    /// Whether its last health check was answered, or it has none to ask for; none: it wasn't asked yet.
+    /// Whether the last health check was answered; true without a health service. `None` before the first
+    /// check.
     pub health_answered: Option<bool>,
 }
 
-/// A name among a plugin's endpoints at one moment.
+/// A DNS name among a plugin's endpoints at one moment.
 #[derive(Debug, Clone)]
 pub struct NameStatus {
-    /// As it is written: `dns:///name:port`.
+    /// The name as configured: `dns:///name:port`.
     pub address: String,
-    /// Whether any lookup brought addresses.
+    /// Whether any lookup returned addresses.
     pub is_known: bool,
-    /// Why the last lookup brought none, and what the system says.
+    /// Why the last lookup returned none, and the system's message.
     pub trouble: Option<(Why, String)>,
 }
 
-/// What a [`StatusCell`] holds.
 pub(super) struct StatusRecord {
     pub(super) why: Why,
     pub(super) detail: String,
     /// See [`EndpointStatus::wants`].
     pub(super) wants: Option<Arc<Wants>>,
-    /// The trouble that was logged last and is not over: an endpoint that is tried again and again is no news.
+    /// The problem that was logged last and is not over: repeated attempts at an endpoint are not logged
+    /// again.
     told: Option<Why>,
 }
 
-/// Holds where an endpoint stands and tells of changes.
+/// Holds an endpoint's status and announces changes.
 pub(super) struct StatusCell {
     plugin: Arc<str>,
     address: Arc<str>,
@@ -289,17 +287,18 @@ impl StatusCell {
         self.now.load_full()
     }
 
-    /// The current reason without touching the reference count.
+    /// The current reason, read without touching the reference count.
     pub(super) fn why(&self) -> Why {
         self.now.load().why
     }
 
-    /// A change. Nothing leaves `draining`.
+    /// Changes the status. `draining` is final.
     pub(super) fn set(&self, why: Why, detail: impl Into<String>) {
         self.out(why, detail, None);
     }
 
-    /// The same of one that stays out for what it `wants`.
+    /// Like [`Self::set`], for an endpoint that is out because an operator has yet to consent to what it
+    /// `wants`.
     pub(super) fn out(&self, why: Why, detail: impl Into<String>, wants: Option<&Arc<Wants>>) {
         let detail = detail.into();
         let before = self.change(why, &detail, wants);
@@ -317,7 +316,7 @@ impl StatusCell {
         }
     }
 
-    /// A connection was described as `version` and accepted.
+    /// Records that a connection was described as `version` and accepted.
     pub(super) fn accepted(&self, (why, detail): (Why, &str), version: &semver::Version) {
         let before = self.change(why, detail, None);
         let is_news = match before.told {
@@ -330,7 +329,7 @@ impl StatusCell {
         }
     }
 
-    /// Gives back what was before.
+    /// Changes the record, and returns the previous one.
     fn change(&self, why: Why, detail: &str, wants: Option<&Arc<Wants>>) -> Arc<StatusRecord> {
         let before = self.now.rcu(|now| {
             if now.why == Why::ShuttingDown {

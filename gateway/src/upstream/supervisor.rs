@@ -1,6 +1,7 @@
-//! Keeps an endpoint connected: dials, watches the connection, asks for its health, and tries again. Unreachable is
-//! retried for ever, 100 ms doubling to 5 s with jitter; refused is retried when the connection has ended, and every
-//! 60 s (docs/protocol.md, section 2).
+//! Keeps an endpoint connected: dials, watches the connection, checks health, and retries.
+//!
+//! An unreachable endpoint is retried for ever, with a jittered delay that doubles from 100 ms to 5 s. A
+//! refused one is retried when its connection has ended, and every 60 s (docs/protocol.md, section 2).
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -12,12 +13,12 @@ use crate::upstream::{endpoint::Endpoint, ready_connection::ConnectError, state:
 
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// A connection that held for so long was a good one: the next delay is the first again.
+/// A connection that lasted this long was good: the retry delay starts again at its minimum.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
-/// How often a refused plugin is asked again.
+/// How often a refused plugin is retried.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Returns when the endpoint is let go of; one that is switched off is never dialled.
+/// Returns when the endpoint is released. A disabled one is never dialled.
 pub(super) async fn supervise(endpoint: &Arc<Endpoint>) {
     if endpoint.status.why() == Why::Disabled {
         return;
@@ -45,10 +46,10 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
             Err(ConnectError::Out(_, _, connection)) => {
                 let is_fixed = endpoint.registration.plugin.needs_consent();
                 let waits = endpoint.status.why() == Why::ManifestMismatch && !is_fixed;
-                // Kept, for its end says when another process may be there.
+                // The connection is kept: its end signals that another process may be there.
                 tokio::select! {
                     () = connection.closed() => {}
-                    // Nobody has the accepted manifest any more: this one may have its turn.
+                    // No connection with the accepted manifest is left: this one may become the accepted one.
                     () = freed, if waits => continue,
                     () = endpoint.tried.notified() => continue,
                     () = sleep(REFUSED_RETRY_DELAY) => continue,
@@ -71,8 +72,8 @@ async fn stay_connected(endpoint: &Arc<Endpoint>) {
     }
 }
 
-/// Makes a connection to a plugin that was described, accepted and initialised. Says since when it is there, and how to
-/// hear of its end: held itself, it would never be closed.
+/// Makes a connection that is described, accepted and initialised. Returns when it was made and a token for
+/// its end: holding the connection itself would keep it open.
 async fn up(endpoint: &Arc<Endpoint>) -> Result<(Instant, CancellationToken), ConnectError> {
     let live = endpoint.dial().await?;
     if !live.is_initialised() {
@@ -81,7 +82,7 @@ async fn up(endpoint: &Arc<Endpoint>) -> Result<(Instant, CancellationToken), Co
     Ok((live.since, live.connection.ended()))
 }
 
-/// Watches over the connections until none is left.
+/// Watches the connections until none is left.
 async fn keep(endpoint: &Arc<Endpoint>) {
     let interval = endpoint.registration.plugin.health.interval.0;
     let mut check = Instant::now();
@@ -106,7 +107,7 @@ async fn keep(endpoint: &Arc<Endpoint>) {
     }
 }
 
-/// Half to the whole of `delay`, so that gateways don't dial a plugin in step.
+/// Between half of `delay` and all of it, so that gateways don't dial a plugin in step.
 fn jittered(delay: Duration) -> Duration {
     delay.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
@@ -129,7 +130,7 @@ mod tests {
         },
     };
 
-    /// Nobody is there; notes when it was dialled.
+    /// A transport that never connects, and records when it was dialled.
     struct Nobody(Arc<Mutex<Vec<Instant>>>);
 
     impl Transport for Nobody {

@@ -1,5 +1,5 @@
-//! How a plugin is reached: a Unix socket, `http://`, `https://`, every address of a name, or this process. Makes
-//! connections; knows nothing of what is said over them.
+//! How a plugin is reached: over a Unix socket, `http://`, `https://`, every address of a name, or in this
+//! process.
 
 mod answer_probe;
 mod tcp;
@@ -34,7 +34,7 @@ use crate::{
 
 /// Makes connections to one address.
 pub(super) trait Transport: Send + Sync + 'static {
-    /// A new connection. The caller sets the time limit.
+    /// Makes a new connection. The caller sets the time limit.
     fn connect(&self) -> BoxFuture<'_, Result<Connection, DialError>>;
 
     /// The address, for people and logs.
@@ -49,7 +49,7 @@ type BoxedService =
 pub struct InProcess(pub(super) BoxedService);
 
 impl InProcess {
-    /// `service`, such as a generated `PluginServiceServer` or tonic's `Routes`.
+    /// Wraps `service`, such as a generated `PluginServiceServer` or tonic's `Routes`.
     pub fn new<S>(service: S) -> Self
     where
         S: Service<http::Request<tonic::body::Body>, Response = http::Response<tonic::body::Body>>
@@ -71,8 +71,8 @@ impl fmt::Debug for InProcess {
     }
 }
 
-/// Where a registered plugin is; `builtin` is its service, if it is built in. Files for TLS are read here, and
-/// followed by `watch`.
+/// The targets of a registered plugin; `builtin` is its service if it is built in. TLS files are read here,
+/// and `watch` follows them.
 ///
 /// # Errors
 /// One sentence that names the member and what would be right.
@@ -105,12 +105,13 @@ pub(super) fn targets_of_plugin(
     }
 }
 
-/// Where a plugin may be, and its `tls`: made when an endpoint first asks for it, and shared by all of them.
+/// A plugin's allowed addresses and its `tls`: made when an endpoint first needs it, and shared by all of
+/// them.
 pub(super) struct TransportSecurity<'a> {
     plugin: &'a str,
     policy: DialPolicy,
     tls: Option<&'a config::ClientTls>,
-    /// Where the files of `tls` must be; none: anywhere.
+    /// The directory that the files of `tls` must be in. `None` allows any.
     within: Option<&'a Path>,
     watch: &'a tls::CertificateWatch,
     made: OnceCell<Arc<tls::Client>>,
@@ -139,7 +140,6 @@ impl<'a> TransportSecurity<'a> {
     }
 }
 
-/// What an endpoint leads to.
 pub(super) enum Target {
     /// One address.
     One(Box<dyn Transport>),
@@ -147,10 +147,10 @@ pub(super) enum Target {
     Names(DnsTarget),
 }
 
-/// Reads an endpoint of the configuration.
+/// Parses an endpoint of the configuration.
 ///
 /// # Errors
-/// One sentence: what is wrong with it or with the files of `security`.
+/// One sentence that names the problem with the endpoint or with the files of `security`.
 pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<Target, String> {
     let wrong = |what| {
         format!(
@@ -188,8 +188,7 @@ pub(super) fn parse(endpoint: &str, security: &TransportSecurity<'_>) -> Result<
     Ok(Target::One(Box::new(Tcp { address, authority, to, policy, tls })))
 }
 
-/// The transport for one of the addresses that `target` stands for. Its requests and certificates name the host, not
-/// the address.
+/// The transport for one of `target`'s addresses. Requests and certificates name the host, not the address.
 pub(super) fn transport_to(target: &DnsTarget, address: std::net::SocketAddr) -> Box<dyn Transport> {
     let scheme = if target.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     Box::new(Tcp {
@@ -232,10 +231,10 @@ struct UnixTransport {
 }
 
 impl UnixTransport {
-    /// Where the socket really is, which is where it may be.
+    /// The real path of the socket, checked against the egress policy.
     async fn real_path(&self) -> Result<PathBuf, DialError> {
         let (policy, path) = (self.policy.clone(), self.path.clone());
-        // A file system may hang; the caller's time limit holds.
+        // A file system may hang; the caller's time limit applies.
         let real = joined(tokio::task::spawn_blocking(move || policy.socket(&path))).await;
         real.map_err(|error| self.failed(&error))?.ok_or_else(|| {
             let path = self.path.display();
@@ -246,8 +245,8 @@ impl UnixTransport {
         })
     }
 
-    /// What it means that the socket can't be connected to. The system says "connection refused" both of a socket that
-    /// nobody listens on and of a path that is no socket.
+    /// Classifies a failure to connect to the socket. The system reports "connection refused" both for a
+    /// socket that nothing listens on and for a path that isn't a socket.
     fn failed(&self, error: &io::Error) -> DialError {
         let is_socket = || std::fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_socket());
         let path = self.path.display();
@@ -281,7 +280,7 @@ impl Transport for UnixTransport {
     }
 }
 
-/// What may not be reached, known from how it is written.
+/// An address whose spelling alone shows that it may not be reached.
 struct DeniedTransport {
     address: String,
     said: String,

@@ -95,7 +95,7 @@ async fn an_address_that_a_name_server_gives_is_not_dialled_where_it_is_denied()
     denied(one).await;
 }
 
-/// What the system says is given here: root, as which tests may run, may write to every socket.
+/// The system's error is simulated, because tests may run as root, which can write to every socket.
 #[test]
 fn a_socket_that_may_not_be_written_to_says_who_has_to_be_let_in() {
     let unix =
@@ -112,7 +112,7 @@ async fn a_name_that_nobody_knows_is_told_apart() {
     assert_eq!(error.cause, DialErrorKind::NameUnresolved, "{error}");
 }
 
-/// A plugin of the API at `endpoint`, where it may be at what is listed.
+/// A plugin of the API at `endpoint`, restricted to `egress`.
 fn of_api(endpoint: &str, egress: serde_json::Value) -> Target {
     let mut plugin: config::Plugin =
         serde_json::from_value(json!({ "name": "guard", "endpoint": endpoint })).expect("a plugin");
@@ -152,7 +152,7 @@ async fn a_plugin_of_the_api_is_dialled_where_it_is_listed_and_nowhere_else() {
         let found = cause(of_api(&endpoint, egress.clone())).await;
         assert_eq!(found, Some(DialErrorKind::NotPermitted), "{endpoint} {egress}");
     }
-    // What is listed never takes back what is never dialled.
+    // Listing an address never allows one that is always denied.
     let metadata = of_api("http://2852039166:1", json!({ "cidrs": ["0.0.0.0/0"], "names": ["2852039166"] }));
     assert_eq!(cause(metadata).await, Some(DialErrorKind::EgressDenied));
     let accepted = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
@@ -161,7 +161,7 @@ async fn a_plugin_of_the_api_is_dialled_where_it_is_listed_and_nowhere_else() {
     for (endpoint, egress) in
         [(at("127.0.0.1"), &loopback), (at("2130706433"), &loopback), (at("localhost"), &named)]
     {
-        // Nobody answers; the connection is what counts.
+        // Nothing answers; only the connection matters.
         let Target::One(transport) = of_api(&endpoint, egress.clone()) else { panic!("one address") };
         tokio::select! {
             biased;
@@ -181,7 +181,7 @@ async fn an_address_that_a_listed_name_server_gives_is_judged_by_the_name_it_was
     assert_eq!(dial(json!({ "cidrs": ["10.0.0.0/8"] })).await, DialErrorKind::NotPermitted);
     assert_eq!(dial(json!({ "cidrs": ["127.0.0.1"] })).await, DialErrorKind::NobodyListens);
     assert_eq!(dial(json!({ "names": ["*.example.com"] })).await, DialErrorKind::NobodyListens);
-    // Not even looked up.
+    // Not even resolved.
     let barred = of_api("dns:///guard.example.com:1", json!({ "names": ["example.com"] }));
     assert_eq!(cause(barred).await, Some(DialErrorKind::NotPermitted));
 }
@@ -203,7 +203,7 @@ async fn a_socket_is_dialled_where_it_really_is() {
         };
         transport.connect().await.err().map(|error| error.cause)
     };
-    // Nobody answers a connection that was made.
+    // The connection was made, but nothing answers on it.
     let made = tokio::time::timeout(std::time::Duration::from_millis(200), dial(inside.join("a.sock"))).await;
     assert!(matches!(made, Err(_) | Ok(None)), "{made:?}");
     for path in [outside.join("a.sock"), inside.join("link.sock"), inside.join("../out/a.sock")] {

@@ -1,5 +1,6 @@
-//! Fetches a JWK set over HTTP, within bounds: https (http on loopback only), no redirects, no proxy, never to an address
-//! that `egress` denies, 256 KiB, and one time limit over everything (docs/protocol.md, section 5).
+//! Fetches a JWK set over HTTP within limits: https only (http on loopback), no redirects, no proxy, no
+//! address that `egress` denies, at most 256 KiB, and one timeout for everything (docs/protocol.md, section
+//! 5).
 
 use std::{net::IpAddr, time::Duration};
 
@@ -10,9 +11,8 @@ use reqwest::{Client, Url, redirect::Policy};
 use super::{Fetch, FetchError};
 use crate::egress::EgressResolver;
 
-/// Largest set, in bytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
-/// Time for one fetch, dial and body included.
+/// Timeout of one fetch, including dial and body.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where one issuer publishes its keys.
@@ -23,7 +23,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// Checks `url`; Err says what would be right.
+    /// Checks `url`. `Err` says what would be right.
     pub(super) fn new(url: &str, limit: Duration) -> Result<Self, String> {
         let url = Url::parse(url).map_err(|error| format!("this is no URL: {error}"))?;
         match url.scheme() {
@@ -76,7 +76,7 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The error with its causes; reqwest's own text is only the outermost.
+/// The error with its causes; reqwest displays only the outermost.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

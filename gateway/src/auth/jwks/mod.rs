@@ -1,6 +1,8 @@
-//! Keys that an issuer publishes as a JWK set: fetched at start and then every TTL, once more when a token names an
-//! unknown key, and used for an hour longer when the issuer cannot be reached. Readers see an immutable set and
-//! never wait for a fetch, except for the one their own unknown key asked for.
+//! Keys that an issuer publishes as a JWK set. They are fetched at start and then every TTL, and additionally
+//! when a token names an unknown key. If the issuer can't be reached, they are used for one more hour.
+//!
+//! Readers see an immutable set. They never wait for a fetch, except for the one that their own unknown key
+//! requested.
 
 mod document;
 mod http;
@@ -16,25 +18,26 @@ use tokio_util::sync::CancellationToken;
 use super::key::KeySet;
 use crate::task::single_flight::SingleFlight;
 
-/// How long keys are used beyond their TTL when no newer ones can be had; after that nobody gets in.
+/// How long keys are used beyond their TTL if newer ones can't be fetched. After that, all tokens of the
+/// issuer are rejected.
 const MAX_STALENESS: Duration = Duration::from_secs(3_600);
-/// Least time between two fetches that unknown keys ask for.
+/// Minimum time between fetches for unknown keys.
 const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(30);
-/// Pause after the first fetch that failed; doubles with each further one.
+/// Delay after the first failed fetch; doubles with each further one.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Longest pause after a fetch that failed.
+/// Longest delay after a failed fetch.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// Gets the text of a JWK set from where it is published.
+/// Fetches the text of a JWK set.
 pub(super) trait Fetch: fmt::Debug + Send + Sync {
-    /// One attempt, bounded in time and size.
+    /// One attempt, limited in time and size.
     fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, FetchError>>;
 }
 
-/// Why there are no new keys.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    /// Redirects included: they are not followed.
+    /// Redirects are included, because they are not followed.
     #[error("the answer has the status {0}, not 200")]
     Status(u16),
     #[error("the answer is larger than 256 KiB")]
@@ -49,14 +52,14 @@ pub(super) enum FetchError {
 #[derive(Debug)]
 pub(super) struct PublishedKeys {
     issuer: String,
-    /// Where it publishes them.
+    /// Where the issuer publishes them.
     url: String,
     source: Box<dyn Fetch>,
     ttl: Duration,
     current: ArcSwapOption<FetchedKeys>,
-    /// Held by the one fetch under way.
+    /// Locked during a fetch, so that there is one at a time.
     gate: Mutex<FetchState>,
-    /// The fetch that an unknown key asked for.
+    /// The fetch for an unknown key.
     refetching: SingleFlight<()>,
 }
 
@@ -68,22 +71,23 @@ struct FetchedKeys {
 
 #[derive(Debug, Default)]
 struct FetchState {
-    /// When an unknown key last asked for a fetch.
+    /// When a fetch for an unknown key was last requested.
     refetched: Option<Instant>,
-    /// SHA-256 of the set that stands.
+    /// SHA-256 of the current set.
     document: Option<[u8; 32]>,
 }
 
 impl FetchState {
-    /// Whether a token that came at `asked` may not have a fetch of its own.
+    /// Whether a token that arrived at `asked` may not cause another fetch.
     fn limits(&self, asked: Instant) -> bool {
-        // `asked` before the last one: it ended while this one waited, and brought what there is.
+        // Also true if `asked` is before the last fetch, which then ended while this token waited and brought
+        // current keys.
         self.refetched.is_some_and(|last| asked.saturating_duration_since(last) < MIN_REFETCH_INTERVAL)
     }
 }
 
 impl PublishedKeys {
-    /// Keys from `url`; nothing is fetched yet. Err says what is wrong with the URL.
+    /// Keys from `url`, not fetched yet. `Err` says what is wrong with the URL.
     pub(super) fn new(issuer: &str, url: &str, ttl: Duration) -> Result<Arc<Self>, String> {
         let source = http::Http::new(url, http::FETCH_TIMEOUT)?;
         Ok(Self::from_source(issuer, url, Box::new(source), ttl))
@@ -101,7 +105,7 @@ impl PublishedKeys {
         })
     }
 
-    /// Whether [`PublishedKeys::new`] would make the same of these.
+    /// Whether [`PublishedKeys::new`] with these arguments would be equal.
     pub(super) fn is_of(&self, issuer: &str, url: &str, ttl: Duration) -> bool {
         (&*self.issuer, &*self.url, self.ttl) == (issuer, url, ttl)
     }
@@ -119,13 +123,13 @@ impl PublishedKeys {
         self.current.load().as_ref().map(|current| current.fetched.elapsed())
     }
 
-    /// Time until keys of that age are used no more.
+    /// Time until keys of this age are no longer used.
     pub(super) fn left(&self, age: Duration) -> Duration {
         (self.ttl + MAX_STALENESS).saturating_sub(age)
     }
 
-    /// Fetches now and then, until `stop`. While one configuration takes the place of another, both may ask for this:
-    /// what one fetched, the other doesn't fetch again.
+    /// Fetches periodically until `stop`. During a reload, the old and the new configuration may both run
+    /// this: neither repeats the other's fetch.
     pub(super) async fn keep_fresh(&self, stop: &CancellationToken) {
         let rounds = async {
             let mut retry = INITIAL_RETRY_DELAY;
@@ -149,8 +153,8 @@ impl PublishedKeys {
         stop.run_until_cancelled(rounds).await;
     }
 
-    /// A token named a key that is not there: fetches, unless that was done within 30 s, and waits for the fetch
-    /// under way, if there is one.
+    /// Fetches again for a token with an unknown key, unless that was done within 30 s. Waits for the running
+    /// fetch, if there is one.
     pub(super) async fn refetch(self: &Arc<Self>) {
         let asked = Instant::now();
         let limited = || self.gate.try_lock().is_ok_and(|gate| gate.limits(asked)).then_some(());
@@ -162,12 +166,13 @@ impl PublishedKeys {
                 published.fetch(&mut gate).await;
             }
         };
-        // One job for all who ask, however many: they have shown no valid token yet. It outlives a caller who hangs
-        // up, who must not end a fetch that others wait for. None: the process ends; the keys are then the old ones.
+        // One job for all callers, however many, since none has shown a valid token yet. It is detached, so
+        // that a caller who hangs up doesn't cancel the fetch for others. If it is lost because the process
+        // ends, the keys stay as they are.
         self.refetching.join(limited, job).await.unwrap_or_default();
     }
 
-    /// One fetch; whether it succeeded.
+    /// Runs one fetch. Returns whether it succeeded.
     async fn fetch(&self, gate: &mut FetchState) -> bool {
         let read = |text: Vec<u8>| match document::parse(&text) {
             Ok(document) => Ok((document, Sha256::digest(&text).into())),
@@ -185,7 +190,7 @@ impl PublishedKeys {
         }
     }
 
-    /// The same text keeps its generation, so that verified tokens stay remembered.
+    /// An unchanged text keeps its generation, so that verified tokens stay in the cache.
     fn publish(&self, gate: &mut FetchState, document: document::Document, digest: [u8; 32]) {
         let before = self.current.load_full();
         let keys = match before {

@@ -1,5 +1,4 @@
-//! Figures about time, under a paused clock and without sockets; what happens on the wire is in the integration
-//! tests.
+//! Tests of the timing, with a paused clock and without sockets. The integration tests cover the wire.
 
 use std::sync::{
     Mutex as StdMutex,
@@ -15,16 +14,16 @@ use super::*;
 const TTL: Duration = Duration::from_secs(300);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An issuer that answers what it is told to, and counts.
+/// An issuer with scripted responses that counts fetches.
 #[derive(Debug, Clone)]
 struct Fake(Arc<Script>);
 
 #[derive(Debug)]
 struct Script {
-    /// The kids of the set; None: the issuer is down.
+    /// The kids of the set. `None` if the issuer is down.
     kids: StdMutex<Option<Vec<&'static str>>>,
     fetches: AtomicUsize,
-    /// A fetch takes one; none left: it hangs.
+    /// A fetch takes one permit, and hangs if none is left.
     permits: Semaphore,
 }
 
@@ -69,7 +68,7 @@ fn kids(published: &PublishedKeys) -> Option<Vec<String>> {
     published.keys().map(|keys| keys.keys.iter().filter_map(|key| key.kid.clone()).collect())
 }
 
-/// Starts `keep_fresh`; it ends when the token is dropped from the test with the runtime.
+/// Starts `keep_fresh`. It stops when the test's runtime is dropped.
 fn start(published: &Arc<PublishedKeys>) -> CancellationToken {
     let stop = CancellationToken::new();
     let (published, stopped) = (Arc::clone(published), stop.clone());
@@ -77,7 +76,7 @@ fn start(published: &Arc<PublishedKeys>) -> CancellationToken {
     stop
 }
 
-/// Moves the clock second by second, so that everything due runs in its time.
+/// Advances the clock second by second, so that everything due runs in time.
 async fn pass(seconds: u64) {
     for _ in 0..seconds {
         advance(SECOND).await;
@@ -202,7 +201,7 @@ async fn a_failed_fetch_is_tried_again_after_1_2_4_to_30_seconds() {
         }
         pass(1).await;
     }
-    // The fetch of a second is seen in the next.
+    // A fetch is observed one second later.
     assert_eq!(at, [1, 2, 4, 8, 16, 32, 62, 92, 122]);
 }
 

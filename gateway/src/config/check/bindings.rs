@@ -1,4 +1,4 @@
-//! Bindings: for whom, and under which conditions (docs/protocol.md, sections 3 and 7).
+//! Checks of bindings: tenants and conditions (docs/protocol.md, sections 3 and 7).
 
 use super::{ConfigChecker, limits::STEP_TIMEOUT_RANGE, tenant_id_fault};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     core::{point::Point, step::Mode},
 };
 
-/// The fields of a point's payload that a plugin may patch (section 1).
+/// The payload fields that a plugin may patch at a point (section 1).
 const fn patchable(point: Point) -> &'static [&'static str] {
     match point {
         Point::BeforeLlmRequest => {
@@ -31,7 +31,7 @@ impl ConfigChecker<'_> {
             "a binding",
             bindings.iter().filter_map(|item| {
                 let binding = item.value.as_ref()?;
-                // A default name is the plugin's, whose key is marked.
+                // A default name is the plugin's, so that key is marked.
                 let key = if binding.name.is_some() { "name" } else { "plugin" };
                 Some((child(&item.pointer, key), binding.effective_name().into_owned()))
             }),
@@ -85,7 +85,7 @@ impl ConfigChecker<'_> {
         if let Some(fault) = tenant_id_fault(tenant) {
             self.report(at, fault, "write one tenant's id, or `\"*\"` for all");
         } else if let Some(ids) = self.tenants.as_ref().filter(|ids| !ids.contains(tenant)) {
-            // A misspelt tenant would go without the plugin and nobody would notice.
+            // With a misspelled tenant, the intended one would silently run without the plugin.
             let remedy = self.did_you_mean(tenant, ids.iter().copied());
             let remedy =
                 remedy.unwrap_or_else(|| "add it to `tenants.list`, or name one that is there".into());
@@ -159,7 +159,7 @@ impl ConfigChecker<'_> {
     }
 }
 
-/// The last line of the crate's words; those above it repeat the pattern.
+/// The last line of the crate's message; the lines above repeat the pattern.
 fn regex_fault(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned()

@@ -1,4 +1,4 @@
-//! What plugins of the admin API may reach: names and directories. Networks are the schema's.
+//! Checks of what plugins of the admin API may reach: names and directories. The schema checks networks.
 
 use std::{net::IpAddr, path::Path};
 
@@ -31,7 +31,7 @@ impl ConfigChecker<'_> {
     }
 }
 
-/// What is wrong with a name of `egress.names`.
+/// What is wrong with a name in `egress.names`.
 fn name_fault(name: &str) -> Option<&'static str> {
     let is_label = |label: &str| {
         !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')

@@ -1,4 +1,4 @@
-//! Issuers and their keys (docs/protocol.md, section 5).
+//! Checks of issuers and their keys (docs/protocol.md, section 5).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const SYMMETRIC_ALGORITHMS: &[&str] = &["HS256", "HS384", "HS512"];
 const ASYMMETRIC_ALGORITHMS: &[&str] =
     &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
-/// Least bytes of a shared secret.
+/// Shortest shared secret, in bytes.
 const MIN_SECRET_BYTES: usize = 32;
 
 impl ConfigChecker<'_> {
@@ -149,14 +149,14 @@ impl ConfigChecker<'_> {
     }
 }
 
-/// The host of `url`, where it is an address that is never dialled. Read as the client reads it, which takes a number
-/// for an address too.
+/// The host of `url` if it is an address that is never dialled. Parsed as the HTTP client does, which accepts
+/// a number as an address.
 fn denied_host(url: &str) -> Option<String> {
     let host = reqwest::Url::parse(url).ok()?.host_str()?.to_owned();
     egress::denies_literal(&host).then_some(host)
 }
 
-/// https, or http on loopback; without user and password.
+/// Whether `url` is https, or http on loopback, without user and password.
 fn is_jwks_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<http::Uri>() else { return false };
     let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {

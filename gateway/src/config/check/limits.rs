@@ -1,4 +1,4 @@
-//! Ranges of durations and sizes, and the addresses.
+//! Checks of ranges of durations and sizes, and of listening addresses.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(super) const fn ms(millis: u64) -> Span {
     Span(Duration::from_millis(millis))
 }
 
-/// Range of a step's time-out and of the budget.
+/// Range of a step's timeout and of the budget.
 pub(super) const STEP_TIMEOUT_RANGE: (Span, Span) = (ms(10), ms(60_000));
-/// What nobody waits longer for.
+/// The longest time to wait for anything.
 pub(super) const HOUR: Span = ms(3_600_000);
 const MIB: u64 = 1 << 20;
 
@@ -59,7 +59,7 @@ impl ConfigChecker<'_> {
         }
     }
 
-    /// No two ports that open have one address.
+    /// Checks that no two open ports have the same address.
     fn addresses(&mut self, server: &Server) {
         let issuers = self.draft.issuers.iter().filter_map(|item| item.value.as_ref());
         let admin = issuers.into_iter().any(|issuer| issuer.admin_audience.is_some());

@@ -1,6 +1,6 @@
-//! The rules of the file that a schema can't say: names, ranges, choices, and what one entry asks of another
-//! (docs/protocol.md, sections 2 to 5 and 7). Finds all mistakes at once; what depends on an entry that can't be
-//! read is not judged. Orders of plans are routing's.
+//! The rules of the file that a schema can't express: names, ranges, choices, and dependencies between
+//! entries (docs/protocol.md, sections 2 to 5 and 7). Finds all mistakes at once. Rules that depend on an
+//! entry that can't be read are skipped. Routing checks the order of plans.
 
 mod bindings;
 mod egress;
@@ -25,10 +25,10 @@ use crate::config::{
 use plugins::is_loopback;
 pub use plugins::{endpoint_flaw, socket_flaw};
 
-/// Most names of the file that misspelt ones are compared with, one after the other.
+/// Limits how many comparisons are made to find suggestions for misspelled names.
 const MAX_COMPARISONS: usize = 200_000;
 
-/// Everything that is wrong with `draft`.
+/// All mistakes in `draft`.
 pub(super) fn check(draft: &PartialConfig) -> Vec<Problem> {
     let mut check = ConfigChecker {
         draft,
@@ -51,7 +51,7 @@ pub(super) fn check(draft: &PartialConfig) -> Vec<Problem> {
     check.problems
 }
 
-/// What is wrong with the objects of `draft` by themselves; what they ask of others isn't judged.
+/// The mistakes in each object of `draft` on its own, without references to other objects.
 pub(super) fn check_objects(draft: &PartialConfig) -> Vec<Problem> {
     let mut check = ConfigChecker {
         draft,
@@ -70,13 +70,13 @@ pub(super) fn check_objects(draft: &PartialConfig) -> Vec<Problem> {
 
 struct ConfigChecker<'d> {
     draft: &'d PartialConfig,
-    /// Names of all plugins, or `None` where one of them can't be read.
+    /// Names of all plugins, or `None` if one of them can't be read.
     plugins: Option<BTreeSet<&'d str>>,
-    /// Ids of all listed tenants, or `None` where one of them can't be read.
+    /// Ids of all listed tenants, or `None` if one of them can't be read.
     tenants: Option<BTreeSet<&'d str>>,
-    /// Whether all objects are there.
+    /// Whether all objects are present.
     is_whole: bool,
-    /// With how many names misspelt ones have been compared.
+    /// How many comparisons were made for suggestions.
     comparisons: Cell<usize>,
     problems: Vec<Problem>,
 }
@@ -95,14 +95,15 @@ impl<'d> ConfigChecker<'d> {
         self.problems.push(Problem::at_key(pointer, message).remedy(remedy));
     }
 
-    /// What a misspelt name of the file was meant to be, as long as not too many have been compared: each is with all.
+    /// A suggestion for a misspelled name of the file, unless too many comparisons were made: each name is
+    /// compared to all.
     fn did_you_mean<'k>(&self, word: &str, known: impl ExactSizeIterator<Item = &'k str>) -> Option<String> {
         let comparisons = self.comparisons.get() + known.len();
         (comparisons <= MAX_COMPARISONS).then(|| self.comparisons.set(comparisons))?;
         problem::did_you_mean(word, known)
     }
 
-    /// Refuses names that stand twice. `names`: pointer and name of each entry.
+    /// Reports repeated names. `names` has the pointer and name of each entry.
     fn unique(&mut self, what: &str, names: impl IntoIterator<Item = (String, String)>) {
         let mut first: BTreeMap<String, String> = BTreeMap::new();
         for (pointer, name) in names {
@@ -119,7 +120,7 @@ impl<'d> ConfigChecker<'d> {
         }
     }
 
-    /// Refuses an entry that hasn't exactly one of `choices`.
+    /// Reports an entry that doesn't have exactly one of `choices`.
     fn exactly_one<T>(&mut self, item: &PartialEntry<T>, choices: &[(&str, bool)]) {
         let given: Vec<&str> = choices.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
         let all = choices.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");

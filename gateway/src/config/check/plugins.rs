@@ -1,4 +1,5 @@
-//! Plugins: names, where they are, and the statuses of their blocks (docs/protocol.md, sections 2, 4 and 7).
+//! Checks of plugins: names, endpoints, and the statuses of their blocks (docs/protocol.md, sections 2, 4 and
+//! 7).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,10 +16,10 @@ use crate::{
     egress,
 };
 
-/// The plugins that are part of the gateway.
+/// The plugins built into the gateway.
 const BUILTINS: &[&str] = &["content-policy", "response-sanitizer"];
 
-/// Block codes with a status of their own (section 4's table).
+/// Block codes with a fixed status (the table in section 4).
 pub(super) const BLOCK_CODES: &[&str] = &[
     "UNAUTHORIZED",
     "TOOL_NOT_ALLOWED",
@@ -32,7 +33,7 @@ pub(super) const BLOCK_CODES: &[&str] = &[
     "CONTENT_BLOCKED",
 ];
 
-/// Longest path of a Unix socket, in bytes (`sun_path` less its NUL).
+/// Longest path of a Unix socket, in bytes (`sun_path` without its NUL).
 const MAX_SOCKET_PATH: usize = 107;
 
 const NAME_RULE: &str = "a name is a letter and up to 63 letters, digits, `_` and `-`";
@@ -172,7 +173,8 @@ fn is_block_code(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))
 }
 
-/// What is wrong with where a plugin is that stands in no file: its address, or that secrets would go there in plaintext.
+/// What is wrong with the endpoints of a plugin that is not in a file: an invalid address, or secrets that
+/// would be sent in plaintext.
 pub fn endpoint_flaw(plugin: &Plugin) -> Option<String> {
     plugin.addresses().find_map(|endpoint| match EndpointLocality::from_endpoint(endpoint, plugin.tls.is_some()) {
         Ok(EndpointLocality::Private) => None,
@@ -196,7 +198,7 @@ pub fn socket_flaw(path: &str) -> Option<String> {
     (!fits).then(|| format!("the path of a Unix socket has at most {MAX_SOCKET_PATH} bytes"))
 }
 
-/// Where an endpoint leads, as far as secrets are concerned.
+/// Whether secrets are safe on the way to an endpoint.
 enum EndpointLocality {
     /// A Unix socket, loopback, or TLS.
     Private,
@@ -204,12 +206,12 @@ enum EndpointLocality {
 }
 
 impl EndpointLocality {
-    /// `over_tls`: whether the addresses of a name are dialled over TLS.
+    /// `over_tls` tells whether the addresses of a name are dialled over TLS.
     fn from_endpoint(endpoint: &str, over_tls: bool) -> Result<EndpointLocality, String> {
         if let Some(path) = endpoint.strip_prefix("unix://") {
             return socket_flaw(path).map_or(Ok(EndpointLocality::Private), Err);
         }
-        // As a URL has it, the name to look up stands in the path, behind no name server.
+        // In a `dns:` URL the name to look up is the path, after an empty authority for the name server.
         let named = endpoint.strip_prefix("dns:///").map(|name| format!("http://{name}"));
         let secure = endpoint.starts_with("https://") || (named.is_some() && over_tls);
         let url = named.as_deref().unwrap_or(endpoint);
@@ -237,7 +239,7 @@ impl EndpointLocality {
     }
 }
 
-/// Whether a URL's host is this machine whatever a name server says.
+/// Whether a URL's host is this machine regardless of any name server.
 pub(in crate::config) fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")

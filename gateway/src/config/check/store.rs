@@ -1,4 +1,4 @@
-//! Where the database is.
+//! Checks of the database's location.
 
 use super::ConfigChecker;
 use crate::config::problem::Problem;

@@ -1,4 +1,4 @@
-//! The collector's address, the tenants that metrics name, and what counts as slow.
+//! Checks of the collector's address, the tenants that metrics name, and the threshold for slow calls.
 
 use http::Uri;
 

@@ -1,4 +1,4 @@
-//! Tenants, and what they change in the chains of all.
+//! Checks of tenants, and of what they change in global bindings.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl<'d> ConfigChecker<'d> {
         }
     }
 
-    /// All bindings, or `None` where the name of one of them isn't certain.
+    /// All bindings, or `None` if a binding's name is uncertain.
     fn bindings_by_name(&self) -> Option<BTreeMap<String, &'d PartialEntry<Binding>>> {
         if !self.is_whole {
             return None;

@@ -1,5 +1,5 @@
-//! What the checks refuse, mistake by mistake: where it is reported, in which words, with which remedy, and that
-//! nothing else is.
+//! Tests each mistake that the checks reject: the position, message and remedy, and that nothing else is
+//! reported.
 
 use crate::config::{fixtures::*, load::from_text};
 

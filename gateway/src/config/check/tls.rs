@@ -1,5 +1,5 @@
-//! TLS to plugins: keys that only make sense together (docs/protocol.md, section 7). What is in the files is judged
-//! where they are read.
+//! Checks of TLS to plugins: keys that only make sense together (docs/protocol.md, section 7). The files'
+//! contents are checked when they are read.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::config::{plugin::ClientTls, tree::child};
 const MAX_SPIFFE_ID: usize = 2048;
 
 impl ConfigChecker<'_> {
-    /// `secure`: whether an endpoint speaks TLS.
+    /// `secure` tells whether an endpoint uses TLS.
     pub(super) fn client_tls(&mut self, pointer: &str, tls: &ClientTls, secure: bool) {
         if !secure {
             self.report_key(
@@ -78,7 +78,8 @@ impl ConfigChecker<'_> {
     }
 }
 
-/// A trust domain and a path, as far as a certificate can hold them (SPIFFE-ID, section 2).
+/// Whether `id` is a trust domain and a path, in the form that a certificate can contain (SPIFFE-ID, section
+/// 2).
 fn is_spiffe_id(id: &str) -> bool {
     let Some((domain, path)) =
         id.strip_prefix("spiffe://").map(|rest| rest.split_once('/').unwrap_or((rest, "x")))

@@ -1,4 +1,4 @@
-//! A table made from the one before against one that is built whole.
+//! Compares incrementally built tables with fully built ones.
 
 use std::collections::HashSet;
 
@@ -10,15 +10,15 @@ use crate::config::{Binding, Bypass, Detail, Plugin, Tenant, UnknownTenant};
 
 const TENANTS: [&str; 5] = ["t0", "t1", "t2", "t3", "t4"];
 
-/// One change of a registry. What it names may not be there, and what it leads to may be wrong.
+/// One change of a registry. What it names may not exist, and its result may be invalid.
 #[derive(Debug, Clone)]
 enum Change {
     PutTenant(Index, Value),
     DropTenant(Index),
-    /// At its place by name, in which bindings are ordered.
+    /// Inserted by name, which orders the bindings.
     PutBinding(Value),
     DropBinding(Index),
-    /// The same object once more, elsewhere.
+    /// Inserts the same object again elsewhere.
     RepeatBinding(Index, Index),
     SwapBindings(Index, Index),
     SwapTenants(Index, Index),
@@ -27,10 +27,10 @@ enum Change {
     Default(usize),
     Accept(bool),
     Manifests(Vec<Option<Arc<Manifest>>>),
-    /// Of a binding that may not be there, for a tenant that may not be listed.
+    /// For a binding that may not exist, and a tenant that may be unlisted.
     PutBypass(&'static str, &'static str),
     DropBypass(Index),
-    /// What only looks like a change: another object that says the same.
+    /// Only appears to be a change: another object with equal contents.
     Again(Index),
 }
 
@@ -165,7 +165,7 @@ fn tenant_entries() -> impl Strategy<Value = Value> {
         })
 }
 
-/// Own ones mostly; their priorities clash now and then.
+/// Mostly tenants' own bindings, whose priorities clash occasionally.
 fn bindings() -> impl Strategy<Value = Value> {
     let own = (0..8_i64, 0..TENANTS.len()).prop_map(
         |(n, tenant)| json!({ "name": format!("own-{n}"), "tenant": TENANTS[tenant], "priority": 10 + n }),
@@ -264,7 +264,7 @@ fn start() -> Config {
     }))
 }
 
-/// All that anyone can see of a table, or what is wrong.
+/// Everything observable of a table, or its problems.
 fn seen(built: &Result<RouteTable, Vec<Problem>>) -> String {
     let table = match built {
         Ok(table) => table,
@@ -277,7 +277,7 @@ fn seen(built: &Result<RouteTable, Vec<Problem>>) -> String {
     format!("{tenants:?}{:?}{listed:?}{others}{manifests:?}{}", table.config_problems(), table.revision())
 }
 
-/// How many different plans the listed tenants have. Others, for whom something is bypassed, keep theirs.
+/// How many different plans the listed tenants have. Unlisted tenants with bypasses keep their own.
 fn distinct(config: &Config, table: &RouteTable) -> usize {
     let listed = config.tenants.list.iter().map(|tenant| tenant.id.as_str());
     let plans = listed.filter_map(|id| match table.tenant(id) {
@@ -287,7 +287,7 @@ fn distinct(config: &Config, table: &RouteTable) -> usize {
     plans.collect::<HashSet<_>>().len()
 }
 
-/// How many different conditions all steps have, by what they say and by what was compiled of it.
+/// How many different conditions all steps have, as written and as compiled.
 fn conditions(table: &RouteTable) -> [usize; 2] {
     let plans = TENANTS.iter().flat_map(|id| match table.tenant(id) {
         TenantRoute::Known(plans) => Point::ALL.map(|point| plans.plan(point)).to_vec(),
@@ -313,7 +313,7 @@ proptest! {
             let built = RouteTable::build(&next, &now, revision);
             let after = table.after(&next, &now, revision);
             prop_assert_eq!(seen(&after), seen(&built), "after {:?}", change);
-            // As in a registry: what is wrong is not published.
+            // As in a registry, an invalid table is not published.
             if let (Ok(after), Ok(built)) = (after, built) {
                 prop_assert_eq!(distinct(&next, &after), distinct(&next, &built), "tenants share plans as they would, {:?}", change);
                 let [said, compiled] = conditions(&after);
@@ -324,7 +324,7 @@ proptest! {
     }
 }
 
-/// Three tenants with a binding each beside the floor.
+/// Three tenants with one binding each, and a global one.
 fn three() -> Config {
     let own =
         |n: usize| json!({ "name": format!("own-{n}"), "plugin": "b", "tenant": TENANTS[n], "priority": 2 });
@@ -367,7 +367,7 @@ fn a_tenants_change_remakes_that_tenants_plans_alone() {
         changed(|config| config.tenants.list[1] = value(&json!({ "id": "t1", "config": { "b": {} } }))),
         ["t1"]
     );
-    // What concerns all of them.
+    // Changes that affect all tenants.
     assert_eq!(
         changed(|config| config.bindings[0] = value(&json!({ "plugin": "a", "tenant": "*", "priority": 0 }))),
         ["t0", "t1", "t2"]
@@ -393,7 +393,7 @@ fn an_added_binding_with_a_priority_that_is_taken_is_refused_as_by_a_whole_build
         "{}",
         problem.message
     );
-    // Switched off, it doesn't count.
+    // A disabled binding doesn't count.
     config.bindings[1] =
         value(&json!({ "name": "late", "plugin": "b", "tenant": "t1", "priority": 2, "enabled": false }));
     assert_eq!(chain(&table.after(&config, &[], 2).expect("valid"), "t1", TOOL), ["a", "own-1"]);
@@ -423,7 +423,7 @@ fn a_bypass_takes_a_binding_out_of_one_tenants_plans_and_remakes_no_others() {
     let why = absent(&config, |_| None, "t1", TOOL);
     let why: Vec<_> = why.iter().map(|(binding, why)| (&*binding.plugin, *why)).collect();
     assert_eq!(why, [("a", AbsenceReason::Bypassed)]);
-    // And back, without a trace of it.
+    // Ending the bypass restores the table without a trace.
     let ended = Config { bypasses: Vec::new(), ..config };
     let back = after.after(&ended, &[], 1).expect("valid");
     assert_eq!(seen(&Ok(back)), seen(&Ok(RouteTable::build(&ended, &[], 1).expect("valid"))));

@@ -73,7 +73,7 @@ fn text_matches_by_part_or_by_expression() {
         (json!({ "contains": ["ü"] }), "über", true),
         (json!({ "regex": ["^a.b$"] }), "aXb", true),
         (json!({ "regex": ["(?i)SECRET"] }), "my secret", true),
-        // A comment must not swallow what stands behind it.
+        // A comment must not hide the pattern after it.
         (json!({ "regex": ["(?x)abc # note", "xyz"] }), "xyz", true),
     ] {
         let conditions = compiled(json!({ "text": condition }));
@@ -85,7 +85,7 @@ fn text_matches_by_part_or_by_expression() {
 fn conditions_on_what_the_point_does_not_have_are_not_applied() {
     let conditions = compiled(json!({ "tools": ["fs.*"], "text": { "contains": ["secret"] } }));
     for point in Point::ALL {
-        // Even where the caller names both values, only the point's own is looked at.
+        // Even if the caller passes both values, only the point's own is tested.
         let subject = MatchSubject { tool: Some(["no", "no"]), text: Some(["no", "no"]), ..bare(point) };
         assert!(!conditions.is_met(&subject), "{point}");
         let subject = match point.names_a_tool() {
@@ -164,7 +164,7 @@ fn an_agent_filter_by_part_of_its_id_is_a_glob() {
 }
 
 proptest! {
-    /// Left out only when known to be false: taking a value away never takes a step out.
+    /// A step is skipped only if a condition is known to be false, so removing a value never removes a step.
     #[test]
     fn a_call_that_carries_less_never_loses_a_step(
         patterns in prop::collection::vec("[ab*?]{1,3}", 1..3),
@@ -192,7 +192,7 @@ proptest! {
         prop_assert!(!conditions.is_met(&full) || conditions.is_met(&less));
     }
 
-    /// What an earlier plugin writes brings a step in at most.
+    /// A change by an earlier plugin can only add a step.
     #[test]
     fn no_rewrite_takes_a_step_out(pattern in "[ab*?]{1,3}", original in "[ab]{0,3}", current in "[ab]{0,3}") {
         let conditions = compiled(json!({ "tools": [pattern], "text": { "contains": [pattern] } }));

@@ -1,4 +1,4 @@
-//! What a step knows of its plugin and its tenant, and what tells two plans apart.
+//! What a step knows of its plugin and tenant, and what distinguishes plans.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn a_binding_without_points_stands_everywhere_until_the_manifest_says_where() {
     }
 }
 
-/// What runs at each point before there is a manifest, where the entry of `a` consents to `before_tool_call` alone.
+/// The table before there is a manifest, if the entry of `a` consents to `before_tool_call` only.
 fn consented(binding: Value) -> RouteTable {
     let mut members = one_binding(binding);
     members["plugins"][0]["accepted"] =
@@ -54,7 +54,7 @@ fn before_there_is_a_manifest_a_binding_stands_where_its_plugins_entry_consents(
                 .all(|step| step.offer.is_none() && !step.not_offered && step.written.version.is_none())
         );
     }
-    // Listed, it stands there and is known to fail, whatever describes itself then.
+    // If listed, the binding is in the plan and is known to fail, whatever manifest comes later.
     let listed = consented(json!({ "points": ["before_response", "before_tool_call"] }));
     assert!(plan(&listed, "acme", Point::BeforeResponse).steps[0].not_offered);
     assert!(!plan(&listed, "acme", TOOL).steps[0].not_offered);
@@ -67,7 +67,7 @@ fn a_point_listed_but_not_offered_keeps_its_step_and_is_marked() {
     assert!(plan(&table, "acme", Point::BeforeResponse).steps[0].not_offered);
     assert!(!plan(&table, "acme", TOOL).steps[0].not_offered);
     assert!(plan(&table, "acme", Point::AfterToolResult).steps.is_empty());
-    // Without a manifest it is not known: not ready, not refused.
+    // Without a manifest the offer is unknown: not ready, but not refused.
     assert!(!plan(&with_manifest(listed, None), "acme", Point::BeforeResponse).steps[0].not_offered);
 }
 
@@ -231,7 +231,7 @@ fn changing_a_name_or_any_setting_of_a_step_changes_the_digest() {
     ];
     let digests: std::collections::HashSet<_> = variants.iter().cloned().map(of).collect();
     assert_eq!(digests.len(), variants.len());
-    // Said in other words, it is the same plan.
+    // Equivalent settings make the same plan.
     assert_eq!(of(json!({})), of(json!({ "blocking": true, "timeout": "5s", "name": "a" })));
 }
 

@@ -1,4 +1,4 @@
-//! Tests of routing through what it publishes.
+//! Tests of routing through its public interface.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ mod refused;
 
 const TOOL: Point = Point::BeforeToolCall;
 
-/// A configuration from the routing members of a file.
+/// A configuration with these sections.
 fn config(members: Value) -> Config {
     let mut file = json!({ "auth": { "issuers": [] } });
     extend(&mut file, members);

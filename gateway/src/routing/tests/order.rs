@@ -1,4 +1,4 @@
-//! Which bindings stand in a chain, in which order, with which settings.
+//! Which bindings are in a chain, in which order, and with which settings.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Random configurations against the rules spelt out naively.
+//! Compares random configurations with a naive implementation of the rules.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ struct Rule {
 struct Listed {
     enabled: bool,
     labels: BTreeMap<String, String>,
-    /// Places of rules.
+    /// Indexes of rules.
     disable: Vec<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Setup {
         })
     }
 
-    /// Whether `rule` stands for tenant `n`; none: one that is not listed.
+    /// Whether `rule` applies to tenant `n`; `None` is an unlisted tenant.
     fn stands(&self, rule: &Rule, n: Option<usize>) -> bool {
         let meant = match (&rule.whom, n) {
             (For::All, _) => true,
@@ -149,7 +149,7 @@ fn rules(priorities: std::ops::Range<i64>) -> impl Strategy<Value = Vec<Rule>> {
     })
 }
 
-/// Setups with priorities from this range: a narrow one clashes often, a wide one hardly ever.
+/// Setups with priorities from this range: a narrow range clashes often, a wide one rarely.
 fn setups(priorities: std::ops::Range<i64>) -> impl Strategy<Value = Setup> {
     rules(priorities).prop_flat_map(|rules| {
         let overridable: Vec<_> = (0..rules.len()).filter(|at| rules[*at].overridable).collect();
@@ -173,7 +173,7 @@ fn setups(priorities: std::ops::Range<i64>) -> impl Strategy<Value = Setup> {
     })
 }
 
-/// A built table, unless priorities clash.
+/// The table, unless priorities clash.
 fn built(setup: &Setup) -> Option<RouteTable> {
     (!setup.clashes()).then(|| table(setup.members()))
 }

@@ -1,4 +1,4 @@
-//! What makes a configuration unusable, and what the problem says.
+//! What makes a configuration invalid, and what the problem says.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn equal_priorities_are_refused_for_tenants_that_are_not_listed() {
     };
     let found = problems(clash("accept"));
     assert!(found[0].message.contains("for any other tenant;"), "{found:?}");
-    // No tenant, no chain, no clash.
+    // Without a tenant there is no chain, and so no clash.
     table(clash("refuse"));
 }
 

@@ -1,4 +1,4 @@
-//! Hears of other processes' writes, and starts again when the connection is lost.
+//! Listens for other processes' writes, and reconnects when the connection is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,18 +10,18 @@ use tokio::{
 
 use crate::store::error;
 
-/// What a writer notifies, in its transaction: heard when the write can be seen.
+/// The channel that a writer notifies in its transaction. Listeners hear of it once the write is visible.
 pub(super) const CHANNEL: &str = "hookgate_revision";
 
-/// How long making the connection, or an answer on it, may take.
+/// Timeout for connecting, and for each response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// After this long without a word, the server is asked whether it is there.
+/// After this long without a notification, the server is pinged.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Pauses between attempts double from the first to the longest.
+/// The delay between attempts doubles from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Ticks `hints` at every notification, and whenever some may have been missed. Never ends by itself.
+/// Increments `hints` at every notification, and whenever one may have been missed. Runs until it is dropped.
 pub(super) async fn follow(options: PgConnectOptions, place: String, hints: Arc<watch::Sender<u64>>) {
     let options = options.application_name("hookgate");
     let pool =
@@ -31,14 +31,14 @@ pub(super) async fn follow(options: PgConnectOptions, place: String, hints: Arc<
         match timeout(ANSWER_TIMEOUT * 2, subscribe(&pool)).await {
             Ok(Ok(mut listener)) => {
                 pause = FIRST_PAUSE;
-                // For what was written while nobody listened.
+                // Something may have been written while nobody listened.
                 hints.send_modify(|ticks| *ticks += 1);
                 while heard(&mut listener).await {
                     hints.send_modify(|ticks| *ticks += 1);
                 }
                 tracing::debug!(%place, "the connection for the store's notifications was lost");
             }
-            // Whoever follows the store asks it, and says that it is not there.
+            // The followers of the store query it, and report that it is unreachable.
             Ok(Err(error)) => {
                 let error = error::postgres(&place, &error);
                 tracing::debug!(%error, "the store's notifications can't be heard");
@@ -57,7 +57,7 @@ async fn subscribe(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
     Ok(listener)
 }
 
-/// Waits for a notification. False: the connection is lost.
+/// Waits for a notification. Returns false if the connection is lost.
 async fn heard(listener: &mut PgListener) -> bool {
     loop {
         match timeout(KEEPALIVE_INTERVAL, listener.try_recv()).await {

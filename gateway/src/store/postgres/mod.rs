@@ -1,7 +1,7 @@
-//! The registry in PostgreSQL, which several processes share and are told of each other's writes.
+//! The registry in PostgreSQL, shared by several processes that notify each other of writes.
 //!
-//! A server that does not answer holds nobody up: every wait has an end, and a connection that was waited for in vain is
-//! not used again. What became of a write whose answer was lost is found out on another connection.
+//! A server that doesn't respond blocks nobody: every wait has a timeout, and a connection that timed out is
+//! not used again. If the answer to a write is lost, its outcome is determined on another connection.
 
 mod listen;
 
@@ -28,21 +28,22 @@ use crate::{
     },
 };
 
-/// The first version whose server ends a session that does nothing while it holds a lock, as `session` asks.
+/// The first version that ends an idle session in a transaction, as `SESSION_SETTINGS` requires.
 const MIN_SERVER_VERSION: i32 = 14;
-/// Most connections at a time; replicas add up, and a server has a hundred.
+/// Most connections at a time. Those of all replicas add up, and a server allows a hundred by default.
 const MAX_CONNECTIONS: usize = 5;
-/// What every session is told: the server gives up a lock, or a statement, whose process has vanished. In milliseconds.
+/// Settings of every session: the server releases the lock or statement of a process that has vanished. In
+/// milliseconds.
 const SESSION_SETTINGS: &str = "SET lock_timeout = 3500; SET idle_in_transaction_session_timeout = 5000; \
                        SET statement_timeout = 60000; SET synchronous_commit = on";
-/// As long as the server may take for one answer, or for the next row of one.
+/// Timeout for one response of the server, or for the next row of one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
-/// A write that is large takes longer by so much for each MiB.
+/// A large write gets this much more time for each MiB.
 const EXTRA_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
-/// Whoever brings the tables up to date holds this lock of the server: "hookgate" in ASCII.
+/// The advisory lock held during migrations: "hookgate" in ASCII.
 const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 
-/// See the module.
+/// The PostgreSQL store.
 pub(super) struct Postgres {
     options: PgConnectOptions,
     connections: ConnectionPool<PostgresServer>,
@@ -51,7 +52,7 @@ pub(super) struct Postgres {
     closed: CancellationToken,
 }
 
-/// A server, as connections are made to it.
+/// How to connect to the server.
 struct PostgresServer {
     options: PgConnectOptions,
     place: String,
@@ -116,7 +117,7 @@ impl Postgres {
         Ok(found)
     }
 
-    /// The answer to one question, if it comes within `limit`.
+    /// Awaits one result, for at most `limit`.
     async fn within<T>(
         &self,
         limit: Duration,
@@ -125,7 +126,7 @@ impl Postgres {
         self.connections.within(limit, answer).await
     }
 
-    /// A transaction's insides; nothing is written before the caller commits.
+    /// The statements of a write. Nothing takes effect before the caller commits.
     async fn write(
         &self,
         connection: &mut PgConnection,
@@ -165,8 +166,8 @@ impl Postgres {
         Ok(Written::Now(rows::number(write.number)?))
     }
 
-    /// What became of a write whose end was not heard. Its transaction holds the row of the head for as long as it may
-    /// still be committed, so that whoever gets hold of that row knows.
+    /// Determines the outcome of a write whose answer was lost. While such a transaction may still commit, it
+    /// holds the lock on the head's row: once that row can be locked here, the outcome is final.
     async fn look(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.connections.take().await?;
         let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
@@ -181,7 +182,6 @@ impl Postgres {
         written.map(rows::number).transpose()
     }
 
-    /// How its tables are.
     async fn tables(&self, connection: &mut PgConnection) -> Result<Tables, StoreError> {
         let made = sqlx::query_scalar::<_, bool>("SELECT to_regclass('hookgate_migrations') IS NOT NULL");
         if !self.within(ANSWER_TIMEOUT, made.fetch_one(&mut *connection)).await? {
@@ -200,9 +200,9 @@ impl Postgres {
 
 enum Written {
     Now(u64),
-    /// The same draft was written once already.
+    /// The same draft already became this revision.
     Before(u64),
-    /// Another revision is the last one.
+    /// This other revision is the last one.
     Moved(u64),
 }
 
@@ -215,7 +215,7 @@ impl Store for Postgres {
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
         self.within(ANSWER_TIMEOUT, lock).await?;
         if matches!(self.tables(&mut alone).await?, Tables::Current | Tables::Newer) {
-            // Whoever made them may have given this role no right to make any.
+            // The tables may have been created by a role with more rights than this one.
             self.within(ANSWER_TIMEOUT, alone.rollback()).await?;
             taken.keep();
             return Ok(());
@@ -337,7 +337,7 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Everything that `objects` asks for, and the revision of that moment.
+    /// All objects that the query `objects` returns, and the revision of the same moment.
     async fn read(&self, moment: &mut PgConnection, objects: &'static str) -> Result<Snapshot, StoreError> {
         let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(&mut *moment);
         let revision = rows::number(self.within(ANSWER_TIMEOUT, head).await?)?;
@@ -359,7 +359,8 @@ impl Postgres {
     }
 }
 
-/// Whether a server of this `server_version_num`, with a database of this encoding, can hold the registry; else what it is.
+/// Whether a server with this `server_version_num`, and a database with this encoding, can hold the registry.
+/// If not, describes what it is.
 fn usable(version: i32, encoding: &str) -> Result<(), String> {
     let major = version / 10_000;
     if major < MIN_SERVER_VERSION {
@@ -371,18 +372,18 @@ fn usable(version: i32, encoding: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How long a statement that carries the draft may take.
+/// Timeout for a statement that carries the draft.
 fn limit(write: &RevisionInsert) -> Duration {
     let mib = u32::try_from(write.len() >> 20).unwrap_or(u32::MAX);
     ANSWER_TIMEOUT.saturating_add(EXTRA_TIMEOUT_PER_MIB.saturating_mul(mib))
 }
 
-/// Takes away the objects named in `$1`, and gives what they were.
+/// Deletes the objects named in `$1`, and returns them.
 fn delete(kind: ObjectKind) -> &'static str {
     by_kind!(kind, "DELETE FROM ", " WHERE name = ANY($1) RETURNING name, owner, spec")
 }
 
-/// Puts in objects: their names, owners and specs.
+/// Inserts objects: their names, owners and specs.
 fn insert(kind: ObjectKind) -> &'static str {
     by_kind!(
         kind,

@@ -1,4 +1,4 @@
-//! Answers and problems as bytes.
+//! Tests of answers and problems as bytes.
 
 use hookgate_proto::FILE_DESCRIPTOR_SET;
 use prost::Message as _;
@@ -226,7 +226,7 @@ fn outcomes_and_reasons_have_the_names_of_the_step_vocabulary() {
         let read: Json = serde_json::from_slice(&encode(&answer)).expect("JSON");
         read["steps"][0].clone()
     };
-    // 0 is the unspecified value of both
+    // 0 is the unspecified value of both.
     for (number, outcome) in (1..).zip(StepOutcome::ALL) {
         let proto = gateway::StepOutcome::try_from(number).expect("one for each");
         assert_eq!(written(proto, gateway::StepReason::Unspecified)["outcome"], outcome.as_str());
@@ -263,7 +263,7 @@ fn the_members_are_those_of_the_contract() {
     assert_members::<types::TokenUsage>("hookgate.types.v1.TokenUsage");
     assert_members::<types::Media>("hookgate.types.v1.Media");
 
-    // a serde_json map is sorted; the order of the members is compared above
+    // A serde_json map is sorted; the order of the members is compared above.
     let answer: Json = serde_json::from_slice(&encode(&full())).expect("JSON");
     for (value, message) in [
         (&answer, "hookgate.gateway.v1.BeforeToolCallResponse"),

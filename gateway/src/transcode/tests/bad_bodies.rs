@@ -1,4 +1,4 @@
-//! Bodies that are refused: where each violation points and what it says.
+//! Tests of rejected bodies: the pointer and message of each violation.
 
 use super::*;
 use crate::{
@@ -18,7 +18,7 @@ fn refused<R: HttpRequestMessage + std::fmt::Debug>(text: &str) -> Vec<Violation
     decode::<R>(&body(text)).expect_err(text)
 }
 
-/// Asserts that each body leads to one violation, with this pointer and these words.
+/// Asserts that each body causes one violation, with this pointer and these words.
 fn assert_refused(cases: &[(Refusal, &str, &str, &str)]) {
     for (refused, text, pointer, words) in cases {
         let violations = refused(text);

@@ -1,4 +1,4 @@
-//! Random requests written by other code than ours, read back; and payloads written by ours.
+//! Reads back random requests that other code wrote, and random payloads that our code wrote.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hookgate_proto::types::v1::media::Source;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A value, and the text of the JSON member that stands for it; no text where the member is absent.
+/// A value and the text of its JSON member; `None` if the member is absent.
 type Written<T> = (T, Option<String>);
 
 /// A string, plain or with every character escaped.
@@ -66,7 +66,7 @@ fn any_json() -> impl Strategy<Value = (Bytes, String)> {
     json_text().prop_map(|text| (text.clone().into(), text))
 }
 
-/// An object or array as wanted; absent and `null` are the same.
+/// An array or object with these brackets; absent and `null` are the same.
 fn json_in(open: &'static str, close: &'static str) -> impl Strategy<Value = Written<Bytes>> {
     let inside = json_text().prop_map(move |inner| format!("{open}{inner}{close}"));
     optional(inside.prop_map(|text| (Bytes::from(text.clone()), text)))
@@ -81,7 +81,7 @@ fn object() -> impl Strategy<Value = Written<Bytes>> {
     json_in("{\"\":", " }")
 }
 
-/// The members in any order.
+/// An object with the members in random order.
 fn object_of(members: Vec<(&'static str, Option<String>)>) -> impl Strategy<Value = String> {
     let present: Vec<_> =
         members.into_iter().filter_map(|(name, text)| Some(format!("\"{name}\" :\n{}", text?))).collect();
@@ -224,7 +224,7 @@ fn response_payload() -> impl Strategy<Value = (types::BeforeResponsePayload, St
     )
 }
 
-/// A context whose values hold what ids hold in practice, ":" and "/" among it.
+/// A context with values like real ids, including ":" and "/".
 fn context() -> impl Strategy<Value = Written<Option<gateway::RequestContext>>> {
     let id = || optional(string("[a-z0-9:/~é \"\\\\@.-]{0,40}"));
     let labels = prop::collection::btree_map("[a-z/:~.]{1,8}", "[a-z:/é]{0,9}", 0..4)
@@ -299,7 +299,7 @@ macro_rules! round_trips {
                     let written = encode(&answer);
                     let seen: serde_json::Value = serde_json::from_slice(&written).expect("JSON");
                     prop_assert_eq!(seen["revision"].as_u64(), Some(revision));
-                    // our own request, made of the answer's payload as it stands in the bytes
+                    // Our own request, made of the answer's payload as it is in the bytes.
                     let members = crate::json::members(str::from_utf8(&written).expect("JSON"));
                     let payload = members.filter(|(name, _)| name == "payload").map(|(_, text)| text);
                     let again = format!("{{\"payload\":{}}}", payload.collect::<String>());

@@ -9,7 +9,8 @@ use crate::{
 };
 
 impl Pool {
-    /// Why no endpoint takes a call, of `tenant` or of anybody. `held_back`: the breakers alone are in the way.
+    /// Why no endpoint takes a call of `tenant`, or of any tenant. `held_back` is true if only breakers
+    /// prevent it.
     pub(super) fn nowhere(&self, held_back: bool, tenant: Option<&str>) -> Failure {
         if held_back {
             let of_tenant = tenant.is_some() && !self.is_held_back(None);
@@ -26,7 +27,7 @@ impl Pool {
             _ => Reason::NotReady,
         };
         let detail = match why {
-            // Between the draw and this look.
+            // The state changed since an endpoint was picked.
             Why::Serving => "no endpoint could take the call just now".to_owned(),
             _ if detail.is_empty() => format!("the plugin is {state}: {}", why.as_str()),
             _ => format!("the plugin is {state}: {} {detail}", why.as_str()),
@@ -34,13 +35,14 @@ impl Pool {
         Failure::new(reason, detail)
     }
 
-    /// Why a call would fail now; none: an endpoint takes it.
+    /// Why a call would fail now. Returns `None` if an endpoint can take it.
     pub(in crate::upstream) fn trouble(&self) -> Option<Failure> {
         let held_back = self.is_held_back(None);
         (held_back || self.status().state != State::Ready).then(|| self.nowhere(held_back, None))
     }
 
-    /// Whether there are endpoints that could take a call, of `tenant` or of anybody, and the breakers of all of them are open.
+    /// Whether endpoints could take a call of `tenant`, or of any tenant, but the breakers of all of them are
+    /// open.
     pub(in crate::upstream) fn is_held_back(&self, tenant: Option<&str>) -> bool {
         let (members, now) = (self.members.load(), Instant::now());
         let has_manifest = self.registration.manifests.has_accepted();
@@ -49,7 +51,7 @@ impl Pool {
         near.next().is_some_and(is_open) && near.all(is_open)
     }
 
-    /// Whether breakers of single tenants may be in the way of calls.
+    /// Whether breakers of single tenants may reject calls.
     pub(in crate::upstream) fn has_tenant_breakers(&self) -> bool {
         self.members.load().iter().any(|member| member.endpoint.breakers.has_of_tenants())
     }

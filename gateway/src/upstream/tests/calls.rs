@@ -1,4 +1,4 @@
-//! One call: what travels, what cancels it, when it fails and with which reason, and what is tried again.
+//! One call: what is sent, what cancels it, when it fails and for which reason, and what is retried.
 
 use std::{
     collections::HashMap,
@@ -59,7 +59,7 @@ async fn time_left_on_the_wire_is_what_is_left_of_the_limit() {
     }
 }
 
-/// Tells when it is dropped, which is what a cancelled handler is.
+/// Signals when it is dropped, as it is when the handler is cancelled.
 struct DropGuard(mpsc::UnboundedSender<()>);
 
 impl Drop for DropGuard {
@@ -164,7 +164,7 @@ fn by_error_info() -> Status {
 
 #[tokio::test]
 async fn plugin_that_never_knows_its_configuration_is_not_ready() {
-    // It forgets: every process starts anew, for the script answers Initialize and keeps nothing.
+    // The plugin forgets its configuration: the script answers Initialize and stores nothing.
     let script = Arc::new(Script::calling(|_| async { Err(by_metadata()) }));
     let place = Place::new(Wire::Tcp);
     let _running = place.start(Process::new(&script));
@@ -187,7 +187,7 @@ async fn plugin_that_forgets_its_configuration_is_not_handed_it_with_every_call(
             assert_eq!(client.status().why, Why::InitializeUnavailable);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // 100 ms doubling to 5 s, at least half of each: in 10 s.
+        // In 10 s with delays that double from 100 ms to 5 s, at least half of each.
         let initializes = script.initializes();
         assert!((4..20).contains(&initializes), "{initializes}");
     }

@@ -1,4 +1,4 @@
-//! The connections to one endpoint: how many there are, how they end, and what health checks make of a busy one.
+//! The connections to one endpoint: their number, their end, and health checks of a busy endpoint.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What stands between the gateway and a plugin, and counts.
+/// A proxy between the gateway and a plugin that counts connections.
 struct Between {
     endpoint: String,
     accepted: Arc<AtomicUsize>,
@@ -36,7 +36,7 @@ struct Between {
 }
 
 impl Between {
-    /// Passes on as many connections as `most`; the others are accepted and nothing more.
+    /// Forwards up to `most` connections; further ones are accepted, but not forwarded.
     async fn start(place: &Place, most: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
@@ -103,11 +103,11 @@ async fn connection_that_was_replaced_for_its_age_is_closed() {
     while between.accepted.load(Ordering::SeqCst) < 5 {
         client.tool_call(SECOND).await.expect("an answer");
     }
-    // The one in use, and while it is replaced the next.
+    // The one in use and, while it is being replaced, the next.
     eventually("the others are closed", || between.open() <= 2).await;
 }
 
-/// Waits until so many calls are under way, and then lets all go.
+/// Waits until this many calls are under way, and then answers them all.
 fn gathering(most: usize) -> Script {
     let barrier = Arc::new(tokio::sync::Barrier::new(most));
     Script::calling(move |_| {
@@ -181,7 +181,7 @@ async fn time_spent_on_initialize_opens_no_breaker() {
     client.until(|status| status.state == State::Unhealthy).await;
     let _running = place.start(Process::new(&slow()));
     client.until_ready().await;
-    // Each waits for Initialize, and has too little time for the rest.
+    // Each waits for Initialize, and has too little time left for the rest.
     let calls = join_all((0..6).map(|_| client.tool_call(Duration::from_secs(2)))).await;
     assert!(calls.iter().all(|call| call.as_ref().is_err_and(|failure| failure.reason == Reason::Timeout)));
     assert_eq!(client.endpoints()[0].breaker, BreakerState::Closed);

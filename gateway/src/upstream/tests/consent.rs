@@ -1,4 +1,4 @@
-//! What an operator consented to, and what stays out until he does.
+//! Consent by an operator, and plugins that stay out without it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -17,7 +17,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What [`manifest`] is accepted as.
+/// The accepted form of [`manifest`].
 fn as_described() -> Consent {
     let points = json!({ "before_tool_call": { "access": "modify", "side_effects": "none" } });
     serde_json::from_value(json!({ "points": points })).expect("a consent")
@@ -75,7 +75,7 @@ async fn plugin_that_nobody_consented_to_is_described_and_told_nothing() {
         assert_eq!(wanted.config_schema.as_deref(), Some(digest));
         assert_eq!(wanted.tenant_config_schema, None);
 
-        // What it wants is what lets it in.
+        // What it asks for is exactly what admits it.
         let mut plugin = of_api(place.endpoint());
         plugin.accepted = Some(wanted.clone());
         plugin.grants = vec![Capability::Emit, Capability::Log];
@@ -124,7 +124,7 @@ async fn consent_outlasts_its_endpoints_and_a_version_alone_needs_none() {
             })
         );
 
-        // With the last of the accepted ones gone, the other one doesn't have its turn.
+        // Without connections that have the accepted manifest, the other manifest is still not accepted.
         drop(std::mem::replace(&mut old_running, Running::none()));
         client.until(|status| status.state != State::Ready).await;
         let asked = new.described.load(Ordering::SeqCst);
@@ -135,7 +135,7 @@ async fn consent_outlasts_its_endpoints_and_a_version_alone_needs_none() {
         assert_eq!((new.initializes(), new.executions()), (0, 0));
         assert!(client.tool_call(SECOND).await.is_err());
 
-        // As it was accepted, under another version.
+        // The same manifest with another version.
         let newer = DescribeResponse { version: "9.0.0".into(), ..manifest() };
         old_running = places[0].start(Process::new(&Arc::new(Script::describing(newer))));
         client.until_ready().await;

@@ -1,4 +1,4 @@
-//! Calls that cross a GOAWAY on their way: what it leaves out was not processed (RFC 9113, section 6.8).
+//! Calls that cross a GOAWAY: streams beyond its last one were not processed (RFC 9113, section 6.8).
 
 use std::{
     io,
@@ -23,10 +23,11 @@ use crate::core::step::Reason;
 
 const LIMIT: Duration = Duration::from_secs(2);
 const HEADERS: u8 = 1;
-/// The last streams of the handshakes: Describe, Initialize and the first health check, and later on Describe alone.
+/// The last streams of the handshakes: after Describe, Initialize and the first health check, and later after
+/// Describe alone.
 const LAST: [u32; 2] = [5, 1];
 
-/// Passes the client's frames on until the first call comes, which the plugin never gets.
+/// Forwards the client's frames until the first call, which the plugin never gets.
 async fn pass_down(
     mut client: OwnedReadHalf,
     mut plugin: OwnedWriteHalf,
@@ -51,8 +52,8 @@ async fn pass_down(
     }
 }
 
-/// Stands before the plugin at `place`. To so many connections it says GOAWAY when the first call comes, without an
-/// error and naming the stream before it as the last; the others it serves.
+/// A proxy in front of the plugin at `place`. On the first `goaways` connections it answers the first call
+/// with GOAWAY, without an error and with the previous stream as the last. It serves the other connections.
 async fn relay(listener: TcpListener, place: String, goaways: usize, connections: Arc<AtomicUsize>) {
     while let Ok((client, _)) = listener.accept().await {
         let last = LAST[..goaways].get(connections.fetch_add(1, Ordering::SeqCst)).copied();
@@ -73,7 +74,7 @@ async fn relay(listener: TcpListener, place: String, goaways: usize, connections
                 goaway.extend_from_slice(&0_u32.to_be_bytes());
                 to_client.write_all(&goaway).await
             };
-            // Either end is the end of the connection.
+            // The connection ends when either end closes it.
             let _ = tokio::join!(down, up);
         });
     }

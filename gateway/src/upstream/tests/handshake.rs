@@ -1,4 +1,4 @@
-//! Describe and Initialize: every refusal over the wire, what may pass, and when it is tried again.
+//! Describe and Initialize: every refusal over the wire, temporary failures, and when they are retried.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A manifest that is refused, with what it is registered as, why, and what the sentence names.
+/// A refused manifest, the change to its registration, the refusal, and a part of the sentence.
 type Case = (DescribeResponse, fn(&mut config::Plugin), Refusal, &'static str);
 
 fn refused_manifests() -> Vec<Case> {
@@ -121,7 +121,7 @@ async fn plugin_without_describe_or_with_garbage_for_it_is_a_bad_manifest() {
         let client = Client::new(&registered(place.endpoint()));
         client.until(|status| status.why == Why::Refused(Refusal::BadManifest)).await;
     }
-    // A server of HTTP/1.1 alone, which answers when it has read enough to be puzzled: preface and request.
+    // A server that speaks only HTTP/1.1, and answers after the preface and the request.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
@@ -137,7 +137,7 @@ async fn plugin_without_describe_or_with_garbage_for_it_is_a_bad_manifest() {
     client.until(|status| status.why == Why::Refused(Refusal::BadManifest)).await;
 }
 
-/// An Initialize that ends so leaves the plugin there.
+/// A client whose Initialize ends with `status`.
 async fn initialize_ending_in(wire: Wire, status: Status) -> (Client, Place, Running) {
     let script = Script::initializing(move || std::future::ready(Err(status.clone())));
     let place = Place::new(wire);
@@ -198,7 +198,8 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
     assert_eq!((limits.max_call_bytes, limits.max_notices), (5 << 20, 16));
 }
 
-/// A client of `script` in this process whose `config` has a key of several lines and a text with a password in it.
+/// A client of `script` in this process. Its `config` has a multi-line key, and a text that contains a
+/// password.
 fn with_secrets(script: Script) -> Client {
     let shared = crate::upstream::Shared::new(
         "gateway-1",
@@ -221,7 +222,7 @@ fn with_secrets(script: Script) -> Client {
     Client::with(&plugin, shared, Some(Process::new(&Arc::new(script)).in_process()))
 }
 
-/// A plugin's words, and what is left of them.
+/// A plugin's text with secrets, and how it is shown.
 fn indiscreet() -> [(String, String); 4] {
     let filler = "x".repeat((1 << 10) - 12);
     [

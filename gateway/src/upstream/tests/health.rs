@@ -15,13 +15,13 @@ use tonic_health::pb::{
 
 use super::support::{Place, Process, Running};
 
-/// Starts the plugin's process with a health service beside.
+/// Starts the plugin's process together with a health service.
 pub(crate) fn start(place: &Place, process: Process, health: HealthServer<impl Health>) -> Running {
     let server = tonic::transport::Server::builder().add_service(PluginServiceServer::new(process));
     place.serve(server.add_service(health))
 }
 
-/// Answers while it is set, and else never.
+/// Answers while it is true, and otherwise never.
 pub(crate) struct HealthOf(pub(crate) Arc<AtomicBool>);
 
 #[tonic::async_trait]
@@ -41,7 +41,7 @@ impl Health for HealthOf {
     }
 }
 
-/// Answers when it may: with one worker, behind the call that is under way.
+/// Answers behind the running call, like a plugin with one worker.
 pub(crate) struct Behind(pub(crate) Arc<tokio::sync::Mutex<()>>);
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! Switched off, unreachable, shut down: the states around a plugin's calls.
+//! Disabled, unreachable, shut down: the states around a plugin's calls.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ async fn plugin_that_is_switched_off_is_never_dialled() {
     assert_eq!(client.tool_call(SECOND).await.expect_err("switched off").reason, Reason::NotReady);
     assert_eq!(client.status().state, State::Disabled);
     client.shutdown(SECOND).await;
-    // Its switched-on twin, started after it, is the first that the listener hears of.
+    // An enabled twin, started later, is the first to connect.
     let _twin = Client::new(&registered(endpoint));
     let _held = listener.accept().await.expect("the twin dials");
     let second = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
@@ -129,7 +129,7 @@ async fn changes_of_state_are_logged_once_and_without_secrets() {
         .json()
         .with_writer(move || writer.clone())
         .with_max_level(tracing::Level::INFO);
-    // The built-in runs on this thread, and so do the client's tasks.
+    // The built-in plugin and the client's tasks run on this thread.
     let _logged = tracing::subscriber::set_default(subscriber.finish());
     let logged = |event: &str| {
         let text = String::from_utf8(lines.0.lock().expect("unpoisoned").clone()).expect("UTF-8");

@@ -1,5 +1,5 @@
-//! Plugins that break the protocol, over raw HTTP/2: each is a failed step with its reason, and none is
-//! called again once it has seen the call.
+//! Plugins that break the protocol, over raw HTTP/2. Each causes a failed step with its reason, and no call
+//! is repeated once the plugin has seen it.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ fn ok() -> HeaderMap {
     trailers(&[("grpc-status", "0".into())])
 }
 
-/// Calls a plugin that answers with `answer`; gives back what failed and how often it was called.
+/// Calls a plugin that answers with `answer`. Returns the failure, and how often the plugin was called.
 async fn call_raw<F>(answer: impl Fn(RawStream) -> F + Send + Sync + 'static) -> (Failure, usize)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -51,7 +51,7 @@ where
     (failure, executions.load(Ordering::SeqCst))
 }
 
-/// A reply of these frames after good headers.
+/// A reply of these frames after valid headers.
 async fn reply(mut respond: RawStream, data: Vec<Bytes>, end: Option<HeaderMap>) {
     let mut body = respond.send_response(raw_head(), false).expect("an open stream");
     for data in data {
@@ -82,7 +82,7 @@ async fn reply_that_breaks_the_framing_is_a_bad_reply() {
 
 #[tokio::test]
 async fn reply_over_the_limit_is_too_large() {
-    // The announced length alone decides: the rest is not waited for.
+    // The announced length alone decides, without waiting for the rest.
     let announced = Bytes::from_static(&[0, 0, 0x60, 0, 0]);
     let (failure, executions) = call_raw(move |mut respond| {
         let announced = announced.clone();
@@ -95,7 +95,7 @@ async fn reply_over_the_limit_is_too_large() {
     .await;
     assert_eq!((failure.reason, executions), (Reason::TooLarge, 1), "{failure}");
 
-    // A whole one, by a real server, just within and just beyond.
+    // Complete replies from a real server, just within the limit and just beyond.
     let limits = config::Limits::default();
     let most = usize::try_from(limits.request.0 + limits.notice_bytes.0).expect("fits") + (64 << 10);
     for (size, reason) in [(most - 64, None), (most + 1, Some(Reason::TooLarge))] {
@@ -112,7 +112,7 @@ async fn reply_over_the_limit_is_too_large() {
     }
 }
 
-/// Headers with values of so many bytes.
+/// Headers with values of this many bytes.
 fn flood(headers: usize, value: usize) -> HeaderMap {
     let names = (0..headers).map(|number| HeaderName::try_from(format!("x-{number}")).expect("a name"));
     names.map(|name| (name, HeaderValue::try_from("x".repeat(value)).expect("a value"))).collect()
@@ -134,7 +134,7 @@ async fn status_with_a_message_of_any_length_fails_its_own_call_alone() {
         let length = length.load(Ordering::SeqCst);
         async move {
             if length > 0 {
-                // Each of its bytes takes three on the wire.
+                // Each byte takes three on the wire.
                 return Err(tonic::Status::internal("é".repeat(length / 2)));
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -227,7 +227,7 @@ async fn reply_that_is_broken_off_is_a_bad_reply() {
     let (failure, executions) = call_raw(|mut respond| async move {
         let mut body = respond.send_response(raw_head(), false).expect("an open stream");
         body.send_data(Bytes::from_static(&[0, 0, 0x40, 0, 0]), false).expect("an open stream");
-        // More than the window: that the rest may be sent shows that the beginning was read.
+        // More than the window: the rest can be sent only because the beginning was read.
         let mut sent = 0;
         while sent < 3 << 20 {
             body.reserve_capacity(64 << 10);

@@ -1,4 +1,4 @@
-//! A plugin behind a name: its addresses come and go. And endpoints that say themselves how they are.
+//! A plugin behind a DNS name whose addresses change, and endpoints with health checks.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A name server of one name.
+/// A resolver for one name.
 #[derive(Default)]
 struct Scripted {
     answer: Mutex<Option<Vec<SocketAddr>>>,
@@ -48,7 +48,7 @@ impl Scripted {
     }
 }
 
-/// A client of `dns:///guard` with its name server.
+/// A client of `dns:///guard` with its resolver.
 fn named(port: u16) -> (Client, Arc<Scripted>) {
     named_with(port, Arc::default())
 }
@@ -81,7 +81,7 @@ async fn who_asks_for_a_plugin_to_be_described_again_gets_the_present_addresses(
     client.tool_call(SECOND).await.expect("an answer");
     assert_eq!((scripts[0].executions(), scripts[1].executions()), (0, 1));
 
-    // A name that brings nothing any more is no reason to lose what there is, and is said.
+    // If the name resolves to nothing any more, the existing endpoints stay and the reason is reported.
     *resolver.answer.lock().expect("unpoisoned") = None;
     let told = Mutex::new(Vec::new());
     client.describe_again(|described| told.lock().expect("unpoisoned").push(described)).await;
@@ -113,7 +113,7 @@ async fn addresses_that_come_get_calls_and_those_that_go_are_let_go_of() {
     }
     assert!(scripts.iter().all(|script| script.executions() > 5));
 
-    // Sooner, because one that can't be reached has the name looked up.
+    // Sooner, because an unreachable address triggers a lookup.
     resolver.answers(&[&places[1], &places[2]]);
     drop(processes.swap_remove(0));
     client.until(|_| client.endpoints().len() == 2).await;
@@ -199,7 +199,7 @@ async fn name_that_leads_nowhere_says_so_and_lets_no_call_through() {
     }
 }
 
-/// Asked every 20 ms; with a long time to answer, so that a busy machine makes no miss.
+/// Checked every 20 ms. The timeout is long, so that no check fails on a busy machine.
 fn often(place: &Place) -> config::Plugin {
     let mut plugin = registered(place.endpoint());
     plugin.health.interval = Span(Duration::from_millis(20));

@@ -1,4 +1,5 @@
-//! What a plugin observes: nobody waits, the oldest gives way, everything is told of once.
+//! Observers: no call waits for them, a full queue drops its oldest entries, and every entry is reported
+//! once.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type Told = (usize, Result<PluginReply, Failure>);
 
-/// An observer that answers once for every permit of `go`, with a queue of so many entries and bytes.
+/// An observer that answers once for each permit of `go`, with a queue bounded by entries and bytes.
 struct Observer {
     client: Client,
     script: Arc<Script>,
@@ -117,7 +118,7 @@ async fn a_queued_entry_does_not_keep_the_received_message_alive() {
     assert_eq!(Arc::strong_count(&message), 1, "the queue holds what it counts");
 }
 
-/// Memory whose users can be counted.
+/// Memory that counts its users.
 struct Shares(Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for Shares {
@@ -153,7 +154,7 @@ async fn flood_of_an_observer_that_never_answers_does_not_hold_up_calls() {
     eventually("some are under way", || !observer.observed().is_empty()).await;
     let dropped = usize::try_from(observer.client.observers_dropped()).expect("few");
     assert!((5_000 - 16 - 8..5_000).contains(&dropped), "{dropped}");
-    // A step of the same plugin still has a place; the observer never takes more than eight.
+    // A step of the same plugin still gets a permit: the observer takes at most eight.
     let step = tokio::time::timeout(SOON, async {
         let step = observer.client.tool_call(SOON);
         tokio::pin!(step);

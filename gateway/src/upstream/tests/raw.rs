@@ -1,4 +1,4 @@
-//! A plugin in raw HTTP/2, for what no server would send.
+//! A plugin in raw HTTP/2, for responses that no server would send.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ pub(crate) async fn serve_raw(stream: tokio::net::TcpStream, answer: RawAnswer) 
         let answering = match &*method {
             "Describe" => Box::pin(raw_message(respond, manifest().encode_to_vec())),
             "Initialize" => Box::pin(raw_message(respond, Vec::new())) as BoxFuture<'static, ()>,
-            // Its health.
+            // The health check.
             "Check" => Box::pin(raw_message(respond, vec![8, 1])),
             _ => answer(calls.fetch_add(1, Ordering::SeqCst), respond),
         };
@@ -48,7 +48,7 @@ pub(crate) fn raw_frame(message: &[u8]) -> bytes::Bytes {
     frame.into()
 }
 
-/// A whole and good reply.
+/// A complete and valid reply.
 pub(crate) async fn raw_message(mut respond: RawStream, message: Vec<u8>) {
     let mut body = respond.send_response(raw_head(), false).expect("an open stream");
     body.send_data(raw_frame(&message), false).expect("an open stream");

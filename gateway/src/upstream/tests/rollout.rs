@@ -1,4 +1,4 @@
-//! Replicas that are replaced: which manifest counts meanwhile, and who waits for an Initialize.
+//! Replicas that are replaced: which manifest is accepted meanwhile, and which calls wait for an Initialize.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A name server of one name.
+/// A resolver for one name.
 #[derive(Default)]
 struct Named(Mutex<Vec<SocketAddr>>);
 
@@ -117,7 +117,7 @@ async fn refused_initialize_of_the_first_lets_the_others_have_their_turn() {
     client.tool_call(SECOND).await.expect("the other one serves");
 }
 
-/// A process that serves no sooner than it has its configuration, as its health says.
+/// A process that reports itself healthy only once it has its configuration.
 async fn serving_when_initialised(place: &Place) -> (Arc<Script>, Running) {
     let (reporter, service) = tonic_health::server::health_reporter();
     reporter.set_service_status("", ServingStatus::NotServing).await;
@@ -156,7 +156,7 @@ async fn replica_that_takes_long_to_initialise_again_holds_up_no_call_that_anoth
     let mut running: Vec<_> = started.collect();
     let client = Client::new(&at(&places));
     client.until(|_| client.endpoints().iter().all(|endpoint| endpoint.state == State::Ready)).await;
-    // So that each is known to have its configuration.
+    // So that each endpoint is known to have its configuration.
     for _ in 0..30 {
         client.tool_call(SECOND).await.expect("an answer");
     }

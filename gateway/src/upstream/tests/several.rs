@@ -1,4 +1,4 @@
-//! A plugin with several endpoints: who gets a call, who is left out, and which manifest counts.
+//! A plugin with several endpoints: which one gets a call, which is left out, and which manifest is accepted.
 
 use std::{
     sync::{
@@ -68,7 +68,7 @@ impl Replicas {
     }
 }
 
-/// Waits until every endpoint is as wanted.
+/// Waits until every endpoint satisfies `wanted`.
 async fn all(client: &Client, wanted: impl Fn(&EndpointStatus) -> bool) {
     client.until(|_| client.endpoints().iter().all(&wanted)).await;
 }
@@ -176,7 +176,7 @@ async fn single_endpoint_is_probed_when_its_time_is_over() {
     let replicas = Replicas::start(vec![failing()]);
     let client = replicas.client(|plugin| plugin.breaker.open = Span(Duration::from_millis(50))).await;
     let mut seen = 0;
-    // Half a minute is the longest that it is open.
+    // The breaker is open for at most half a minute.
     while replicas.executions()[0] < 8 {
         match client.tool_call(SECOND).await.map(drop).expect_err("it fails").reason {
             Reason::BreakerOpen => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -222,7 +222,7 @@ async fn time_out_counts_only_where_the_call_had_its_whole_time() {
 #[tokio::test]
 async fn call_that_could_not_be_sent_goes_to_another_endpoint() {
     let mut replicas = Replicas::start(vec![Script::default(), Script::default(), Script::default()]);
-    // Every dial that fails would open it.
+    // Every failed dial would open the breaker.
     let client = replicas.client(|plugin| plugin.breaker.failures = 1).await;
     for index in [0, 1] {
         replicas.stop(index);
@@ -306,7 +306,7 @@ async fn version_alone_keeps_no_replica_out_and_changes_once() {
 
 type SeenVersions = Arc<Mutex<Vec<String>>>;
 
-/// Notes the accepted version at every change.
+/// Records the accepted version at every change.
 fn manifests(client: &Client) -> SeenVersions {
     let (seen, plugin) = (SeenVersions::default(), Arc::clone(&client.plugin));
     let (into, mut changes) = (Arc::clone(&seen), client.shared.changes());

@@ -25,7 +25,8 @@ use crate::{
 
 const CALLS: usize = 10_000;
 
-/// Answers with the configurations that it used, as `tenant_config` and digest of the plugin-level one.
+/// Answers with the configurations that it used: the plugin-level one as a digest, the tenant-level one as
+/// `tenant_config`.
 fn echo() -> Script {
     Script::calling(|seen| async move {
         let config = String::from_utf8(seen.call.tenant_config.to_vec()).expect("UTF-8");
@@ -37,7 +38,7 @@ fn echo() -> Script {
 #[tokio::test]
 async fn restarts_under_load_never_mix_configurations() {
     let (place, script) = (Place::new(Wire::Unix), Arc::new(echo()));
-    // Another plugin-level configuration with every connection, as when a secret is rotated.
+    // Another plugin-level configuration for every connection, as when a secret is rotated.
     let resolved = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&resolved);
     let shared = Shared::new(
@@ -52,7 +53,7 @@ async fn restarts_under_load_never_mix_configurations() {
         },
     );
     let mut plugin = registered(place.endpoint());
-    // Or most calls would fail at once between two restarts, and none would be left for the next.
+    // Otherwise most calls would fail at once between two restarts, and leave none for the next.
     plugin.breaker.failures = 1_000_000;
     let mut running = place.start(Process::new(&script));
     let client = Client::with(&plugin, shared, None);

@@ -32,7 +32,7 @@ use crate::{
     upstream::{CallMeta, InProcess, PluginClient, PluginReply, Shared, State},
 };
 
-/// Longest that a test waits for what must happen.
+/// Longest time that a test waits for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A call as the plugin saw it.
@@ -47,14 +47,14 @@ type Behaviour =
     dyn Fn(Seen) -> BoxFuture<'static, Result<plugin::BeforeToolCallResponse, Status>> + Send + Sync;
 type Answer<T> = dyn Fn() -> BoxFuture<'static, Result<T, Status>> + Send + Sync;
 
-/// What a plugin process does; shared by restarts of it where a test wants that.
+/// The behaviour of a plugin process; tests may share it between restarts.
 pub(crate) struct Script {
     pub(crate) describe: Box<Answer<plugin::DescribeResponse>>,
     pub(crate) initialize: Box<Answer<plugin::InitializeResponse>>,
     pub(crate) call: Box<Behaviour>,
-    /// How it says that it doesn't know a digest; none: it doesn't look.
+    /// How the plugin reports an unknown digest. If `None`, it doesn't check.
     pub(crate) not_initialized: Option<fn() -> Status>,
-    /// Whether it leaves Shutdown without an answer.
+    /// Whether the plugin leaves Shutdown unanswered.
     pub(crate) slow_shutdown: bool,
     pub(crate) described: AtomicUsize,
     pub(crate) initialized: Mutex<Vec<plugin::InitializeRequest>>,
@@ -139,7 +139,7 @@ impl Script {
     }
 }
 
-/// One run of the plugin's process: knows the configurations it was handed.
+/// One run of the plugin's process, which stores the configurations that it receives.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) script: Arc<Script>,
@@ -244,8 +244,8 @@ pub(crate) enum Wire {
 
 pub(crate) const WIRES: [Wire; 2] = [Wire::Tcp, Wire::Unix];
 
-/// Where a plugin listens, over restarts of it. The port stays bound all the time: nobody else gets it
-/// meanwhile.
+/// Where a plugin listens, across restarts. The port stays bound the whole time, so that nothing else gets
+/// it.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
     pub(crate) address: SocketAddr,
@@ -265,7 +265,7 @@ impl Place {
         Place { directory, address, _reserved: reserved, wire }
     }
 
-    /// So many places with one port, on as many addresses of this machine.
+    /// This many places with the same port, on different addresses of this machine.
     pub(crate) fn of_one_port(count: u8) -> Vec<Self> {
         let first = Place::new(Wire::Tcp);
         let port = first.address.port();
@@ -285,7 +285,8 @@ impl Place {
         }
     }
 
-    /// Starts the plugin's process: a runtime of its own, so that ending it closes every socket at once.
+    /// Starts the plugin's process. It has its own runtime, so that ending the process closes every socket at
+    /// once.
     pub(crate) fn start(&self, process: Process) -> Running {
         self.serve(tonic::transport::Server::builder().add_service(PluginServiceServer::new(process)))
     }
@@ -308,8 +309,8 @@ impl Place {
         Running(Some(runtime))
     }
 
-    /// Serves every stream of raw HTTP/2 with `answer`, which is told the path; Describe and Initialize are
-    /// answered as they should be. TCP alone.
+    /// Serves every stream of raw HTTP/2 with `answer`, which gets the path. Describe and Initialize are
+    /// answered correctly. TCP only.
     pub(crate) fn start_raw(&self, answer: RawAnswer) -> Running {
         let runtime = runtime();
         let guard = runtime.enter();
@@ -328,7 +329,7 @@ impl Place {
     }
 }
 
-/// A socket bound to `address` beside others that don't listen.
+/// A socket bound to `address`, shared with others that don't listen.
 fn socket(address: SocketAddr) -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("a socket");
@@ -340,7 +341,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-/// A plugin's process; killed on drop.
+/// A running plugin process; killed on drop.
 pub(crate) struct Running(Option<Runtime>);
 
 impl Running {
@@ -353,8 +354,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Elsewhere, for a runtime may not end inside another; waited for, so that its sockets are
-            // closed.
+            // On another thread, because a runtime can't be dropped inside another one. Joined, so that its
+            // sockets are closed.
             let ending = std::thread::spawn(move || runtime.shutdown_timeout(SOON));
             ending.join().expect("the runtime ends");
         }
@@ -370,7 +371,7 @@ pub(crate) fn registered(endpoint: String) -> config::Plugin {
     plugin
 }
 
-/// Plugins of the admin API may be on this machine, too.
+/// Also allows plugins of the admin API on this machine.
 pub(crate) fn shared() -> Shared {
     let shared = Shared::new(
         "gateway-1",
@@ -393,7 +394,7 @@ pub(crate) fn shared() -> Shared {
     }
 }
 
-/// A client with its supervisor, which ends with the test.
+/// A client with its supervisor, which stops with the test.
 pub(crate) struct Client {
     pub(crate) plugin: Arc<PluginClient>,
     pub(crate) shared: Shared,
@@ -428,7 +429,7 @@ impl Client {
         Client::with(&plugin, shared(), Some(Process::new(script).in_process()))
     }
 
-    /// Waits until the plugin's status is as wanted.
+    /// Waits until the plugin's status satisfies `wanted`.
     pub(crate) async fn until(&self, wanted: impl Fn(&crate::upstream::Status) -> bool) {
         let mut changes = self.shared.changes();
         let seen = async {
@@ -444,12 +445,12 @@ impl Client {
         self.until(|status| status.state == State::Ready).await;
     }
 
-    /// A call whose reply is found good.
+    /// A call whose reply is judged as usable.
     pub(crate) async fn tool_call(&self, limit: Duration) -> Result<PluginReply, Failure> {
         call(&self.plugin, limit).await
     }
 
-    /// A call whose `limit` is less than its step's.
+    /// A call whose `limit` is shorter than its step's timeout.
     pub(crate) async fn shortened_call(&self, limit: Duration) -> Result<PluginReply, Failure> {
         call_with(
             &self.plugin,
@@ -460,7 +461,7 @@ impl Client {
     }
 }
 
-/// A call whose reply is found good.
+/// A call whose reply is judged as usable.
 pub(crate) async fn call(plugin: &PluginClient, limit: Duration) -> Result<PluginReply, Failure> {
     call_with(plugin, CallMeta { tenant: Arc::default(), depth: 1, whole: true, trial: false }, limit).await
 }
@@ -473,7 +474,7 @@ async fn call_with(plugin: &PluginClient, meta: CallMeta, limit: Duration) -> Re
     Ok(replied)
 }
 
-/// Waits until `condition` holds, for what no event tells of.
+/// Waits until `condition` is true, for changes that no event announces.
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let waited = tokio::time::timeout(SOON, async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! A stream that tells once whether the other end said anything.
+//! A stream that reports the outcome of its first read: whether the other end said anything.
 
 use std::{
     io,
@@ -15,18 +15,18 @@ use tokio::{
 use crate::upstream::dial_error::{DialError, DialErrorKind};
 
 pin_project! {
-    /// Reads and writes as the stream within.
+    /// Reads and writes like the inner stream.
     pub(super) struct AnswerProbe<S> {
         #[pin]
         stream: S,
         tell: Option<oneshot::Sender<Result<(), DialError>>>,
-        // Of a write before anything was read.
+        // The error of a write that failed before anything was read.
         failed: Option<io::Error>,
     }
 }
 
 impl<S> AnswerProbe<S> {
-    /// `stream`, a TLS connection, and what came of the first read.
+    /// Wraps `stream`, a TLS connection. The receiver gets the outcome of the first read.
     pub(super) fn new(stream: S) -> (Self, oneshot::Receiver<Result<(), DialError>>) {
         let (tell, told) = oneshot::channel();
         (AnswerProbe { stream, tell: Some(tell), failed: None }, told)
@@ -34,8 +34,8 @@ impl<S> AnswerProbe<S> {
 }
 
 impl<S: AsyncRead> AnswerProbe<S> {
-    /// Makes a write, or anything like it, with `write`. One that fails ends the connection, but why may stand in what
-    /// the other end said before it hung up: that is read before anybody hears of the failure.
+    /// Runs `write`. A failed write ends the connection, but the other end may have sent the reason before it
+    /// hung up: that is read before the failure is reported.
     fn write<T>(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -82,7 +82,7 @@ impl<S: AsyncRead> AsyncRead for AnswerProbe<S> {
                 )),
                 Err(error) => Err(DialError::from_tls(error)),
             };
-            // Whoever dialled may have run out of time.
+            // The dialler may have timed out.
             let _ = tell.send(first);
         }
         Poll::Ready(read)
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// The other end said why, and hung up; the system tells of it when it is asked a second time.
+    /// The other end sent the reason and hung up. The second poll reports it.
     #[derive(Default)]
     struct Gone {
         asked: bool,

@@ -1,4 +1,4 @@
-//! TCP, with TLS or without: a name that is resolved at each dial, or one address of it.
+//! TCP, with or without TLS: to a name that is resolved at each dial, or to one of its addresses.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     },
 };
 
-/// A host that stands for any number of addresses.
+/// A host that resolves to any number of addresses.
 #[derive(Clone)]
 pub(in crate::upstream) struct DnsTarget {
-    /// As the configuration has it.
+    /// The address as configured.
     pub(in crate::upstream) address: String,
     pub(in crate::upstream) host: String,
     pub(in crate::upstream) port: u16,
-    /// Of the requests, whatever address they go to.
+    /// The authority of requests, whatever address they go to.
     pub(super) authority: Authority,
-    /// What holds for its addresses.
+    /// Which of its addresses may be dialled.
     pub(super) policy: DialPolicy,
     pub(super) tls: Option<TlsIdentity>,
 }
 
-/// TLS, and the host as a certificate names it.
+/// TLS settings, and the host name that the certificate must have.
 pub(super) type TlsIdentity = (Arc<tls::Client>, ServerName<'static>);
 
 /// Where a connection goes.
@@ -49,8 +49,7 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// Connects to the first address that lets it, with small writes sent at once: waiting to fill packets costs 40 ms
-    /// a call.
+    /// Connects to the first address that accepts. Disables Nagle's algorithm, which would cost 40 ms a call.
     pub(super) async fn dial(&self) -> Result<TcpStream, DialError> {
         let mut failed = DialError::new(DialErrorKind::NoAddress, "the name stands for no address");
         for address in self.addresses().await? {
@@ -65,7 +64,7 @@ impl Tcp {
         Err(failed)
     }
 
-    /// Those that may be dialled.
+    /// The addresses that may be dialled.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let (allowed, denied) = match &self.to {
             Destination::Address(address) if egress::allows(address.ip()) => (vec![*address], Vec::new()),
@@ -122,8 +121,8 @@ impl Tcp {
         }
         let (stream, answered) = AnswerProbe::new(stream);
         let connected = Connection::http2(stream, Scheme::HTTPS, self.authority.clone(), true).await;
-        // In TLS 1.3 our side is done before the plugin has seen our certificate: that it is refused shows in place of
-        // the first bytes of HTTP/2, which a server sends unasked.
+        // In TLS 1.3 our side finishes before the plugin has seen our certificate. A rejection arrives in
+        // place of the first bytes of HTTP/2, which a server sends unasked.
         match answered.await {
             Ok(Err(error)) => Err(error),
             Ok(Ok(())) => connected.map_err(|error| DialError::new(DialErrorKind::Closed, error.to_string())),
