@@ -1,4 +1,4 @@
-//! The extension points as values, and what a plugin offers at them.
+//! The extension points as values, and a plugin's offers.
 
 use hookgate_proto::{plugin::v1 as wire, types::v1::ExtensionPoint};
 
@@ -30,12 +30,12 @@ impl Point {
         }
     }
 
-    /// Offers to look at calls here and to cancel them; a patch is forbidden.
+    /// Offers to inspect calls here and to cancel them. Patches are forbidden.
     pub const fn read(self) -> Offer {
         Offer { point: self, access: Access::Read, side_effects: false }
     }
 
-    /// Offers to change payloads here, beside looking and cancelling.
+    /// Offers to change payloads here, and to inspect and cancel calls.
     pub const fn modify(self) -> Offer {
         Offer { point: self, access: Access::Modify, side_effects: false }
     }
@@ -56,16 +56,16 @@ impl std::fmt::Display for Point {
     }
 }
 
-/// What a plugin does at a point.
+/// A plugin's access at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Looks, and may cancel; a patch is forbidden.
+    /// May inspect and cancel; patches are forbidden.
     Read,
     /// May patch the payload too.
     Modify,
 }
 
-/// One point that a plugin answers at; made by [`Point::read`] and [`Point::modify`].
+/// A point at which a plugin is called; created by [`Point::read`] and [`Point::modify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     pub(crate) point: Point,
@@ -74,8 +74,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Says that a call counts, stores or sends something, so that a gateway neither leaves it out nor runs it
-    /// beside others.
+    /// Declares that calls count, store or send something, so a gateway must neither skip them nor run them
+    /// concurrently with others.
     #[must_use]
     pub const fn with_side_effects(mut self) -> Self {
         self.side_effects = true;
