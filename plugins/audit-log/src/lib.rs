@@ -1,7 +1,7 @@
 //! Reference plugin: writes what agents do as JSON lines.
 //!
-//! Meant for `mode: observe`: an observer is told how the chain ended. A line holds who did what and what came of
-//! it, never a payload's values: no text, no arguments, no result.
+//! Meant for `mode: observe`, because observers learn how the chain ended. A line says who did what, and
+//! the result. It never contains a payload's values: no text, no arguments, no result.
 #![warn(missing_docs)]
 
 mod record;

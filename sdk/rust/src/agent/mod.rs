@@ -1,14 +1,15 @@
-//! Calls Hookgate from an agent. [`Agent`] keeps what a caller owes the gateway (docs/protocol.md, section 4):
+//! Calls Hookgate from an agent. [`Agent`] implements most of a caller's duties (docs/protocol.md, section
+//! 4). The rest depends on the result of a call:
 //!
-//! - `Ok(Continue { payload, .. })`: go on **with this payload**, not with your own. Ask a person for approval on
-//!   this one too.
-//! - `Err(AgentError::Blocked(..))`: don't. Before a tool call: don't run the tool, give the model the message as a
-//!   tool error, don't call `after_tool_result` for it. After a tool result: the message replaces the result; the
-//!   tool is not run again, and your own error still stands. Before the response: the message replaces the content.
-//!   Never retry a block.
-//! - `Err(AgentError::NoDecision(..))`: stop. Where an outage may be ignored, say so for that point with
-//!   [`Agent::on_no_decision`]; the answer is then `Ok`, with your own payload and the reason in `no_decision`.
-//!   Where a plugin is to blame, [`NoDecision`] names its step and has the steps that ran.
+//! - `Ok(Continue { payload, .. })`: go on **with this payload**, not with your own. If a person must
+//!   approve the action, show them this one.
+//! - `Err(AgentError::Blocked(..))`: stop the action, and never retry it. Before a tool call: don't run the
+//!   tool, give the model the message as a tool error, and don't call `after_tool_result`. After a tool
+//!   result: the message replaces the result; the tool is not run again, and your own error still applies.
+//!   Before the response: the message replaces the content.
+//! - `Err(AgentError::NoDecision(..))`: stop. If an outage may be ignored at a point, say so with
+//!   [`Agent::on_no_decision`]; the result is then `Ok`, with your own payload and the reason in
+//!   `no_decision`. If a plugin is to blame, [`NoDecision`] names its step and contains the steps that ran.
 //!
 //! ```no_run
 //! # use std::time::Duration;
