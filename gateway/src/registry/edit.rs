@@ -22,7 +22,7 @@ pub fn can_be_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Describes the right names in words.
+/// Describes the valid names in words.
 pub fn right_name(kind: ObjectKind) -> String {
     let name = if kind == ObjectKind::Tenant { "id" } else { "name" };
     format!("The {name} of a {kind} has 1 to {MAX_NAME} bytes, and no control characters")

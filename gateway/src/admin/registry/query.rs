@@ -99,13 +99,13 @@ pub(in crate::admin) fn right_size() -> String {
     format!("{} to {}", PAGE_SIZES.start(), PAGE_SIZES.end())
 }
 
-/// Describes a right version in words. If `may_be_new`, 0 is allowed too.
+/// Describes a valid version in words. If `may_be_new`, 0 is allowed too.
 pub(in crate::admin) fn right_version(may_be_new: bool) -> String {
     let none = if may_be_new { ", or 0 where there is to be none yet" } else { "" };
     format!("the `version` of the object as it was read{none}")
 }
 
-/// Describes a right reason in words.
+/// Describes a valid reason in words.
 pub(in crate::admin) fn right_reason() -> String {
     format!("{MAX_REASON} bytes at most, without control characters")
 }
