@@ -1,4 +1,4 @@
-//! Closed-loop load: workers that each make the next call when they have the answer to the one before.
+//! Closed-loop load: each worker makes its next call when it has the answer to the previous one.
 
 use std::time::{Duration, Instant};
 
@@ -15,23 +15,22 @@ use tonic::{
 
 use crate::{BenchError, RunDurations, published::histogram};
 
-/// The deadline of a call; none comes near it.
+/// The deadline of a call, which no call comes near.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// Arguments as a tool has them, 256 bytes.
+/// Typical arguments of a tool, 256 bytes.
 const TOOL_ARGS: &str = r#"{"path": "/srv/reports/2026/november/sales.csv", "offset": 9007199254740993, "limit": 500, "columns": ["date", "region", "product", "amount", "currency"], "filter": {"region": "EMEA", "amount": {"gte": 1000}, "note": null}, "sort": "date", "format": "csv"}"#;
 
-/// What workers measured.
 pub(crate) struct Measurement {
     /// Latencies in microseconds.
     pub(crate) micros: Histogram<u64>,
     pub(crate) took: Duration,
 }
 
-/// What is called, by whom.
+/// What to call, and with which token.
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
     pub(crate) token: &'a str,
-    /// Each has a connection of its own.
+    /// Each worker has its own connection.
     pub(crate) workers: usize,
 }
 
@@ -54,7 +53,7 @@ impl Target<'_> {
     }
 }
 
-/// Runs all workers for so long.
+/// Runs all workers for `time`.
 async fn run(workers: Vec<Worker>, time: Duration) -> Result<(Vec<Worker>, Histogram<u64>), BenchError> {
     let until = Instant::now() + time;
     let running: Vec<_> = workers.into_iter().map(|worker| tokio::spawn(worker.work(until))).collect();

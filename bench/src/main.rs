@@ -1,8 +1,8 @@
-//! What a call through the gateway costs: closed-loop load over gRPC, with 0, 1 and 3 plugins that do nothing, over
-//! Unix sockets and TCP, beside a raw tonic call in the same run.
+//! Measures what a call through the gateway costs: closed-loop load over gRPC with 0, 1 and 3 no-op
+//! plugins, over Unix sockets and TCP, compared with a raw tonic call in the same run.
 //!
-//! The load comes from this process; everything that is called is a process of its own, made of this binary
-//! ([`role`]), so that its CPU time can be read by itself. Measures and prints; judges nothing.
+//! This process generates the load. Everything that is called runs in its own process of this binary
+//! ([`role`]), so that its CPU time can be measured separately. It measures and prints; it doesn't judge.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -81,7 +81,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What can go wrong here is for a person to read and for nobody to handle.
+/// Errors are only printed, never handled.
 type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn bench(arguments: &Arguments) -> Result<(), BenchError> {

@@ -1,5 +1,5 @@
-//! How much memory the gateway takes for the payload bytes under way: as many of the largest calls as `limits.bytes_in_flight`
-//! lets in, and more, for a while (docs/performance.md).
+//! Measures how much memory the gateway takes for payload bytes in flight: as many of the largest calls as
+//! `limits.bytes_in_flight` admits, and a few more, for a while (docs/performance.md).
 
 use std::{
     path::Path,
@@ -26,24 +26,24 @@ use tonic::{
 use crate::{BenchError, process::RoleProcess, scenario};
 
 const MIB: u64 = 1 << 20;
-/// The largest payload there can be, less what stands around it.
+/// The maximum payload, less the overhead around it.
 const MAX_PAYLOAD_BYTES: usize = (16 << 20) - 1024;
 /// Calls beyond those that fit, so that the limit is always reached.
 const EXCESS_CALLS: u64 = 2;
 
-/// What one soak found.
+/// The result of one soak.
 #[derive(Debug, Serialize)]
 pub(crate) struct SoakResult {
     /// `limits.bytes_in_flight`, in MiB.
     cap_mib: u64,
     answered: u64,
-    /// OVERLOADED.
+    /// Rejected with OVERLOADED.
     refused: u64,
-    /// Resident before the first large call, in MiB.
+    /// Resident memory before the first large call, in MiB.
     base_mib: f64,
-    /// The most that was ever resident, in MiB.
+    /// The peak of resident memory, in MiB.
     peak_mib: f64,
-    /// What a byte under way took: (peak - base) / cap.
+    /// Memory per byte in flight: (peak - base) / cap.
     factor: f64,
 }
 
@@ -53,7 +53,7 @@ struct CallTally {
     refused: AtomicU64,
 }
 
-/// One soak for each cap, each with a gateway of its own.
+/// Runs one soak for each cap, each with its own gateway.
 pub(crate) async fn run_all(quick: bool) -> Result<Vec<SoakResult>, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let (caps, time): (&[u64], _) =
@@ -99,7 +99,7 @@ async fn soak(cap_mib: u64, time: Duration, directory: &Path) -> Result<SoakResu
     Ok(SoakResult { cap_mib, answered, refused, base_mib: mib(base), peak_mib: mib(peak), factor })
 }
 
-/// Calls one after another, once at least, over a connection of its own.
+/// Makes calls one after another, at least one, over one connection.
 async fn call(
     address: &str,
     bearer: &MetadataValue<Ascii>,
@@ -128,7 +128,7 @@ async fn call(
     }
 }
 
-/// The same over HTTP/1.1, a connection for each call.
+/// The same over HTTP/1.1, with a new connection for each call.
 async fn call_over_http(
     address: &str,
     bearer: &MetadataValue<Ascii>,

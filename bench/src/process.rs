@@ -1,4 +1,4 @@
-//! Processes that are called: started, their CPU time, and their end by pid in every case.
+//! Child processes to call: starts them, reads their CPU time and memory, and always ends them.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,15 +11,15 @@ use crate::BenchError;
 /// Unit of `/proc/PID/stat`: USER_HZ, 100 on every architecture that Rust runs on.
 const CLOCK_TICK: Duration = Duration::from_millis(10);
 
-/// A process of this binary in one of its roles. Dropped, it is killed and waited for.
+/// A process of this binary in one of its roles. It is killed when dropped.
 pub(crate) struct RoleProcess {
     child: process::Child,
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) address: String,
 }
 
 impl RoleProcess {
-    /// Starts a role; it listens when this returns.
+    /// Starts a role and waits until it listens.
     pub(crate) async fn start(arguments: &[&str]) -> Result<Self, BenchError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("role").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -37,14 +37,14 @@ impl RoleProcess {
         }
     }
 
-    /// CPU time it used so far, user and system.
+    /// Its CPU time so far, user and system.
     pub(crate) fn cpu(&self) -> Result<Duration, BenchError> {
         cpu(self.child.id())
     }
 }
 
 impl RoleProcess {
-    /// A size of `/proc/PID/status`, by its name with the colon, in bytes (proc_pid_status(5)).
+    /// A size from `/proc/PID/status`, by its name with the colon, in bytes (proc_pid_status(5)).
     pub(crate) fn memory(&self, name: &str) -> Result<u64, BenchError> {
         memory(self.child.id(), name)
     }
@@ -53,7 +53,7 @@ impl RoleProcess {
 fn cpu(pid: u32) -> Result<Duration, BenchError> {
     let file = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&file)?;
-    // The name in parentheses may hold spaces; utime and stime are fields 14 and 15 (proc_pid_stat(5)).
+    // The name in parentheses may contain spaces; utime and stime are fields 14 and 15 (proc_pid_stat(5)).
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<u32>);
     match (times.next(), times.next()) {
@@ -62,12 +62,13 @@ fn cpu(pid: u32) -> Result<Duration, BenchError> {
     }
 }
 
-/// CPU time that this process used so far, user and system.
+/// The CPU time of this process so far, user and system.
 pub(crate) fn own_cpu() -> Result<Duration, BenchError> {
     cpu(process::id())
 }
 
-/// CPU time of this thread so far: what it takes whoever else the machine works for (`/proc/PID/schedstat`, in nanoseconds).
+/// The CPU time of this thread so far, which doesn't depend on the machine's other load
+/// (`/proc/PID/schedstat`, in nanoseconds).
 pub(crate) fn thread_cpu() -> Result<Duration, BenchError> {
     let file = "/proc/thread-self/schedstat";
     let times = std::fs::read_to_string(file)?;
@@ -83,17 +84,17 @@ fn memory(pid: u32, name: &str) -> Result<u64, BenchError> {
     Ok(kib << 10)
 }
 
-/// What is resident of this process, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn own_memory() -> Result<u64, BenchError> {
     memory(process::id(), "VmRSS:")
 }
 
-/// The most that ever was, in bytes.
+/// The peak of resident memory, in bytes.
 pub(crate) fn own_peak() -> Result<u64, BenchError> {
     memory(process::id(), "VmHWM:")
 }
 
-/// What a process of this binary in one of its roles says until it ends.
+/// Runs a role to its end and returns its output.
 pub(crate) fn output_of(arguments: &[&str]) -> Result<String, BenchError> {
     let mut command = Command::new(std::env::current_exe()?);
     let said = command.arg("role").args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
@@ -105,7 +106,7 @@ pub(crate) fn output_of(arguments: &[&str]) -> Result<String, BenchError> {
 
 impl Drop for RoleProcess {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // Errors can't be reported here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,6 @@
-//! Calls while tables are published beside calls while none is: in this process, through the gateway's whole way of a call
-//! but for sockets. The two take turns, so that what else the machine does concerns both.
+//! Measures calls while tables are published, compared with calls while none are. It runs in this process,
+//! through the gateway's whole call path except sockets. Both alternate, so that other load on the machine
+//! affects both.
 
 use std::{
     fmt,
@@ -28,9 +29,9 @@ use tower::ServiceExt as _;
 
 use crate::{BenchError, scale::Registry, scenario};
 
-/// Time between two tables: 20 a second.
+/// The time between two tables: 20 a second.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
-/// How long one side of the comparison goes on before the other has its turn.
+/// How long each side of the comparison runs before the other one's turn.
 const PHASE_DURATION: Duration = Duration::from_secs(1);
 const REQUEST_BODY: &str =
     r#"{"payload":{"tool_name":"fs.read","args":{"path":"/srv/reports/2026/november/sales.csv"}}}"#;
@@ -51,7 +52,7 @@ pub(crate) struct LatencyComparison {
 }
 
 impl LatencyComparison {
-    /// Of calls while so many tables were published, and of calls while none was, in microseconds.
+    /// Compares calls while this many tables were published with calls while none were, in microseconds.
     pub(crate) fn new(tables: usize, beside: &Histogram<u64>, alone: &Histogram<u64>) -> Self {
         let (p99_us, alone_p99_us) = (beside.value_at_quantile(0.99), alone.value_at_quantile(0.99));
         LatencyComparison {
@@ -81,7 +82,7 @@ impl fmt::Display for LatencyComparison {
     }
 }
 
-/// Measures for so long.
+/// Measures for `time`.
 pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<LatencyComparison, BenchError> {
     let telemetry = Telemetry::start(&registry.config)?;
     let auth = Authenticator::new(&registry.config.auth).map_err(|wrong| format!("{wrong:?}"))?;
@@ -115,7 +116,8 @@ pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Latenc
     Ok(LatencyComparison::new(tables, &beside, &alone))
 }
 
-/// A table every 50 ms until `stop`; what was in force before is let go of here once no call has it, as the gateway does.
+/// Publishes a table every 50 ms until `stop`. A previous snapshot is dropped once no call uses it, as in
+/// the gateway.
 fn publish(
     gateway: &Gateway,
     parts: &SnapshotParts,
@@ -135,7 +137,7 @@ fn publish(
     Ok(())
 }
 
-/// What every table is published with.
+/// The parts that all snapshots share.
 #[derive(Clone)]
 struct SnapshotParts {
     auth: Arc<Authenticator>,
@@ -147,7 +149,7 @@ impl SnapshotParts {
         let limits = &config.limits;
         let routes = Routes {
             table,
-            // The chain of the tenant that calls is empty.
+            // The calling tenant's chain is empty.
             clients: Vec::new(),
             replies: ReplyLimits::from_limits(limits),
             observed: Arc::new(self.telemetry.clone()),
@@ -170,7 +172,7 @@ impl SnapshotParts {
     }
 }
 
-/// One call after another.
+/// Makes one call after another.
 async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Histogram<u64>, BenchError> {
     let (router, mut micros) = (router(Arc::clone(gateway)), histogram()?);
     let bearer = format!("Bearer {token}");
@@ -193,7 +195,7 @@ async fn calls(gateway: &Arc<Gateway>, token: &str, until: Instant) -> Result<Hi
     calling.await?
 }
 
-/// One microsecond to one minute, three digits.
+/// A histogram from one microsecond to one minute with three digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>, BenchError> {
     Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }

@@ -1,4 +1,4 @@
-//! The numbers as a table and as JSON.
+//! Reports the results as a table and as JSON.
 
 use std::time::Duration;
 
@@ -6,10 +6,9 @@ use serde::Serialize;
 
 use crate::{BenchError, load::Measurement};
 
-/// What the others are compared with.
+/// The measurement that others are compared with.
 const BASELINE_NAME: &str = "raw tonic call, tcp";
 
-/// One measurement.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     name: String,
@@ -20,9 +19,9 @@ pub(crate) struct Row {
     p50_us: u64,
     p99_us: u64,
     max_us: u64,
-    /// CPU time of the process that was called, per call, in microseconds.
+    /// The called process's CPU time per call, in microseconds.
     cpu_us_per_call: f64,
-    /// As a multiple of the raw call's with as many workers; absent when that was not measured.
+    /// Relative to the raw call with the same number of workers; absent if that was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     p50_ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +49,7 @@ impl Row {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Whether the code was optimised; numbers without say little.
+    /// Whether the code was optimised. Results without optimisation mean little.
     optimised: bool,
     quick: bool,
     cores: usize,

@@ -1,6 +1,7 @@
-//! What is called: the gateway, plugins that do nothing, and a raw tonic service with the gateway's messages.
+//! The processes that are called: the gateway, no-op plugins, and a raw tonic service with the gateway's
+//! messages.
 //!
-//! Each says on standard output where it listens, and serves until it is killed.
+//! Each prints its address to standard output and serves until it is killed.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +69,7 @@ fn say(address: impl std::fmt::Display) {
 
 async fn gateway(config: &Path) -> Result<(), BenchError> {
     let loaded = config::load(config, []).map_err(|problems| problems.to_string())?;
-    // Counted and traced as in production.
+    // With metrics and traces, as in production.
     let telemetry = Telemetry::start(&loaded.config)?;
     let app = App::build(loaded, telemetry).map_err(|problems| problems.to_string())?;
     let running = app.bind().await?.start().await?;
@@ -77,10 +78,9 @@ async fn gateway(config: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The names of the plugins.
 pub(crate) const PLUGIN_NAMES: [&str; 5] = ["noop-0", "noop-1", "noop-2", "noop-3", "noop-4"];
 
-/// What a tenant may say to it, which makes no difference.
+/// A tenant-level configuration, which the plugin ignores.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct TenantSettings {
@@ -106,7 +106,7 @@ impl<const N: usize> Plugin for NoopPlugin<N> {
     }
 }
 
-/// The one of [`PLUGIN_NAMES`] at this place; `ready` is told where it listens.
+/// Serves the plugin at this index of [`PLUGIN_NAMES`]. `ready` is called with its address.
 pub(crate) async fn plugin(number: usize, address: &str, ready: impl FnOnce(&str)) -> Result<(), BenchError> {
     match number {
         0 => serve::<0>(address, ready).await,
@@ -123,7 +123,7 @@ async fn serve<const N: usize>(address: &str, ready: impl FnOnce(&str)) -> Resul
     Ok(server.run(std::future::pending()).await?)
 }
 
-/// The least that can be done with the gateway's messages: the payload goes back as it came.
+/// A minimal service with the gateway's messages, which returns the payload unchanged.
 struct Raw;
 
 #[tonic::async_trait]

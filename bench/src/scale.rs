@@ -1,7 +1,8 @@
-//! What many tenants cost: the routing table of 10 to 10,000 of them, with the floor's five bindings for all or with five of
-//! each tenant's own, built, changed, kept in memory and looked up; and what calls notice of it when tables are published.
+//! Measures the cost of many tenants. It builds routing tables for 10 to 10,000 tenants, either with five
+//! global bindings or with five bindings for each tenant. It measures building, changing, memory and
+//! lookups, and how calls are affected by publishing tables.
 //!
-//! Each size is measured by a process of its own, so that its memory can be read by itself.
+//! Each size is measured in its own process, so that its memory can be measured separately.
 
 use std::{
     hint::black_box,
@@ -25,50 +26,50 @@ use crate::{BenchError, process, published, published::LatencyComparison, scenar
 pub(crate) const TENANT_COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Bindings in each tenant's chain.
 const STEPS_PER_TENANT: usize = 5;
-/// Tables made one from another.
+/// How many tables are built from their predecessor.
 const TABLE_CHANGES: usize = 60;
 const LOOKUPS: usize = 1_000_000;
 
-/// Whose the bindings are.
+/// The owner of the bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Kind {
     /// Five for all tenants.
     Floor,
-    /// Five of each tenant, each with a config.
+    /// Five for each tenant, each with a config.
     Own,
 }
 
-/// What one process found.
+/// The results of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Scale {
     kind: Kind,
     tenants: usize,
     bindings: usize,
-    /// A whole build.
+    /// A full build.
     built_ms: f64,
     /// Its CPU time.
     built_cpu_ms: f64,
-    /// The next configuration with one tenant's change, and the table after it.
+    /// One tenant's change: the next configuration and its table.
     changed_p50_ms: f64,
     changed_max_ms: f64,
-    /// Letting go of the table and the configuration before.
+    /// Dropping the previous table and configuration.
     dropped_max_ms: f64,
-    /// Configuration and table, resident.
+    /// Resident memory of configuration and table.
     memory_mib: f64,
     /// The table's part of it.
     table_mib: f64,
-    /// One tenant's plan, all tenants in turn.
+    /// Looking up one tenant's plan, with all tenants in turn.
     look_up_ns: f64,
-    /// One tenant's plan, always the same.
+    /// Looking up the same tenant's plan again and again.
     same_look_up_ns: f64,
-    /// Calls while tables are published, beside none; of the largest size.
+    /// Calls while tables are published, compared with calls while none are. Only for the largest size.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<LatencyComparison>,
 }
 
-/// One process for each size and kind; `quick`: the small ones.
+/// Measures each size and kind in its own process. `quick` measures only the small ones.
 pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, BenchError> {
     let sizes = if quick { &TENANT_COUNTS[..2] } else { &TENANT_COUNTS[..] };
     let mut found = Vec::new();
@@ -85,7 +86,7 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Scale>, BenchError> {
     Ok(found)
 }
 
-/// Measures one size in this process, and says what it found as JSON.
+/// Measures one size in this process and returns the results as JSON.
 pub(crate) async fn measure(kind: Kind, tenants: usize, calls: Option<f64>) -> Result<String, BenchError> {
     let before = process::own_memory()?;
     let config = config(kind, tenants)?;
@@ -132,7 +133,7 @@ pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What changes, one tenant at a time.
+/// The configuration and its table, which change one tenant at a time.
 pub(crate) struct Registry {
     pub(crate) config: Arc<Config>,
     pub(crate) manifests: Vec<Option<Arc<Manifest>>>,
@@ -140,7 +141,8 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Makes tables one from another: how long each took, and letting go of the one before.
+    /// Builds tables from their predecessors. Returns for each how long building it took, and dropping the
+    /// previous one.
     fn change(&mut self, changes: usize) -> Result<Vec<(Duration, Duration)>, BenchError> {
         let mut took = Vec::with_capacity(changes);
         for number in 0..changes {
@@ -154,7 +156,8 @@ impl Registry {
         Ok(took)
     }
 
-    /// Takes the next change in: a tenant's entry, a binding added, changed, removed. Gives back what was before.
+    /// Applies the next change: a tenant's entry, or a binding that is added, changed or removed. Returns
+    /// the previous state.
     pub(crate) fn next(&mut self, number: usize) -> Result<(Arc<Config>, RouteTable), BenchError> {
         let mut config = Config::clone(&self.config);
         let tenant = (number / 4 * 7919) % config.tenants.list.len();
@@ -194,7 +197,7 @@ fn id(tenant: usize) -> String {
     format!("tenant-{tenant:05}")
 }
 
-/// In the order of names, as a database gives them.
+/// Sorted by name, as a database returns them.
 fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
     let mut file = scenario::config(&[]);
     let plugins =
@@ -202,7 +205,7 @@ fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
     file["plugins"] = plugins.collect();
     file["limits"] = json!({ "tenant_in_flight": 1024 });
     let mut config: Config = serde_json::from_value(file)?;
-    // It is called, and nothing stands in its way.
+    // The tenant that calls, with an empty chain.
     let called = std::mem::take(&mut config.tenants.list);
     for n in 0..tenants {
         let own = json!({ "id": id(n), "labels": { "plan": "pro" }, "config": { "p0": { "limit": n } } });
@@ -226,7 +229,7 @@ fn config(kind: Kind, tenants: usize) -> Result<Config, BenchError> {
     Ok(config)
 }
 
-/// Each plugin was described, and offers every point.
+/// Every plugin has a manifest and offers every point.
 fn manifests() -> Vec<Option<Arc<Manifest>>> {
     let offer = PointAccess { access: Access::Modify, side_effects: SideEffects::None };
     let manifest = |n: usize| Manifest {
@@ -240,7 +243,7 @@ fn manifests() -> Vec<Option<Arc<Manifest>>> {
     (0..STEPS_PER_TENANT).map(|n| Some(Arc::new(manifest(n)))).collect()
 }
 
-/// Nanoseconds for one of `of` tenants in turn, far from each other.
+/// Nanoseconds for one lookup, with `of` tenants in turn that are far apart.
 fn look_up(table: &RouteTable, tenants: usize, of: usize) -> Result<f64, BenchError> {
     let ids: Vec<_> = (0..of).map(|n| id(n * 7919 % tenants)).collect();
     let begun = Instant::now();

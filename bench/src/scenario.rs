@@ -1,4 +1,4 @@
-//! What is measured: which processes, with which configuration, under which load.
+//! The scenarios: processes, configurations and load.
 
 use std::{cell::Cell, path::Path, time::Duration};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{BenchError, RunDurations, load::Target, process::RoleProcess, report::Row, role::PLUGIN_NAMES};
 
 const SIGNING_SECRET: &str = "a secret of the benchmark, 32 bytes or more";
-/// One for the time a call takes, several for how many fit.
+/// One worker measures the latency, several measure the throughput.
 const WORKER_COUNTS: [usize; 2] = [1, 16];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl SocketKind {
         }
     }
 
-    /// An address for `name` that is free.
+    /// A free address for `name`.
     fn address(self, name: &str, directory: &Path) -> String {
         match self {
             SocketKind::Unix => format!("unix://{}/{name}.sock", directory.display()),
@@ -34,7 +34,7 @@ impl SocketKind {
     }
 }
 
-/// Measures everything that has `only` in its name, one after another.
+/// Runs the scenarios with `only` in their names, one after another.
 pub(crate) async fn run_all(pace: RunDurations, only: &str) -> Result<Vec<Row>, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let token = token()?;
@@ -85,7 +85,7 @@ async fn through_gateway(
     measure(name, &gateway, token, pace).await
 }
 
-/// A gateway before these plugins.
+/// The configuration of a gateway with these plugins.
 pub(crate) fn config(plugins: &[RoleProcess]) -> Value {
     let entries = plugins.iter().zip(PLUGIN_NAMES);
     let listed: Vec<_> =
@@ -119,7 +119,7 @@ pub(crate) fn token() -> Result<String, BenchError> {
     Ok(Signer::hs256(SIGNING_SECRET.as_bytes(), claims)?.with_ttl(Duration::from_secs(3600)).token())
 }
 
-/// A row for each number of workers.
+/// Measures with each number of workers, one row each.
 async fn measure(
     name: &str,
     called: &RoleProcess,

@@ -1,6 +1,6 @@
-//! From a write to the registry to the table in force: a gateway with its registry in SQLite, plugins and an operator in one
-//! process; and what calls notice of it, which take turns with none being written, so that what else the machine does
-//! concerns both.
+//! Measures the time from a write to the registry until its table is active. A gateway with a SQLite
+//! registry, plugins and an operator run in one process. It also measures how calls are affected. Calls
+//! with and without writes alternate, so that other load on the machine affects both.
 
 use std::{
     collections::HashMap,
@@ -43,43 +43,46 @@ use crate::{
     scenario,
 };
 
-/// Of each tenant, each with a config and a condition.
+/// For each tenant, each with a config and a condition.
 const STEPS_PER_TENANT: usize = role::PLUGIN_NAMES.len();
 /// Writes one after another, without calls.
 const SEQUENTIAL_WRITES: usize = 40;
-/// Between two writes while there are calls: 20 a second at most.
+/// The time between two writes while there are calls: at most 20 a second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);
-/// How long one side of the comparison goes on before the other has its turn.
+/// How long each side of the comparison runs before the other one's turn.
 const PHASE_DURATION: Duration = Duration::from_secs(2);
-/// Longest until a revision is in force.
+/// The maximum time until a revision is active.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What one process found.
+/// The results of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Whole {
     tenants: usize,
     bindings: usize,
-    /// From nothing to serving, out of the database.
+    /// A start, from the database until the gateway serves.
     started_ms: f64,
-    /// The first write, when what plugins say of themselves has come since the start: committed until in force.
+    /// The first write after the plugins' manifests have arrived since the start: from the commit until it
+    /// is active.
     first_ms: f64,
-    /// What the operator waits for: checked, committed, read again.
+    /// What the operator waits for: validation, commit and reading it back.
     written_p50_ms: f64,
     written_max_ms: f64,
-    /// Committed until in force.
+    /// From the commit until the revision is active.
     in_force_p50_ms: f64,
     in_force_max_ms: f64,
-    /// CPU time, user and system, that the whole process uses for a write, from the request to the last of the table before.
+    /// The CPU time of the whole process for one write, user and system, from the request until the
+    /// previous table is freed.
     cpu_ms: f64,
-    /// Of the process, plugins and operator with it: after the start, at the end, at most.
+    /// The resident memory of the process, including plugins and operator: after the start, at the end, and
+    /// the peak.
     started_mib: f64,
     resident_mib: f64,
     peak_mib: f64,
-    /// Calls while tables are published, beside none.
+    /// Calls while tables are published, compared with calls while none are.
     pub(crate) calls: LatencyComparison,
 }
 
-/// One process for each size; `quick`: the small ones.
+/// Measures each size in its own process. `quick` measures only the small ones.
 pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, BenchError> {
     let (sizes, seconds) = if quick { (&TENANT_COUNTS[..2], "0.4") } else { (&TENANT_COUNTS[..], "20") };
     let measure = |tenants: &usize| {
@@ -88,7 +91,7 @@ pub(crate) fn run_all(quick: bool) -> Result<Vec<Whole>, BenchError> {
     sizes.iter().map(measure).collect()
 }
 
-/// Measures one size in this process, with calls for so long, and says what it found as JSON.
+/// Measures one size in this process, with calls for this long, and returns the results as JSON.
 pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchError> {
     let directory = tempfile::Builder::new().prefix("hookgate-bench-").tempdir()?;
     let mut plugins = Vec::new();
@@ -121,7 +124,7 @@ pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchE
         };
         operator.measure(started_ms, address, calls).await
     });
-    // Where the gateway's own task is in production: on the thread that began.
+    // On the initial thread, where the gateway's task runs in production.
     tokio::select! {
         found = operator => Ok(serde_json::to_string(&found??)?),
         ended = app.run(|running| drop(serves.send(format!("http://{}", running.data_addr())))) => {
@@ -131,7 +134,7 @@ pub(crate) async fn measure(tenants: usize, calls: f64) -> Result<String, BenchE
     }
 }
 
-/// A process's own part of the configuration.
+/// The process's own part of the configuration.
 fn own(directory: &Path) -> Value {
     let mut file = scenario::config(&[]);
     for list in ["plugins", "bindings", "tenants"] {
@@ -147,11 +150,11 @@ fn own(directory: &Path) -> Value {
     file
 }
 
-/// Everything in one revision.
+/// Writes all objects in one revision.
 async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(), BenchError> {
     let store = store::open(&format!("sqlite:{}", directory.join("registry.db").display()))?;
     store.prepare().await?;
-    // The file's plugins may be anywhere, and nobody has to consent to them.
+    // The file's plugins may be anywhere and need no consent.
     let named = |kind, name: &str, spec: Value| Change {
         kind,
         name: name.into(),
@@ -166,7 +169,7 @@ async fn fill(directory: &Path, tenants: usize, plugins: Vec<Value>) -> Result<(
         .zip(role::PLUGIN_NAMES)
         .map(|(spec, name)| named(Of::Plugin, name, spec))
         .collect();
-    // Its calls meet no plugin.
+    // The calling tenant's chain is empty.
     changes.push(named(Of::Tenant, "acme", json!({ "id": "acme" })));
     for n in 0..tenants {
         let id = id(n);
@@ -196,7 +199,7 @@ fn tenant(id: &str, limit: usize) -> Value {
     json!({ "id": id, "labels": { "plan": "pro" }, "config": { role::PLUGIN_NAMES[0]: { "limit": limit } } })
 }
 
-/// Who writes.
+/// The operator that writes.
 struct BenchOperator {
     client: AdminServiceClient<Channel>,
     events: Arc<Events>,
@@ -207,7 +210,7 @@ struct BenchOperator {
     versions: HashMap<String, u64>,
 }
 
-/// One write.
+/// The times of one write.
 struct WriteTiming {
     written: Duration,
     in_force: Duration,
@@ -215,7 +218,7 @@ struct WriteTiming {
 
 impl BenchOperator {
     async fn measure(&mut self, started_ms: f64, address: String, calls: f64) -> Result<Whole, BenchError> {
-        // Until the plugins have said what they are, and the last good table is written.
+        // Wait for the plugins' manifests and for the last good table.
         sleep(Duration::from_secs(3)).await;
         let started_mib = mib(process::own_memory()?);
         let first = self.put().await?;
@@ -226,7 +229,7 @@ impl BenchOperator {
             written.push(put.written);
             in_force.push(put.in_force);
         }
-        // What was in force is let go of by then.
+        // The previous snapshot is freed by then.
         sleep(Duration::from_millis(300)).await;
         let cpu = process::own_cpu()? - before;
         written.sort();
@@ -250,7 +253,7 @@ impl BenchOperator {
         })
     }
 
-    /// Writes one tenant's entry, and waits until it is in force.
+    /// Writes one tenant's entry and waits until it is active.
     async fn put(&mut self) -> Result<WriteTiming, BenchError> {
         let number = self.number;
         self.number += 1;
@@ -272,7 +275,7 @@ impl BenchOperator {
         Ok(WriteTiming { written, in_force: Duration::from_micros(published.saturating_sub(committed)) })
     }
 
-    /// When `revision` was committed, and when it came into force, in microseconds since 1970.
+    /// When `revision` was committed and when it became active, in microseconds since 1970.
     async fn in_force(&mut self, revision: u64) -> Result<[u64; 2], BenchError> {
         let (mut committed, until) = (None, micros(SystemTime::now() + ACTIVATION_TIMEOUT));
         let is_of = format!("\"revision\":{revision}");

@@ -1,5 +1,5 @@
-//! Agents that call the gateway, over HTTP and over gRPC, and show the answer as it is on the wire. Every answer over HTTP is held to
-//! docs/openapi.json.
+//! Agents that call the gateway over HTTP and gRPC and return the answers as they are on the wire. Every
+//! HTTP answer is checked against docs/openapi.json.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use tonic_types::{StatusExt as _, pb::Status as RpcStatus};
 
 use crate::openapi::{self, Asked, Port};
 
-/// Longer than any answer may take.
+/// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The path of a point.
@@ -43,7 +43,7 @@ pub fn path(point: ExtensionPoint) -> &'static str {
 pub struct HttpAgent {
     client: reqwest::Client,
     base: String,
-    /// Of the gateway; none: it isn't one.
+    /// The gateway's port; `None` for other servers.
     port: Option<Port>,
     token: Option<String>,
 }
@@ -55,24 +55,24 @@ pub struct HttpAnswer {
     pub status: u16,
     /// Headers.
     pub headers: HeaderMap,
-    /// The body as it came.
+    /// The body as it was received.
     pub text: String,
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it isn't JSON.
     pub body: Value,
 }
 
 impl HttpAnswer {
-    /// A header's value, when it is there exactly once.
+    /// A header's value, if the header is there exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?.to_str().ok();
         value.filter(|_| values.next().is_none())
     }
 
-    /// The answers in what a connection over HTTP/1.1 brought, in order.
+    /// Parses all answers that an HTTP/1.1 connection returned, in order.
     ///
     /// # Panics
-    /// When it isn't made of whole answers, each with the length of its body.
+    /// Unless the text consists of complete answers with a content length.
     pub fn all(mut text: &str) -> Vec<HttpAnswer> {
         let mut answers = Vec::new();
         while !text.is_empty() {
@@ -98,28 +98,28 @@ impl HttpAnswer {
 }
 
 impl HttpAgent {
-    /// An agent of a data port, without a token. Every agent has connections of its own.
+    /// An agent for a data port, without a token. Each agent has its own connections.
     pub fn new(address: SocketAddr) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
         let client = client.expect("an HTTP client needs nothing from the machine");
         HttpAgent { client, base: format!("http://{address}"), port: Some(Port::Data), token: None }
     }
 
-    /// The same over TLS, as [`crate::ca::Ca::client`] says.
+    /// An agent for a data port with TLS, configured by [`crate::ca::Ca::client`].
     pub fn over_tls(address: SocketAddr, tls: rustls::ClientConfig) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(tls);
         let client = client.build().expect("an HTTP client needs nothing from the machine");
         HttpAgent { client, base: format!("https://{address}"), port: Some(Port::Data), token: None }
     }
 
-    /// An agent of an admin socket, without a token.
+    /// An agent for an admin socket, without a token.
     pub fn over_socket(path: &Path) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).unix_socket(path).build();
         let client = client.expect("an HTTP client needs nothing from the machine");
         HttpAgent { client, base: "http://localhost".into(), port: Some(Port::Admin), token: None }
     }
 
-    /// The same agent, of another port.
+    /// The same agent for another port.
     #[must_use]
     pub fn of(self, port: Port) -> Self {
         HttpAgent { port: Some(port), ..self }
@@ -132,9 +132,9 @@ impl HttpAgent {
         self
     }
 
-    /// A request to be completed and handed to [`HttpAgent::send`].
+    /// A request to complete and pass to [`HttpAgent::send`].
     pub fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
-        // A fragment is never sent: here it tells `send` whose answer it reads.
+        // The fragment is never sent. It tells `send` which port answers.
         let port = self.port.map_or(String::new(), |port| format!("#{}", port.as_str()));
         let request = self.client.request(method, format!("{}{path}{port}", self.base));
         match &self.token {
@@ -148,7 +148,7 @@ impl HttpAgent {
         self.post(point, &json!({ "payload": payload })).await
     }
 
-    /// Calls a point with this whole body.
+    /// Calls a point with this complete body.
     pub async fn post(&self, point: ExtensionPoint, body: &Value) -> HttpAnswer {
         self.post_text(point, body.to_string()).await
     }
@@ -163,7 +163,7 @@ impl HttpAgent {
     /// Gets a path.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer comes.
     pub async fn get(&self, path: &str) -> reqwest::Result<HttpAnswer> {
         Self::send(self.request(http::Method::GET, path)).await
     }
@@ -171,10 +171,10 @@ impl HttpAgent {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// When no answer comes, or not the whole of it.
+    /// If no complete answer comes.
     ///
     /// # Panics
-    /// When the answer, or a request that was let through, is not as docs/openapi.json has it.
+    /// If the answer, or an accepted request, violates docs/openapi.json.
     pub async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<HttpAnswer> {
         let (client, request) = request.build_split();
         let request = request?;
@@ -191,7 +191,7 @@ impl HttpAgent {
     }
 }
 
-/// What a request asks of a gateway; none where it is for something else.
+/// The request as the checker needs it; `None` if it isn't for a gateway.
 fn asked(request: &reqwest::Request) -> Option<Asked> {
     let url = request.url();
     let port = Port::ALL.into_iter().find(|port| url.fragment() == Some(port.as_str()))?;
@@ -205,10 +205,10 @@ fn asked(request: &reqwest::Request) -> Option<Asked> {
     })
 }
 
-/// Calls over gRPC: the generated client, with a token.
+/// The generated gRPC client, with a token.
 pub type GrpcClient = ExtensionPointServiceClient<InterceptedService<Channel, Bearer>>;
 
-/// Puts the token into every request's metadata.
+/// Adds the token to every request's metadata.
 #[derive(Debug, Clone)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
@@ -244,10 +244,10 @@ impl GrpcAgent {
         GrpcAgent::with(endpoint.connect().await.expect("the gateway listens"), token)
     }
 
-    /// Connects over TLS, as [`crate::ca::Ca::client`] says.
+    /// Connects over TLS, configured by [`crate::ca::Ca::client`].
     ///
     /// # Errors
-    /// What TLS says of it; in TLS 1.3 a refused certificate of ours shows with the first call alone.
+    /// The TLS error. In TLS 1.3, a rejected client certificate fails only the first call.
     pub async fn dial_tls(
         address: SocketAddr,
         mut tls: rustls::ClientConfig,
@@ -263,7 +263,7 @@ impl GrpcAgent {
                 connector.connect(name, stream).await.map(TokioIo::new)
             }
         });
-        // To the connector alone TLS is known.
+        // Only the connector knows about TLS.
         let uri = |scheme| format!("{scheme}://{address}").parse().expect("an address makes a URL");
         let endpoint = Endpoint::from(uri("http")).origin(uri("https"));
         Ok(GrpcAgent::with(endpoint.connect_with_connector(connect).await?, token))
@@ -275,16 +275,16 @@ impl GrpcAgent {
     }
 }
 
-/// The status, and the reason of its `ErrorInfo` where the domain is ours.
+/// The status, and the reason of its `ErrorInfo` if the domain is the gateway's.
 pub fn reason(status: &Status) -> (Code, Option<String>) {
     let info = status.get_details_error_info().filter(|info| info.domain == "hookgate");
     (status.code(), info.map(|info| info.reason))
 }
 
-/// What a status says of the chain's steps.
+/// The chain report in a status.
 ///
 /// # Panics
-/// When its details can't be decoded.
+/// If its details can't be decoded.
 pub fn chain_report(status: &Status) -> Option<ChainReport> {
     let details = RpcStatus::decode(status.details()).expect("details are a google.rpc.Status").details;
     let report =
@@ -302,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes one request, answers `response`, and gives back what it took.
+    /// Takes one request, answers `response`, and returns the request.
     async fn answer_once(listener: TcpListener, response: &'static str) -> String {
         let (mut stream, _) = listener.accept().await.expect("the agent connects");
         let mut taken = Vec::new();

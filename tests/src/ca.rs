@@ -1,5 +1,5 @@
-//! A certificate authority for tests, and what it vouches for: pairs as files that a gateway reads, and as
-//! configurations of rustls for plugins and agents.
+//! A certificate authority for tests and its certificates: as files for a gateway, and as rustls
+//! configurations for plugins and agents.
 
 use std::{
     fmt, fs,
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// An authority that nobody knows but those who are told. Clones are the same.
+/// An authority that is trusted only where it is configured. Clones share it.
 #[derive(Clone)]
 pub struct Ca(Arc<Inner>);
 
@@ -43,7 +43,6 @@ impl Default for Ca {
 }
 
 impl Ca {
-    /// A new one.
     pub fn new() -> Self {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::default();
@@ -56,22 +55,22 @@ impl Ca {
         Ca(Arc::new(Inner { issuer: Issuer::new(params, key), certificate, folder }))
     }
 
-    /// Its certificate, in PEM.
+    /// The path of its certificate, in PEM.
     pub fn file(&self) -> PathBuf {
         self.0.folder.path().join("ca.pem")
     }
 
-    /// A pair for these names: addresses, URIs, or names of hosts.
+    /// A pair for these names: addresses, URIs or host names.
     pub fn pair(&self, names: &[&str]) -> Pair {
         self.pair_with(names, |_| {})
     }
 
-    /// A pair for these names whose time is over.
+    /// An expired pair for these names.
     pub fn ended_pair(&self, names: &[&str]) -> Pair {
         self.pair_with(names, |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1))
     }
 
-    /// A pair for these names, with a change.
+    /// A pair for these names, with a change to its parameters.
     pub fn pair_with(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::default();
@@ -87,7 +86,7 @@ impl Ca {
         Arc::new(roots)
     }
 
-    /// An agent that trusts this CA, and shows `pair`.
+    /// The TLS configuration of an agent that trusts this CA and presents `pair`.
     pub fn client(&self, pair: Option<&Pair>) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -103,7 +102,7 @@ impl Ca {
     }
 }
 
-/// A server of HTTP/2 that shows `pair`, and asks for certificates of `clients`.
+/// The TLS configuration of an HTTP/2 server that presents `pair`, and requires certificates of `clients`.
 pub fn server(pair: &Pair, clients: Option<&Ca>) -> ServerConfig {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -137,7 +136,7 @@ impl fmt::Debug for Pair {
 }
 
 impl Pair {
-    /// The certificate as it is shown.
+    /// The certificate as it is presented.
     pub fn certificate(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.chain.as_bytes()).expect("it is a certificate")
     }
@@ -147,7 +146,7 @@ impl Pair {
         (vec![self.certificate()], key)
     }
 
-    /// In files of a folder of their own.
+    /// Writes the pair to files in a new folder.
     pub fn files(&self) -> PairFiles {
         let files = PairFiles { folder: folder() };
         files.replace(self);
@@ -155,37 +154,37 @@ impl Pair {
     }
 }
 
-/// A pair that a gateway reads. Gone when dropped.
+/// A pair's files for a gateway. They are deleted on drop.
 #[derive(Debug)]
 pub struct PairFiles {
     folder: TempDir,
 }
 
 impl PairFiles {
-    /// Of the certificate.
+    /// The path of the certificate.
     pub fn chain(&self) -> PathBuf {
         self.folder.path().join("tls.crt")
     }
 
-    /// Of the key.
+    /// The path of the key.
     pub fn key(&self) -> PathBuf {
         self.folder.path().join("tls.key")
     }
 
-    /// Writes another pair over it, as a whole.
+    /// Replaces both files by another pair, each atomically.
     pub fn replace(&self, pair: &Pair) {
         self.write(&self.chain(), &pair.chain);
         self.write(&self.key(), &pair.key);
     }
 
-    /// Puts another in the place of one of the files, as a whole: they are looked at at any moment.
+    /// Replaces one file atomically, because the gateway may read it at any moment.
     pub fn write(&self, path: &Path, text: &str) {
         let beside = path.with_extension("next");
         fs::write(&beside, text).expect("a file can be written");
         fs::rename(beside, path).expect("a file can be written");
     }
 
-    /// `cert_file` and `key_file`, with these members beside.
+    /// `cert_file`, `key_file` and the members of `more`.
     pub fn members(&self, more: &Value) -> Value {
         let mut members = json!({ "cert_file": self.chain(), "key_file": self.key() });
         let more = more.as_object().into_iter().flatten();
@@ -194,7 +193,7 @@ impl PairFiles {
     }
 }
 
-/// The certificate that a server shows to a new connection.
+/// The certificate that a server presents to a new connection.
 pub async fn shown_by(address: SocketAddr, client: ClientConfig) -> CertificateDer<'static> {
     let stream = TcpStream::connect(address).await.expect("it listens");
     let name = ServerName::IpAddress(address.ip().into());

@@ -1,5 +1,5 @@
-//! An OTLP collector on a real socket, for gRPC and HTTP alike. It records what it gets, and it can hang, die and
-//! come back at the same address.
+//! An OTLP collector on a real socket, for gRPC and HTTP. It records what it receives, and can hang, stop
+//! and come back at the same address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,19 +45,19 @@ use tower::ServiceExt as _;
 
 use crate::port::ReservedPort;
 
-/// Bound of everything a test waits for here.
+/// The timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was exported so far.
+/// Everything received so far.
 #[derive(Debug, Clone, Default)]
 pub struct Received {
     /// Ended spans.
     pub spans: Vec<Span>,
     /// Log records.
     pub logs: Vec<LogRecord>,
-    /// Exports of metrics, whole.
+    /// Complete exports of metrics.
     pub metrics: Vec<ExportMetricsServiceRequest>,
-    /// `service.name` of the processes that exported spans.
+    /// The `service.name` of each process that exported spans.
     pub services: BTreeSet<String>,
 }
 
@@ -77,7 +77,7 @@ impl Received {
         })
     }
 
-    /// The span by this name whose attribute has this value.
+    /// The span with this name and this attribute value.
     pub fn span(&self, name: &str, attribute: &str, value: &str) -> Option<&Span> {
         self.spans.iter().find(|span| {
             span.name == name && attributes(&span.attributes).get(attribute).is_some_and(|is| is == value)
@@ -100,7 +100,7 @@ struct Shared {
     received: Mutex<Received>,
     changes: watch::Sender<u64>,
     hanging: watch::Sender<bool>,
-    /// Exports that reached it, answered or not.
+    /// The number of exports received, answered or not.
     exports: watch::Sender<u64>,
 }
 
@@ -118,10 +118,10 @@ impl Shared {
     }
 }
 
-/// A collector. It stops when it is dropped.
+/// A collector. It stops on drop.
 pub struct Collector {
     shared: Arc<Shared>,
-    /// Where it listens, or not.
+    /// The address, which stays reserved while it is stopped.
     reserved: ReservedPort,
     accepting: Option<JoinHandle<()>>,
 }
@@ -135,16 +135,16 @@ impl Collector {
         collector
     }
 
-    /// Where it listens, as `telemetry.otlp_endpoint` wants it.
+    /// The value for `telemetry.otlp_endpoint`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.reserved.address())
     }
 
-    /// Closes the port and every connection.
+    /// Closes the port and all connections.
     pub async fn die(&mut self) {
         if let Some(accepting) = self.accepting.take() {
             accepting.abort();
-            // It was aborted, and its connections with it.
+            // The task was aborted, and its connections with it.
             let _ = accepting.await;
         }
     }
@@ -155,7 +155,7 @@ impl Collector {
         self.accept(listener);
     }
 
-    /// Answers nothing from now on, or everything that waits and comes.
+    /// Starts or stops hanging. When it stops, waiting requests are answered too.
     pub fn hang(&self, hanging: bool) {
         self.shared.hanging.send_replace(hanging);
     }
@@ -165,7 +165,7 @@ impl Collector {
         self.shared.received().clone()
     }
 
-    /// Waits until what came so far is as asked for.
+    /// Waits until `condition` holds for everything received so far.
     ///
     /// # Panics
     /// After 20 s.
@@ -176,7 +176,7 @@ impl Collector {
         self.received()
     }
 
-    /// Waits until this many exports have reached it, answered or not.
+    /// Waits until at least this many exports have arrived, answered or not.
     ///
     /// # Panics
     /// After 20 s.
@@ -194,7 +194,7 @@ impl Collector {
                 let shared = Arc::clone(&shared);
                 connections.spawn(async move {
                     let service = service_fn(move |request| answer(Arc::clone(&shared), request));
-                    // How it ended shows in what arrived.
+                    // The error doesn't matter; tests check what arrived.
                     let _ = auto::Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -212,7 +212,7 @@ impl Drop for Collector {
     }
 }
 
-/// Why a request was not answered; the connection ends with it.
+/// Why a request was not answered; ends the connection.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Failed> {

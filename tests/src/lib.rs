@@ -1,8 +1,9 @@
-//! What the integration tests share: scripted plugins, a bad network before them, PostgreSQL servers, and a telemetry collector on real sockets, the built gateway as a child process,
-//! agents that call it over HTTP and gRPC, and tokens.
+//! Shared by the integration tests: scripted plugins, a faulty network in front of them, PostgreSQL
+//! servers, a telemetry collector on real sockets, the gateway as a child process, agents over HTTP and
+//! gRPC, and tokens.
 //!
-//! Nothing in here knows how the gateway works inside: it speaks the contract, reads the configuration format
-//! that a person writes, and looks at answers, logs and exit codes.
+//! Nothing here knows the gateway's internals: it uses the contract and the configuration format, and
+//! inspects answers, logs and exit codes.
 
 pub mod agent;
 pub mod ca;

@@ -1,4 +1,4 @@
-//! Prometheus text, read back: which series there are and what they say.
+//! Parses Prometheus text: the series and their values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::gateway::Gateway;
 /// One series: its name, its labels, its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// As Prometheus has it.
+    /// The name in Prometheus' notation.
     pub name: String,
     /// By name.
     pub labels: BTreeMap<String, String>,
@@ -28,7 +28,7 @@ impl Scrape {
     /// Scrapes `/metrics` of the ops port.
     ///
     /// # Panics
-    /// When it doesn't answer with Prometheus text.
+    /// If it doesn't answer with Prometheus text.
     pub async fn of(gateway: &Gateway) -> Self {
         let answer = gateway.ops().get("/metrics").await.expect("the operators' port answers");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -44,7 +44,7 @@ impl Scrape {
         Scrape { series, text }
     }
 
-    /// The sum of all series by this name that have these labels.
+    /// The sum of all series with this name and these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |series: &&Series| {
             labels.iter().all(|(label, value)| series.labels.get(*label).is_some_and(|is| is == value))
@@ -52,7 +52,7 @@ impl Scrape {
         self.series.iter().filter(|series| series.name == name).filter(has).map(|series| series.value).sum()
     }
 
-    /// Names of the metrics, the parts of histograms not among them, with all their labels' names.
+    /// The metrics with the names of all their labels. The parts of a histogram count as one metric.
     pub fn families(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut families: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for line in self.text.lines() {
@@ -70,7 +70,7 @@ impl Scrape {
     }
 }
 
-/// `name{label="value",...} number`; values of our labels hold no quotes.
+/// Parses `name{label="value",...} number`. Values of our labels contain no quotes.
 fn sample(line: &str) -> Option<Series> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = match series.split_once('{') {

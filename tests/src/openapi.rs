@@ -1,5 +1,5 @@
-//! Holds what a gateway answers over HTTP to docs/openapi.json: status, headers, content type and body, and the request of every call
-//! that was decided. Knows OpenAPI as far as that document uses it.
+//! Checks the gateway's HTTP answers against docs/openapi.json: status, headers, content type and body, and
+//! the request of each successful call. It supports OpenAPI only as far as that document uses it.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,10 @@ use crate::agent::HttpAnswer;
 pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(OPENAPI).expect("docs/openapi.json is JSON"));
 
-/// Headers that HTTP itself has, and that no description names.
+/// HTTP's own headers, which the document doesn't describe.
 const OF_HTTP: [&str; 5] = ["content-type", "content-length", "transfer-encoding", "date", "connection"];
 
-/// What references call the document.
+/// The URI of the document in references.
 const URI: &str = "urn:hookgate:openapi";
 
 static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
@@ -34,11 +34,11 @@ static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::ne
 /// A port of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// What agents call.
+    /// For agents.
     Data,
-    /// What probes and people ask.
+    /// For probes and people.
     Ops,
-    /// What operators with a token ask.
+    /// For operators with a token.
     Admin,
 }
 
@@ -55,7 +55,7 @@ impl Port {
         }
     }
 
-    /// The key of the configuration that its server's description names.
+    /// The configuration key that the description of its server names.
     const fn key(self) -> &'static str {
         match self {
             Port::Data => "`server.data_addr`",
@@ -68,22 +68,20 @@ impl Port {
 /// A request that was sent.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Whom.
     pub port: Port,
-    /// How.
     pub method: Method,
-    /// What, with its query.
+    /// With the query.
     pub path: String,
-    /// Its headers.
     pub headers: HeaderMap,
-    /// The body, where it was one piece.
+    /// The body, if it was sent in one piece.
     pub body: Option<Vec<u8>>,
 }
 
-/// Compares an answer with the document, and the request too where the answer is a decision or what was asked for.
+/// Compares an answer with the document, and also the request if the answer is a decision or another
+/// success.
 ///
 /// # Panics
-/// When they differ, saying how.
+/// If they differ, with the difference.
 pub fn check(asked: &Asked, answer: &HttpAnswer) {
     if let Err(wrong) = compare(asked, answer) {
         let start = &answer.text[..answer.text.floor_char_boundary(2000)];
@@ -120,7 +118,7 @@ fn compare(asked: &Asked, answer: &HttpAnswer) -> Result<(), String> {
     }
 }
 
-/// What the document has for a method of a path at a port. GET is answered to HEAD too.
+/// The document's operation for a method and a path at a port. HEAD is answered like GET.
 fn operation(port: Port, method: &Method, path: &str) -> Option<&'static Value> {
     let path = path.split('?').next().unwrap_or_default();
     let paths = DOCUMENT["paths"].as_object().expect("paths are an object");
@@ -129,7 +127,7 @@ fn operation(port: Port, method: &Method, path: &str) -> Option<&'static Value> 
     item.get(&name).or_else(|| item.get("get").filter(|_| method == Method::HEAD && port != Port::Admin))
 }
 
-/// Whether a path stands at a port: by its own servers, or by those of the document.
+/// Whether a path exists at a port, by its own servers or by those of the document.
 fn serves(port: Port, item: &Value) -> bool {
     let servers = item.get("servers").unwrap_or(&DOCUMENT["servers"]);
     let servers = servers.as_array().expect("servers are a list");
@@ -150,7 +148,7 @@ fn fits(template: &str, path: &str) -> bool {
     }
 }
 
-/// What a reference leads to. Its own description, where it has one, is for people.
+/// Resolves a reference. A description beside the reference is for people.
 pub fn resolve(value: &Value) -> &Value {
     let Some(reference) = value["$ref"].as_str() else { return value };
     let pointer = reference.strip_prefix('#').expect("references stay inside the document");
@@ -171,7 +169,7 @@ fn compare_headers(response: &Value, headers: &HeaderMap) -> Result<(), String> 
     Ok(())
 }
 
-/// One header, or parameter in a header, as its description has it.
+/// Checks one header, or one parameter in a header, against its description.
 fn compare_value(kind: &str, name: &str, described: &Value, headers: &HeaderMap) -> Result<(), String> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else {
@@ -208,7 +206,7 @@ fn compare_body(response: &Value, answer: &HttpAnswer) -> Result<(), String> {
     validate(&described["schema"], &value).map_err(|wrong| format!("the body: {wrong}"))
 }
 
-/// What no schema can say: that body, status and headers tell the same.
+/// Checks what no schema can express: that body, status and headers agree.
 fn agree(answer: &HttpAnswer) -> Result<(), String> {
     let body = &answer.body;
     let header = |name| answer.header(name).map_or(Value::Null, |text| json!(text));
@@ -242,10 +240,10 @@ fn compare_request(operation: &Value, asked: &Asked) -> Result<(), String> {
     }
 }
 
-/// Whether a value is as a schema of the document has it.
+/// Checks a value against a schema of the document.
 ///
 /// # Errors
-/// Everything that is wrong, each with its pointer.
+/// All violations, each with its pointer.
 pub fn validate(schema: &Value, value: &Value) -> Result<(), String> {
     let compiled = {
         let mut known = COMPILED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -256,7 +254,7 @@ pub fn validate(schema: &Value, value: &Value) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// An error without the values round it; of alternatives what is wrong with each.
+/// An error without the surrounding values; for alternatives, the errors of each.
 fn sentence(error: &ValidationError<'_>) -> String {
     let said = match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
@@ -269,7 +267,8 @@ fn sentence(error: &ValidationError<'_>) -> String {
     format!("at `{}`: {said}", error.instance_path())
 }
 
-/// Its references lead into the document, which is read once: else each schema would bring all the others along.
+/// References point into the document, which is parsed once. Otherwise each schema would include all
+/// others.
 fn compile(schema: &Value) -> Validator {
     let schema = schema.to_string().replace("\"$ref\":\"#", &format!("\"$ref\":\"{URI}#"));
     let schema = serde_json::from_str(&schema).expect("it was JSON before");

@@ -39,12 +39,12 @@ fn error(status: u16, code: &str) -> Value {
     })
 }
 
-/// What is wrong with an answer to [`call`].
+/// The errors of an answer to [`call`].
 fn wrong(status: u16, headers: &[(&'static str, &str)], body: &Value) -> String {
     compare(&call(), &answer(status, headers, body)).expect_err("it is not as the document has it")
 }
 
-/// `body` with the member at a pointer set; null takes it away.
+/// `body` with the member at a pointer set; null removes it.
 fn with(mut body: Value, pointer: &str, value: Value) -> Value {
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     let parent = body.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -121,7 +121,7 @@ fn a_status_and_a_code_belong_together() {
     wrong(503, &headers, &error(503, "INTERNAL"));
     wrong(503, &headers, &error(503, "NO_SUCH_CODE"));
     wrong(503, &HEADERS, &continued());
-    wrong(404, &headers, &error(404, "NOT_FOUND")); // a point is there
+    wrong(404, &headers, &error(404, "NOT_FOUND")); // the point exists
     assert!(wrong(201, &HEADERS, &continued()).contains("status"));
     let elsewhere = asked(Port::Ops, Method::GET, "/v1/before-tool-call", None);
     let said = compare(&elsewhere, &answer(200, &HEADERS, &continued()));

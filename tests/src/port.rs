@@ -1,5 +1,5 @@
-//! A port of this machine that stays its holder's while nobody listens on it: who closes a socket and opens it again
-//! finds it free, and nobody else is given it meanwhile.
+//! A reserved port: its holder can close a socket on it and open it again, and meanwhile nobody else gets
+//! the port.
 
 use std::{
     io,
@@ -8,18 +8,19 @@ use std::{
 
 use tokio::net::TcpSocket;
 
-/// A socket that is bound and never listens. Others are given another port; who names this one, and lets addresses be
-/// used again as every listener of tokio's and PostgreSQL's does, may listen on it. Whoever connects meanwhile is refused.
+/// A socket that is bound but never listens. The system gives the port to nobody else, but a listener that
+/// names it and sets `SO_REUSEADDR`, as tokio and PostgreSQL do, may use it. Until then, connections are
+/// refused.
 #[derive(Debug)]
 pub struct ReservedPort(TcpSocket);
 
 impl ReservedPort {
-    /// A free port of 127.0.0.1.
+    /// Reserves a free port of 127.0.0.1.
     pub fn new() -> io::Result<Self> {
         ReservedPort::at((Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// This address; port 0 is any that is free.
+    /// Reserves this address; port 0 takes any free port.
     pub fn at(address: SocketAddr) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.set_reuseaddr(true)?;

@@ -1,8 +1,9 @@
-//! PostgreSQL servers of the tests' own, made from Debian's package: on a free port of this machine, in a folder that
-//! goes away with them. One serves a whole run, a database per test; a test that stops its server has one for itself.
+//! PostgreSQL servers for tests, from Debian's package: on a free port of this machine, in a temporary
+//! folder. One server is shared by a whole run, with a database for each test. A test that stops its server
+//! has its own.
 //!
-//! A server ends with the process that started it, however that ends: a shell stands by whose standard input is closed
-//! then.
+//! A server ends with the process that started it, however that process ends: a shell waits until its
+//! standard input is closed, then stops the server.
 
 use std::{
     fmt, fs,
@@ -22,32 +23,33 @@ use crate::port::ReservedPort;
 
 const INSTALL: &str = "these tests need PostgreSQL 14 or newer: `apt-get install postgresql`, or put its initdb and \
                        pg_ctl on the PATH";
-/// Where Debian puts each version's programs.
+/// Where Debian installs the programs of each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// Ends a server and takes its folder away when nobody holds its standard input any more. Arguments: the folder, and
-/// what stops the server.
+/// Stops a server and deletes its folder when its standard input is closed. Arguments: the folder, and the
+/// command that stops the server.
 ///
-/// A process of the server may still write as it ends: the folder is taken away again until it is gone.
+/// A process of the server may still write as it ends, so the folder is deleted repeatedly until it is
+/// gone.
 const STAND_BY: &str = r#"
 read -r _; folder=$1; shift; cd /; "$@" >/dev/null 2>&1
 for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$folder" && break; sleep 0.2; done
 "#;
 
-/// The run's own server.
+/// The run's shared server.
 static SHARED: OnceLock<Cluster> = OnceLock::new();
 
-/// The URL of an empty database of its own on the run's server, which the first one starts.
+/// The URL of a new empty database on the shared server, which the first call starts.
 pub async fn database() -> String {
     let cluster = tokio::task::spawn_blocking(|| SHARED.get_or_init(Cluster::start)).await;
     cluster.expect("a server can be started").database().await
 }
 
-/// A server that a test has for itself. Dropped, it ends.
+/// A test's own server. It ends on drop.
 pub struct Cluster {
     folder: PathBuf,
     programs: Programs,
-    /// Where the server listens, or not.
+    /// The address, which stays reserved while the server is stopped.
     reserved: ReservedPort,
     databases: AtomicU64,
     stand_by: Child,
@@ -60,10 +62,10 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Makes a server and starts it. Takes about a second, and blocks so long.
+    /// Creates and starts a server. Blocks for about a second.
     ///
     /// # Panics
-    /// PostgreSQL is not installed, or does not start: what to install, or its log.
+    /// If PostgreSQL is not installed or doesn't start. The message says what to install, or shows its log.
     pub fn start() -> Self {
         let programs = Programs::find();
         let folder = tempfile::Builder::new().prefix("hookgate-pg-").tempdir().expect("there is room").keep();
@@ -78,7 +80,8 @@ impl Cluster {
         cluster
     }
 
-    /// Ends the server as a crash of it would: nobody is told, nothing is finished. What was acknowledged is on disk.
+    /// Stops the server like a crash: connections are cut and nothing is finished. Acknowledged writes are
+    /// on disk.
     pub fn stop(&self) {
         self.run("pg_ctl", &["-D", &self.data(), "-s", "-w", "-m", "immediate", "stop"])
             .unwrap_or_else(|said| panic!("PostgreSQL does not stop: {said}"));
@@ -89,12 +92,12 @@ impl Cluster {
         self.up().unwrap_or_else(|said| panic!("PostgreSQL does not start again: {said}"));
     }
 
-    /// The server's address, host and port.
+    /// The server's host and port.
     pub fn address(&self) -> String {
         self.reserved.address().to_string()
     }
 
-    /// The URL of an empty database of its own.
+    /// The URL of a new empty database.
     pub async fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let options: PgConnectOptions = self.url("postgres").parse().expect("this is a URL");
@@ -114,7 +117,7 @@ impl Cluster {
     }
 
     fn up(&self) -> Result<(), String> {
-        // Without fsync a crash of the machine loses data, a crash of the server doesn't.
+        // Without fsync, only a crash of the machine loses data; a crash of the server doesn't.
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c full_page_writes=off \
              -c shared_buffers=32MB -c max_connections=200",
@@ -128,7 +131,7 @@ impl Cluster {
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
         let mut command = self.programs.command(program);
-        // The server keeps what it inherits open, so that a pipe would not end.
+        // The server keeps inherited files open, so a pipe would never end.
         let said = tempfile::tempfile().expect("there is room");
         let stderr = said.try_clone().expect("a file can be shared");
         command
@@ -145,7 +148,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.stand_by.stdin.take());
-        // It waits for the server's end; that nothing is left is all that is asked.
+        // It waits until the server has ended and nothing is left.
         let _ = self.stand_by.wait();
     }
 }
@@ -156,7 +159,7 @@ fn written(mut file: fs::File) -> String {
     read.map_or_else(|error| error.to_string(), |_| text)
 }
 
-/// In a process group of its own: what ends this process by its group leaves it to do its work.
+/// In its own process group, so that it survives a signal to this process's group.
 fn stand_by(programs: &Programs, folder: &Path) -> Child {
     let stop = programs.command("pg_ctl");
     let mut shell = Command::new("sh");
@@ -171,9 +174,9 @@ fn stand_by(programs: &Programs, folder: &Path) -> Child {
     shell.spawn().expect("a shell can be run")
 }
 
-/// PostgreSQL's programs, and who runs them: it refuses to run as root.
+/// PostgreSQL's programs, and the user that runs them, because they refuse to run as root.
 struct Programs {
-    /// None: they are on the PATH.
+    /// `None` if they are on the PATH.
     folder: Option<PathBuf>,
     as_postgres: bool,
 }
@@ -203,7 +206,7 @@ impl Programs {
         command
     }
 
-    /// Gives the folder to whom the server runs as.
+    /// Makes the server's user the owner of the folder.
     fn own(&self, folder: &Path) {
         if self.as_postgres {
             let given = Command::new("chown").arg("postgres").arg(folder).status();
@@ -220,7 +223,7 @@ mod tests {
     fn a_server_ends_with_the_process_that_started_it_and_leaves_nothing() {
         let mut cluster = Cluster::start();
         assert!(std::net::TcpStream::connect(cluster.address()).is_ok());
-        // What the end of this process would do, without its destructors.
+        // What the end of this process does, without destructors.
         drop(cluster.stand_by.stdin.take());
         cluster.stand_by.wait().expect("it ends");
         assert!(std::net::TcpStream::connect(cluster.address()).is_err());

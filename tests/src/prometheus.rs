@@ -1,5 +1,5 @@
-//! Prometheus and promtool, from Debian's package, as `./test` unpacks it: a server of a test's own on a free port, which
-//! scrapes one gateway, and ends with the test.
+//! Prometheus and promtool from Debian's package, as `./test` unpacks it. A test's server uses a free port,
+//! scrapes one gateway and ends with the test.
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 use crate::{gateway::Gateway, repository};
 
-/// How long a server may take to start, and to see its target.
+/// The timeout for a server to start and to see its target.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program of the package.
 ///
 /// # Panics
-/// When it isn't there: what to do.
+/// If it isn't there; the message says what to do.
 pub fn program(name: &str) -> PathBuf {
     let unpacked = repository::root().join("target/tools/prometheus/usr/bin").join(name);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -30,10 +30,10 @@ pub fn program(name: &str) -> PathBuf {
     })
 }
 
-/// Runs promtool in a folder, and gives back what it printed.
+/// Runs promtool in a folder and returns its output.
 ///
 /// # Panics
-/// When it finds something wrong.
+/// If it reports an error.
 pub fn promtool(folder: &Path, arguments: &[&str]) -> String {
     let ran = Command::new(program("promtool")).args(arguments).current_dir(folder).output();
     let ran = ran.expect("promtool can be run");
@@ -51,10 +51,10 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with these rules, and waits until it has scraped the gateway three times.
+    /// Starts a server with these rules, and waits until it has scraped the gateway three times.
     ///
     /// # Panics
-    /// When it doesn't start, or sees no gateway.
+    /// If it doesn't start, or doesn't see the gateway.
     pub async fn of(gateway: &Gateway, rules: &Path) -> Self {
         let folder = tempfile::tempdir().expect("there is room");
         let config = serde_json::json!({
@@ -73,10 +73,10 @@ impl Prometheus {
         server
     }
 
-    /// The alerts, each with its `name` and `health`, once all have been looked at.
+    /// The alerts, each with its `name` and `health`, once all have been evaluated.
     ///
     /// # Panics
-    /// When some are never looked at.
+    /// If some are never evaluated.
     pub async fn alerts(&self) -> Vec<Value> {
         let looked_at = async {
             loop {
@@ -87,7 +87,7 @@ impl Prometheus {
                 if !rules.is_empty() && rules.iter().all(|rule| rule["health"] != "unknown") {
                     return rules;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await; // only asking again tells
+                tokio::time::sleep(Duration::from_millis(50)).await; // polling is the only way
             }
         };
         tokio::time::timeout(PATIENCE, looked_at).await.expect("rules are looked at every second")
@@ -96,7 +96,7 @@ impl Prometheus {
     /// The series of a query, each with its `metric` and `value`.
     ///
     /// # Panics
-    /// When the query is wrong.
+    /// If the query is wrong.
     pub async fn query(&self, query: &str) -> Vec<Value> {
         let answer = self.ask(query).await.expect("Prometheus answers");
         assert_eq!(answer["status"], "success", "{query}: {answer}");
@@ -106,11 +106,11 @@ impl Prometheus {
     /// Waits until the query has a result.
     ///
     /// # Panics
-    /// When it doesn't come.
+    /// If there is none in time.
     pub async fn wait_for(&self, query: &str) {
         let found = async {
             while self.query(query).await.is_empty() {
-                tokio::time::sleep(Duration::from_millis(50)).await; // only asking again tells
+                tokio::time::sleep(Duration::from_millis(50)).await; // polling is the only way
             }
         };
         tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never: {query}"));
@@ -126,7 +126,7 @@ impl Prometheus {
     }
 }
 
-/// A server with this file, on the port that it says it listens on.
+/// Starts a server with this file. Returns the address that it logs.
 async fn start(file: &Path, folder: &Path) -> (SocketAddr, Child) {
     let said = folder.join("log");
     let log = fs::File::create(&said).expect("there is room");
@@ -145,7 +145,7 @@ async fn start(file: &Path, folder: &Path) -> (SocketAddr, Child) {
             if let Some(address) = line.and_then(|(_, address)| address.trim().parse().ok()) {
                 return address;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await; // only looking again tells
+            tokio::time::sleep(Duration::from_millis(50)).await; // polling is the only way
         }
     };
     let address = tokio::time::timeout(PATIENCE, listening).await;

@@ -1,5 +1,5 @@
-//! Which tests a source file holds, read from its text: listing them by running every test binary would need
-//! all of them built first.
+//! Finds the tests in a source file by its text. Listing them by running every test binary would require
+//! building all of them first.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::repository;
 /// The tests of one source file.
 #[derive(Debug)]
 pub struct Tests {
-    /// None: there is no such file.
+    /// `None` if there is no such file.
     code: Option<String>,
 }
 
@@ -20,10 +20,10 @@ impl Tests {
         Tests { code: source.map(|source| without_comments(&source)) }
     }
 
-    /// Whether the file holds this test function, and it is not ignored.
+    /// Checks that the file contains this test function and doesn't ignore it.
     ///
     /// # Errors
-    /// What is wrong, as the end of a sentence that begins with the test's name.
+    /// What is wrong, in words that follow the test's name in a sentence.
     pub fn check(&self, function: &str) -> Result<(), String> {
         let code = self.code.as_deref().ok_or("is in no Rust file")?;
         let needle = format!("fn {function}(");
@@ -42,12 +42,12 @@ impl Tests {
     }
 }
 
-/// Lines that are comments as a whole are left out: they may hold anything, code included.
+/// Removes lines that are only a comment, which may contain anything, including code.
 fn without_comments(source: &str) -> String {
     source.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// What stands between the item before and the function; attributes hold none of these three characters.
+/// The text between the previous item and the function; attributes contain none of these three characters.
 fn attributes_before(code: &str) -> &str {
     let start = code.rfind(['{', '}', ';']).map_or(0, |position| position + 1);
     &code[start..]

@@ -1,25 +1,26 @@
-//! Tokens as an identity provider issues them, good and bad.
+//! Tokens as an identity provider issues them, valid and invalid.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Map, Value, json};
 
-/// `iss` of the issuer that every gateway of the tests accepts.
+/// The `iss` that every gateway of the tests accepts.
 pub const ISSUER: &str = "https://id.example.com";
-/// `aud` that goes with it.
+/// The `aud` for the data port.
 pub const AUDIENCE: &str = "hookgate";
-/// `aud` of tokens for the admin port, where a gateway opens it.
+/// The `aud` for the admin port, if a gateway opens it.
 pub const ADMIN_AUDIENCE: &str = "hookgate-admin";
-/// Its shared secret, for HS256.
+/// The issuer's shared secret for HS256.
 pub const SECRET: &str = "a secret of the tests, 32 bytes or more";
 
-/// A good token for a tenant: its operator is `operator-of-TENANT`, it may invoke, and it is good for 5 minutes.
+/// A valid token for a tenant. Its operator is `operator-of-TENANT`, it may invoke, and it expires in 5
+/// minutes.
 pub fn token(tenant: &str) -> String {
     Token::for_tenant(tenant).mint()
 }
 
-/// A token to be minted.
+/// A token under construction.
 #[derive(Clone)]
 #[must_use = "a token is minted by `mint`"]
 pub struct Token {
@@ -47,7 +48,7 @@ impl Token {
         token.expiring_in(300)
     }
 
-    /// A good token for the admin port that names no tenant and may read.
+    /// A valid token for the admin port that names no tenant and may read.
     pub fn for_operators() -> Self {
         Token::for_tenant("")
             .without("tenant_id")
@@ -56,12 +57,12 @@ impl Token {
             .scopes("hookgate:read")
     }
 
-    /// With `exp` this many seconds from now; negative: ago.
+    /// With `exp` this many seconds from now, or ago if negative.
     pub fn expiring_in(self, seconds: i64) -> Self {
         self.claim("exp", now() + seconds)
     }
 
-    /// With `nbf` this many seconds from now; negative: ago.
+    /// With `nbf` this many seconds from now, or ago if negative.
     pub fn valid_in(self, seconds: i64) -> Self {
         self.claim("nbf", now() + seconds)
     }
@@ -81,7 +82,7 @@ impl Token {
         self.claim("scope", scopes)
     }
 
-    /// With this claim, in place of one by the same name.
+    /// With this claim, which replaces one of the same name.
     pub fn claim(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.claims.insert(name.into(), value.into());
         self

@@ -1,7 +1,8 @@
-//! What happened lately, and what does: as one document, or as a stream of server-sent events that goes on. Each event is
-//! the line of the log with an id beside (docs/status.md).
+//! Serves events: as one document, or as a stream of server-sent events. Each event is its log line plus an
+//! id (docs/status.md).
 //!
-//! A token that names a tenant is told of the calls of that tenant, and of them what an agent of it may know too.
+//! A token that names a tenant sees only the calls of that tenant, and of each event only the members that
+//! the tenant's agents may know.
 
 use std::{
     sync::Arc,
@@ -28,54 +29,53 @@ mod encode;
 pub(super) mod query;
 mod visibility;
 
-/// A comment so often where nothing happens, so that nobody on the way takes the connection for dead; the token is
-/// looked at again then.
+/// While nothing happens, a stream sends a comment this often, so that no proxy on the way takes the
+/// connection for dead. The token is checked again at the same time.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
-/// Most events that are written in one piece.
+/// The maximum number of events written at once.
 const MAX_BATCH_EVENTS: usize = 64;
-/// After which a place among those who follow may be free.
+/// `Retry-After` for a client that was refused because too many others follow.
 const FOLLOW_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What answers.
+/// The answer to a request for events: a document or a stream.
 pub(super) enum EventsAnswer {
     Kept(Bytes),
     Following(Body),
 }
 
-/// Who asks.
 #[derive(Clone, Copy)]
 pub(super) struct EventsRequest<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) head: &'a Parts,
     pub(super) operator: &'a Operator,
-    /// Whom he is confined to.
+    /// The tenant that the caller is confined to.
     pub(super) reader: Option<&'a str>,
-    /// Until when a stream goes on.
+    /// Cancelled when streams must end.
     pub(super) ended: &'a CancellationToken,
 }
 
-/// What is kept of what was asked for.
+/// The recorded events that match a query.
 pub(super) struct EventsPage {
     pub(super) events: Vec<Arc<Event>>,
-    /// Whether some that were asked for are gone.
+    /// Whether matching events have already been discarded.
     pub(super) dropped: bool,
     pub(super) seen: Visibility,
 }
 
-/// What a stream goes on with.
+/// One step of a stream.
 pub(super) enum StreamItem {
-    /// Its beginning, at once: else a client may not see before the first event that it was let in. `gap`: something that
-    /// was asked for is gone.
+    /// The start, sent at once, so that a client sees that it was accepted before the first event. `gap`:
+    /// matching events have already been discarded.
     Begins { gap: bool },
-    /// These, in order, and before them so many that were not read in time (none: nobody may know how many).
+    /// These events, in order. `dropped` says that events were lost before them because the client read too
+    /// slowly. The inner value is their number, or `None` if this reader may not know it.
     Events { dropped: Option<Option<u64>>, events: Vec<Arc<Event>> },
-    /// Nothing new for a while.
+    /// Nothing new for [`HEARTBEAT_INTERVAL`].
     Quiet,
-    /// Its end.
+    /// The end; always the last step.
     Ends(StreamEnd),
 }
 
-/// Why a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEnd {
     Draining,
@@ -83,10 +83,10 @@ pub(super) enum StreamEnd {
     TokenRefused,
 }
 
-/// Answers the question in the query.
+/// Answers the request in the query.
 ///
 /// # Errors
-/// PAYLOAD_INVALID, naming the member that is wrong; OVERLOADED where too many follow.
+/// PAYLOAD_INVALID, naming the member that is wrong. OVERLOADED if too many clients follow.
 pub(super) fn answer(asking: EventsRequest<'_>) -> Result<EventsAnswer, Error> {
     let asked = query::read(asking.head)?;
     if !asked.follow {
@@ -95,7 +95,7 @@ pub(super) fn answer(asking: EventsRequest<'_>) -> Result<EventsAnswer, Error> {
     Ok(EventsAnswer::Following(encode::events(follow(asking, &asked)?)))
 }
 
-/// What is kept of what `asked` wants, the last [`query::MOST`] at most.
+/// The recorded events that match `asked`, at most [`query::MAX_EVENTS`] of the latest ones.
 pub(super) fn recorded_page(asking: EventsRequest<'_>, asked: &EventsQuery) -> EventsPage {
     let seen = seen(asking, asked);
     let events = asking.gateway.telemetry.events();
@@ -106,15 +106,15 @@ pub(super) fn recorded_page(asking: EventsRequest<'_>, asked: &EventsQuery) -> E
     EventsPage { events: shown, dropped: gap || batch.missed > 0, seen }
 }
 
-/// What `asked` wants, and what happens from now on until `asking.ended`.
+/// Streams the recorded events that match `asked`, then new ones until `asking.ended`.
 ///
 /// # Errors
-/// OVERLOADED: too many follow.
+/// OVERLOADED if too many clients follow.
 pub(super) fn follow(asking: EventsRequest<'_>, asked: &EventsQuery) -> Result<EventStream, Error> {
     let EventsRequest { gateway, head, operator, ended, .. } = asking;
     let seen = seen(asking, asked);
     let events = Arc::clone(gateway.telemetry.events());
-    // Before the rings are looked at: what comes in between is told then.
+    // Follow before reading the rings, so that no event in between is lost.
     let follower = events.follow(seen.reader()).ok_or_else(|| {
         let detail = format!(
             "As many clients follow the events of this process as may: {MAX_FOLLOWERS} in all, and of one tenant its share"
@@ -145,16 +145,16 @@ fn seen(asking: EventsRequest<'_>, asked: &EventsQuery) -> Visibility {
     Visibility::new(tag(asking.gateway.telemetry.instance()), asked, asking.reader)
 }
 
-/// What this process is called in ids: the part of its instance that is by chance and tells no time.
+/// The process's tag in event ids: the random part of its instance id, without the time.
 fn tag(instance: &str) -> String {
     instance.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-/// Where to begin, and whether something that was asked for is gone.
+/// Returns where to begin, and whether events that were asked for are gone.
 fn begin(events: &Events, asked: &EventsQuery, seen: &Visibility) -> (EventCursor, bool) {
     let (since, gap) = match &asked.since {
         Some(EventsSince::Id { process, id }) if *process == seen.tag => events.after(*id),
-        // Of another process, or of this one before it was started again: nothing of that is known here.
+        // The id is from another process, or from this one before a restart: its events are unknown here.
         Some(EventsSince::Id { .. }) => (events.start(), true),
         Some(EventsSince::Ago(ago)) => {
             let from = SystemTime::now().checked_sub(*ago);
@@ -164,7 +164,7 @@ fn begin(events: &Events, asked: &EventsQuery, seen: &Visibility) -> (EventCurso
         None => (events.start(), false),
     };
     let Some(limit) = asked.limit else { return (since, gap) };
-    // Of those that fit the last ones: from the first of them on.
+    // With a limit, begin at the first of the last `limit` matching events.
     let mut place = since;
     let fitting = events.read(&mut place, usize::MAX).events;
     let mut last = fitting.iter().rev().filter(|event| seen.shows(event)).take(limit);
@@ -172,18 +172,17 @@ fn begin(events: &Events, asked: &EventsQuery, seen: &Visibility) -> (EventCurso
     (all.map_or(place, |first| events.after(first - 1).0), gap)
 }
 
-/// A stream that goes on.
 pub(super) struct EventStream {
     gateway: Arc<Gateway>,
     events: Arc<Events>,
     follower: Follower,
     place: EventCursor,
     pub(super) seen: Visibility,
-    /// The token, to be looked at again.
+    /// The token, which is checked again on each heartbeat.
     token: HeaderMap,
-    /// Who was let in by the admin socket instead.
+    /// The caller's identity if the request came over the admin socket.
     local: Option<LocalUser>,
-    /// How long that is good; none: as long as it lasts.
+    /// When the token expires, if it does.
     until: Option<SystemTime>,
     beat: Interval,
     ended: CancellationToken,
@@ -191,14 +190,14 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// What comes next; nothing does after its end. Asked for only when what was before is written: who reads slowly keeps
-    /// nothing but a place.
+    /// Waits for the next step. Must not be called again after [`StreamItem::Ends`]. It is called only once
+    /// the previous step is written, so a slow reader costs no buffer, only a cursor.
     pub(super) async fn next(&mut self) -> StreamItem {
         if let Some(first) = self.first.take() {
             return first;
         }
         loop {
-            // Asked first: what happened before is still told.
+            // Check this first, so that events from before the end are still sent.
             let ended = self.ended.is_cancelled();
             let left = |until: SystemTime| until.duration_since(SystemTime::now()).unwrap_or_default();
             let left = self.until.map_or(Duration::MAX, left);
@@ -213,7 +212,7 @@ impl EventStream {
                 return StreamItem::Events { dropped, events };
             }
             if is_full {
-                // None was for this one; others want to go on too.
+                // None matched. Let other tasks run before reading on.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -229,8 +228,8 @@ impl EventStream {
         }
     }
 
-    /// Why the token isn't good any longer: the configuration may be another by now. Keys that can't be had at the moment
-    /// end nothing.
+    /// Returns why the token is no longer valid; the configuration may have changed since the stream began.
+    /// If keys can't be fetched right now, the stream goes on.
     async fn token_refused(&self) -> Option<StreamEnd> {
         let in_force = self.gateway.snapshots.in_force();
         let operator = super::operator(&in_force, self.local, &self.token).await;

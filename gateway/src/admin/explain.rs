@@ -1,4 +1,4 @@
-//! The question in a query: which call is to be explained.
+//! Reads a request to explain a call, and limits the explanation to what a tenant may see.
 
 use http::Uri;
 
@@ -8,13 +8,13 @@ use crate::{
     invoke::explain::{AbsenceCause, ExplainQuery, Explanation},
 };
 
-/// How long a caller may say that it waits, in milliseconds, as on the data port.
+/// The range of the caller's timeout in milliseconds, as on the data port.
 pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// `?point=NAME` and what the call carries, of the tenant `id`.
+/// Reads `?point=NAME` and the call's properties, for the tenant `id`.
 ///
 /// # Errors
-/// PAYLOAD_INVALID, naming what is unknown, there twice, or no value of its kind.
+/// PAYLOAD_INVALID, naming a member that is unknown, repeated or malformed.
 pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
     let known = ["point", "tool", "agent", "model", "text", "timeout_ms", "label.KEY"];
     let mut members = Query::read(uri, &known)?;
@@ -31,8 +31,8 @@ pub(super) fn question(uri: &Uri, id: &str) -> Result<ExplainQuery, Error> {
     Ok(question)
 }
 
-/// What a token that names the tenant may see of it: no names of other tenants, and of bindings only those that are for
-/// it, here or elsewhere; why an operator bypasses one is among operators.
+/// Removes what a token that names the tenant may not see: names of other tenants, bindings that don't
+/// concern the tenant at any point, and the operators' reasons for bypasses.
 pub(super) fn for_tenant(mut said: Explanation) -> Explanation {
     said.tenant.hint = None;
     let concerns = |why| {

@@ -1,11 +1,15 @@
-//! The admin port: how the gateway, its plugins and a tenant's chains are, for operators (docs/status.md), and the registry,
-//! which they write (docs/registry.md). HTTP here, the same over gRPC in `grpc`; a token for everything, but for whom the
-//! admin socket let in. Nothing here passes a chain or counts as a call under way. It shows what is known and asks no
-//! plugin, but for `upkeep`, which has them described again and tried out.
+//! The admin API: shows the gateway's status, its plugins and tenants' plans to operators (docs/status.md),
+//! and lets them change the registry (docs/registry.md). HTTP is here; `grpc` offers the same over gRPC.
+//! Every request needs a token, unless it came over the admin socket.
 //!
-//! A token that names a tenant sees that tenant, its plan, explained too, the bindings for it and its calls' events, and
-//! nothing else, as if the rest did not exist: other tenants and plugins, with their addresses, are the operator's. Of
-//! plugin-level config only references are shown, texts and numbers never: somebody may have written a secret into it.
+//! Admin requests pass no chain and don't count as calls in flight. They show what the process already
+//! knows and contact no plugin, except in `process_ops`, which describes plugins again and makes test
+//! calls.
+//!
+//! A token that names a tenant sees that tenant, its plans and explanations, the bindings for it and its
+//! calls' events. Everything else answers as if it did not exist: other tenants, plugins and their
+//! addresses are for operators. Plugin-level config is shown with its references only, never with texts or
+//! numbers, because it may contain secrets.
 
 mod events;
 mod explain;
@@ -54,21 +58,19 @@ use crate::{
     snapshot::InForce,
 };
 
-/// What every path begins with.
 const PATH_PREFIX: &str = "/admin/v1/";
 
-/// What the admin port shows.
 pub struct Admin {
     gateway: Arc<Gateway>,
     overview: Arc<StatusSource>,
     operations: Arc<Operations>,
     upkeep: Upkeep,
     writes: WriteTracker,
-    /// Cancelled when everything is over, and with it what goes on.
+    /// Cancelled at the end of the process; ends streams and waits.
     ended: CancellationToken,
 }
 
-/// What a path stands for.
+/// The target of a path that only shows something.
 enum ReadRoute {
     Status,
     Events,
@@ -76,7 +78,7 @@ enum ReadRoute {
     Explain(String),
 }
 
-/// The same, or a part of the registry.
+/// The target of any path.
 enum AdminRoute {
     Shown(ReadRoute),
     Registry(RegistryRoute),
@@ -84,8 +86,8 @@ enum AdminRoute {
 }
 
 impl Admin {
-    /// The port that shows what `overview` looks at, its plugins one by one, what happens until `ended`, and the registry.
-    /// What is asked of the process itself goes to `asks`, and `writes` knows what is being written.
+    /// Serves the status from `overview`, the registry through `operations`, and events until `ended`.
+    /// Reload requests go to `asks`; `writes` tracks writes in flight.
     pub fn new(
         overview: Arc<StatusSource>,
         operations: Operations,
@@ -98,7 +100,6 @@ impl Admin {
         Admin { gateway, overview, operations, upkeep, writes, ended }
     }
 
-    /// Answers one request.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = RequestMeta::now();
         let (head, body) = request.into_parts();
@@ -111,8 +112,8 @@ impl Admin {
         response::http_asked(&arrival, asked, allow, Detail::Full)
     }
 
-    /// The token comes first: without one, nobody learns which paths there are. `allow` says what the path takes, once
-    /// that is known.
+    /// Checks the token first: without one, a caller must not learn which paths exist. Sets `allow` to the
+    /// path's methods once the path is known.
     async fn ask(
         &self,
         arrival: &RequestMeta,
@@ -140,7 +141,7 @@ impl Admin {
             }
             AdminRoute::Upkeep(route) => {
                 self.check_administers(arrival, &operator)?;
-                // Kept, it would be taken for a call under way.
+                // Drop the snapshot: while held, it would count as a call in flight.
                 drop(in_force);
                 let (status, json) = self.keep_up(route, arrival, &operator, head, body).await?;
                 return Ok((status, EventsAnswer::Kept(json)));
@@ -152,7 +153,7 @@ impl Admin {
         Ok((status, EventsAnswer::Kept(json)))
     }
 
-    /// Who asks, and whom he is confined to, if he may see anything at all.
+    /// Authorizes the caller. Returns the operator, and the tenant that it is confined to, if any.
     async fn let_in(
         &self,
         arrival: &RequestMeta,
@@ -173,7 +174,7 @@ impl Admin {
         Error::from(refusal)
     }
 
-    /// Whether `operator` may do with `route` what `method` stands for.
+    /// Checks that `operator`'s scope permits `method` on `route`.
     fn check_scope(
         &self,
         arrival: &RequestMeta,
@@ -188,7 +189,6 @@ impl Admin {
         operator.administers().map_err(|refusal| self.reject_caller(arrival, refusal))
     }
 
-    /// Who asks for events.
     fn follows<'a>(
         &'a self,
         head: &'a Parts,
@@ -198,7 +198,7 @@ impl Admin {
         events::EventsRequest { gateway: &self.gateway, head, operator, reader, ended: &self.ended }
     }
 
-    /// How things are.
+    /// Answers a request that only shows something.
     fn show(
         &self,
         in_force: &InForce,
@@ -223,7 +223,8 @@ impl Admin {
     }
 }
 
-/// The plans of `tenant` at `point`, or at all of them, for `reader` (none: for whoever may see everything).
+/// The plans of `tenant` at `point`, or at all points. `reader` is the tenant that the caller is confined
+/// to, if any.
 fn plan_of<'a>(
     in_force: &'a InForce,
     reader: Option<&str>,
@@ -243,14 +244,14 @@ fn plan_of<'a>(
     }
 }
 
-/// The answer to `question` for `reader` (none: for whoever may see everything).
+/// Explains a call. `reader` is the tenant that the caller is confined to, if any.
 fn explained(in_force: &InForce, reader: Option<&str>, question: &ExplainQuery) -> Explanation {
     let InForce { config, invoker, .. } = in_force;
     let said = invoke::explain::explain(config, &invoker.routes().table, true, question);
     if reader.is_some() { explain::for_tenant(said) } else { said }
 }
 
-/// Who asks: whom the admin socket let in, else whoever the token says.
+/// Identifies the caller: by the admin socket, or else by the token.
 async fn operator(
     in_force: &InForce,
     local: Option<LocalUser>,
@@ -262,7 +263,8 @@ async fn operator(
     }
 }
 
-/// What `path` stands for; none where there is nothing that `reader` (none: everybody's) may see.
+/// Resolves a path. Returns `None` if it doesn't exist, or if a caller confined to `reader` must not know
+/// of it.
 fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<AdminRoute> {
     let parts = path.strip_prefix(PATH_PREFIX)?.split('/').map(|part| percent_decode_str(part).decode_utf8());
     let parts: Vec<_> = parts.collect::<Result<_, _>>().ok()?;
@@ -281,7 +283,8 @@ fn find(path: &str, method: &Method, reader: Option<&str>) -> Option<AdminRoute>
 }
 
 impl AdminRoute {
-    /// Whether `reader` (none: everybody's) may learn that there is such a thing, and do with it what `method` stands for.
+    /// Whether a caller confined to `reader` (`None`: unconfined) may know of this route and use `method`
+    /// on it.
     fn is_for(&self, reader: Option<&str>, method: &Method) -> bool {
         match self {
             AdminRoute::Shown(ReadRoute::Events) => true,
@@ -295,12 +298,12 @@ impl AdminRoute {
     }
 }
 
-/// The same for what isn't there and for what is not the reader's to see.
+/// One answer for a missing thing and for a hidden one, so that a caller can't tell them apart.
 fn nothing() -> Error {
     Error::new(Code::NotFound, "There is nothing here that you may see")
 }
 
-/// `?point=NAME`; none: all of them.
+/// Reads `?point=NAME`; `None` means all points.
 fn point(uri: &Uri) -> Result<Option<Point>, Error> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
     let point = query.strip_prefix("point=").and_then(Point::from_name);

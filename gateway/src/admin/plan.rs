@@ -1,5 +1,5 @@
-//! The plan of a tenant as it is in force: which binding runs where, with what it may do, and never with which
-//! configuration.
+//! The active plans of a tenant: which binding runs at which point, and with which rights. Configuration is
+//! shown by digest only.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     routing::{self, TenantPlans},
 };
 
-/// The plans of `tenant`, and which of `bypasses` are its, at `point`, or at all of them.
+/// The plans of `tenant` at `point`, or at all points, and those of `bypasses` that are the tenant's.
 pub(super) fn view<'a>(
     tenant: &'a str,
     revision: u64,
@@ -42,7 +42,7 @@ pub(super) struct PlanView<'a> {
     tenant: &'a str,
     revision: u64,
     points: BTreeMap<Point, PointPlanView<'a>>,
-    /// What stands in none of them for a while.
+    /// Bindings that are temporarily left out.
     bypassed: Vec<BypassView<'a>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct PlanView<'a> {
 struct BypassView<'a> {
     binding: &'a str,
     until: Until,
-    /// Null for whoever is confined to the tenant.
+    /// Null for a caller confined to the tenant.
     reason: Option<&'a str>,
 }
 
@@ -64,21 +64,21 @@ struct PointPlanView<'a> {
 struct StepView<'a> {
     binding: &'a str,
     plugin: &'a str,
-    /// Null before a manifest was accepted.
+    /// Null until a manifest is accepted.
     version: Option<&'a str>,
     priority: i64,
     mode: Mode,
     on_error: OnError,
     timeout_ms: u128,
-    /// `global`: for all tenants or for those of a selector; `tenant`: for this tenant.
+    /// `global` for bindings to all tenants or to a selector, `tenant` for a binding to this tenant.
     source: &'static str,
-    /// As written; null without any.
+    /// As written; null if the binding has none.
     r#match: &'a Value,
-    /// Null: all fields that the point and the plugin's access allow.
+    /// Null means all fields that the point and the plugin's access allow.
     writable: Option<&'a Arc<[String]>>,
-    /// Of the plugin-level configuration, references unresolved.
+    /// The digest of the plugin-level configuration, with references unresolved.
     config_digest: &'a str,
-    /// Of the step's tenant-level configuration.
+    /// The digest of the step's tenant-level configuration.
     tenant_config_digest: &'a str,
 }
 

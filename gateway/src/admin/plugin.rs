@@ -1,4 +1,4 @@
-//! One plugin as operators see it: its state, its addresses, what it says it is, and what it did since the start.
+//! One plugin as operators see it: its state, endpoints, manifest and totals since startup.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,26 +13,25 @@ use crate::{
     upstream::{EndpointStatus, PluginClient, State, Wants, Why},
 };
 
-/// How a plugin is that is not in force yet.
+/// The status of a plugin that is in the registry but not active yet.
 const PENDING_REASON: Why = Why::NotDialled;
 
-/// A plugin of the configuration.
+/// A plugin of the active configuration.
 pub(super) struct ActivePlugin {
     client: Arc<PluginClient>,
     required: bool,
     capacity: usize,
-    /// Names of the enabled bindings that name it.
+    /// The names of the enabled bindings to this plugin.
     bindings: Vec<String>,
     rejected: Option<Refused>,
 }
 
 impl ActivePlugin {
-    /// The plugins in force, in the order of the configuration.
+    /// All active plugins, in the order of the configuration.
     pub(super) fn all(in_force: &InForce) -> Vec<Self> {
         ActivePlugin::those(in_force, |_| true)
     }
 
-    /// The one of this name.
     pub(super) fn named(in_force: &InForce, name: &str) -> Option<Self> {
         ActivePlugin::those(in_force, |plugin| plugin == name).pop()
     }
@@ -60,7 +59,7 @@ impl ActivePlugin {
         self.client.name()
     }
 
-    /// What endpoints would have to be accepted as that stay out for it.
+    /// The manifests that endpoints offer but that no operator has consented to yet.
     pub(super) fn pending_manifests(&self) -> Vec<PendingConsent> {
         let wanted = |wants: &Arc<Wants>| PendingConsent {
             name: Arc::clone(&wants.name),
@@ -71,7 +70,7 @@ impl ActivePlugin {
         self.client.wants().iter().map(wanted).collect()
     }
 
-    /// `totals` says what its steps at a point came to.
+    /// `totals` returns the totals of the plugin's steps at a point.
     pub(super) fn view(&self, totals: impl Fn(Point) -> Totals) -> ProcessPluginView {
         let status = self.client.status();
         ProcessPluginView {
@@ -92,7 +91,7 @@ impl ActivePlugin {
     }
 }
 
-/// A plugin that the registry has and that is not in force yet.
+/// The view of a plugin that is in the registry but not active yet.
 pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<String>) -> ProcessPluginView {
     let nothing = Totals { successes: 0, failures: 0, latency: Duration::ZERO };
     ProcessPluginView {
@@ -112,7 +111,8 @@ pub(super) fn waiting(plugin: &config::Plugin, required: bool, bindings: Vec<Str
     }
 }
 
-/// Its state, `registered` where it is in force; none: `entry` is no plugin.
+/// The state of the plugin in `entry`, whose active form is `registered`. Returns `None` if `entry` isn't a
+/// plugin.
 pub(super) fn state(registered: Option<&ActivePlugin>, entry: &Entry) -> Option<State> {
     match (&entry.typed, registered) {
         (TypedObject::Plugin(_), Some(registered)) => Some(registered.client.status().state),
@@ -121,12 +121,12 @@ pub(super) fn state(registered: Option<&ActivePlugin>, entry: &Entry) -> Option<
     }
 }
 
-/// How it is in this process.
+/// A plugin's state in this process.
 #[derive(Serialize)]
 pub(super) struct ProcessPluginView {
     state: &'static str,
     reason: &'static str,
-    /// One sentence; empty where there is nothing to say.
+    /// One sentence, or empty.
     detail: String,
     required: bool,
     in_flight: usize,
@@ -134,10 +134,10 @@ pub(super) struct ProcessPluginView {
     capacity: usize,
     observers: ObserverCounts,
     endpoints: Vec<EndpointStatusView>,
-    /// Null before one was accepted.
+    /// Null until a manifest is accepted.
     manifest: Option<ManifestView>,
     pending_manifests: Vec<PendingConsent>,
-    /// Why it goes on by the entry before; null: it goes by the one that is written.
+    /// Why the plugin keeps its previous entry; null if the written entry is active.
     rejected: Option<Refused>,
     bindings: Vec<String>,
     points: BTreeMap<Point, PointTotalsView>,
@@ -154,7 +154,7 @@ struct EndpointStatusView {
     state: &'static str,
     reason: &'static str,
     detail: String,
-    /// Null while it isn't connected.
+    /// Null while not connected.
     version: Option<String>,
     breaker: &'static str,
     tenant_breakers_open: usize,
@@ -162,7 +162,7 @@ struct EndpointStatusView {
     connections: usize,
 }
 
-/// An accepted manifest; of the schemas only whether there are any.
+/// An accepted manifest. Of the schemas it shows only whether there are any.
 #[derive(Serialize)]
 struct ManifestView {
     name: Arc<str>,
@@ -173,12 +173,12 @@ struct ManifestView {
     tenant_config_schema: bool,
 }
 
-/// What an operator is asked to consent to.
+/// A manifest that waits for an operator's consent.
 #[derive(Serialize)]
 pub(super) struct PendingConsent {
     name: Arc<str>,
     pub(super) version: String,
-    /// As it is sent back.
+    /// The consent in the form in which the operator sends it back.
     pub(super) accepted: Consent,
     difference: ManifestDiff,
 }

@@ -1,4 +1,4 @@
-//! What stands in a query, as forms write it: names that are known, each once.
+//! Reads query strings: only known names, each at most once.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use percent_encoding::percent_decode_str;
 
 use crate::core::error::{Code, Error};
 
-/// What a known name ends with that stands for several, such as `label.KEY`.
+/// The end of a known name that stands for many names, such as `label.KEY`.
 const WILDCARD_SUFFIX: &str = ".KEY";
 
-/// The members of a query that nobody has taken yet.
+/// The members of a query that have not been taken yet.
 #[derive(Debug)]
 pub(super) struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// The members of `uri`'s query, all of them among `known`.
+    /// Reads `uri`'s query. Only the names in `known` are allowed.
     ///
     /// # Errors
-    /// PAYLOAD_INVALID, naming what is unknown, there twice or no UTF-8.
+    /// PAYLOAD_INVALID, naming a member that is unknown, repeated or not UTF-8.
     pub(super) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Error> {
         let mut members = BTreeMap::new();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -47,15 +47,14 @@ impl Query {
         Ok(Query(members))
     }
 
-    /// The value of `name`.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
     }
 
-    /// The value of `name` as `read` reads it.
+    /// The value of `name`, parsed with `read`.
     ///
     /// # Errors
-    /// PAYLOAD_INVALID: it is not what it must be, as `right` says.
+    /// PAYLOAD_INVALID if `read` returns `None`; `right` says what the value must be.
     pub(super) fn read_as<T>(
         &mut self,
         name: &str,
@@ -67,22 +66,22 @@ impl Query {
         value.map(Some).ok_or_else(|| invalid(format!("`{name}` in the query must be {right}")))
     }
 
-    /// The value of `name`, which is `true` or `false`; absent: false.
+    /// The value of `name`, which must be `true` or `false`. Defaults to false.
     ///
     /// # Errors
-    /// PAYLOAD_INVALID: it is something else.
+    /// PAYLOAD_INVALID for any other value.
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, Error> {
         Ok(self.read_as(name, "true or false", |text| text.parse().ok())?.unwrap_or_default())
     }
 
-    /// What is left of the members whose names begin with `stem` and a full stop, by the rest of their names.
+    /// The remaining members `STEM.KEY`, as pairs of key and value.
     pub(super) fn rest(self, stem: &str) -> impl Iterator<Item = (String, String)> {
         let rest = move |name: &str| Some(name.strip_prefix(stem)?.strip_prefix('.')?.to_owned());
         self.0.into_iter().filter_map(move |(name, value)| Some((rest(&name)?, value)))
     }
 }
 
-/// `+` is a space.
+/// Decodes a form-encoded part, in which `+` is a space.
 pub(super) fn decode(part: &str) -> Result<String, Error> {
     let spaced = part.replace('+', " ");
     let text = percent_decode_str(&spaced).decode_utf8();

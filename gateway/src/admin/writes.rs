@@ -1,4 +1,4 @@
-//! Writes under way, which the end of the process waits for: whoever wrote learns what came of it.
+//! Tracks writes in flight, so that a shutdown waits for them and each writer learns the result.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::{
     registry::{RegistryError, operations::OperationError},
 };
 
-/// How long after everything else has ended a writer is told that nobody knows what comes of it. The rest of the last
-/// second is for the answer.
+/// How long after the rest of the process has ended a waiting writer is told that the result is unknown.
+/// What remains of the last second is for sending the answer.
 const UNKNOWN_RESULT_DELAY: Duration = Duration::from_millis(300);
 
-/// All of one process.
+/// The writes in flight of one process.
 #[derive(Debug, Clone, Default)]
 pub struct WriteTracker {
     under_way: TaskTracker,
-    /// Cancelled when no more are taken.
+    /// Cancelled when no more writes are accepted.
     closed: CancellationToken,
 }
 
 impl WriteTracker {
-    /// One more, as long as what it gives back is held.
+    /// Registers a write, until the returned token is dropped.
     ///
     /// # Errors
-    /// DRAINING: no more are taken.
+    /// DRAINING if no more writes are accepted.
     pub(super) fn begin(&self) -> Result<TaskTrackerToken, Error> {
-        // First: whoever closes them looks at those under way afterwards.
+        // Take the token before the check: `close` looks at the tracker after it cancels.
         let under_way = self.under_way.token();
         if self.closed.is_cancelled() {
             let detail = "The gateway is shutting down: nothing was written";
@@ -40,19 +40,19 @@ impl WriteTracker {
         Ok(under_way)
     }
 
-    /// No more are taken.
+    /// Stops accepting writes.
     pub fn close(&self) {
         self.closed.cancel();
         self.under_way.close();
     }
 
-    /// Returns when they are closed and none is under way.
+    /// Waits until the tracker is closed and no write is in flight.
     pub async fn finish(&self) {
         self.under_way.wait().await;
     }
 }
 
-/// What comes of `doing`, as long as the process lives; `ended` when everything else is over.
+/// Waits for `doing`, but gives up shortly after `ended` with an "unknown result" error.
 pub(super) async fn until_the_end<T>(
     ended: &CancellationToken,
     doing: impl Future<Output = Result<T, OperationError>>,

@@ -1,5 +1,5 @@
-//! A look at the plugins without a gateway: each is dialled, described, accepted, initialised, asked for its health and let
-//! go of, by the same code that serves calls. Nothing is listened on.
+//! Checks the plugins without serving: each is connected, described, accepted, initialised, health-checked
+//! and shut down by the code that serves calls. No port is opened.
 
 use std::{future::pending, sync::Arc};
 
@@ -14,58 +14,55 @@ use crate::{
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
 };
 
-/// One plugin as it was found.
+/// The result for one plugin.
 pub struct PluginReport {
-    /// Its name.
     pub plugin: String,
-    /// Who owns its entry.
     pub owner: Owner,
     /// Whether a start fails without it.
     pub required: bool,
-    /// Whether a start, as the plugin is, would serve and not be ready for want of it
+    /// Whether a start would serve but stay not ready because of this plugin's state
     /// (docs/decisions/0037-what-the-registry-requires.md).
     pub holds_readiness: bool,
-    /// What it says it is, once that was accepted.
+    /// Its manifest, once accepted.
     pub manifest: Option<Arc<Manifest>>,
-    /// Where it was looked for; at least one.
+    /// Its endpoints; at least one.
     pub places: Vec<EndpointReport>,
 }
 
 impl PluginReport {
-    /// Whether calls would reach it.
+    /// Whether calls would reach the plugin.
     pub fn is_ready(&self) -> bool {
         self.places.iter().any(|place| place.why == Why::Serving)
     }
 }
 
-/// One address of a plugin, or the name that brought none.
+/// One endpoint of a plugin, or a host name that resolved to no address.
 pub struct EndpointReport {
-    /// As status has it.
+    /// In the form that status uses.
     pub address: String,
-    /// What came of it.
     pub why: Why,
-    /// One sentence; empty where there is nothing to say.
+    /// One sentence, or empty.
     pub detail: String,
-    /// The version that it described itself with.
+    /// The version in its manifest.
     pub version: Option<String>,
 }
 
-/// What the plugins are, and what is wrong with the configuration now that this is known.
+/// The plugins, and the problems that their manifests reveal in the configuration.
 pub struct ConnectReport {
-    /// Every plugin, in the order of the configuration.
+    /// In the order of the configuration.
     pub plugins: Vec<PluginReport>,
-    /// Bindings and config that plugins which were reached don't take.
+    /// Bindings and config that connected plugins don't accept.
     pub problems: Vec<Problem>,
 }
 
 impl App {
-    /// Connects to every plugin that is switched on, waits until each is ready or it is known why not, until `enough` at
-    /// most, and lets go of them. It ends there: nothing is served.
+    /// Connects to every enabled plugin and waits until each is ready or has failed, but at most until
+    /// `enough`. Then shuts them down.
     pub async fn connect(self, enough: impl Future<Output = ()>) -> ConnectReport {
         self.ask(|_| true, enough).await
     }
 
-    /// The same of the built-in plugins alone: they are in this process, so nothing is dialled.
+    /// Like [`Self::connect`], for the built-in plugins only, which run in this process.
     pub async fn ask_builtins(self) -> ConnectReport {
         self.ask(|plugin| plugin.builtin.is_some(), pending()).await
     }
@@ -89,7 +86,7 @@ impl App {
                 }
             }
         };
-        // Whoever isn't known by then is told of as it stands.
+        // Report the others with their current state.
         tokio::select! {
             () = all_known => {}
             () = enough => {}
@@ -111,7 +108,7 @@ impl App {
     }
 }
 
-/// Whether all that can be known of a plugin at once is.
+/// Whether the plugin's state won't change soon.
 fn is_known(client: &PluginClient) -> bool {
     let is_settled = |endpoint: &EndpointStatus| match endpoint.state {
         State::Connecting => false,
@@ -126,7 +123,8 @@ fn is_known(client: &PluginClient) -> bool {
 fn places(client: &PluginClient) -> Vec<EndpointReport> {
     let endpoints = client.endpoints().into_iter().map(|endpoint| {
         let (why, detail) = match (endpoint.why, endpoint.health_answered) {
-            // One miss takes nothing out of use, but there is no time for more of them.
+            // While serving, one missed health check ejects no endpoint, but here there is no time for a
+            // second one.
             (Why::Serving, Some(false)) => {
                 (Why::HealthUnanswered, "its health check was not answered".to_owned())
             }
@@ -149,7 +147,7 @@ fn places(client: &PluginClient) -> Vec<EndpointReport> {
     endpoints.chain(names).collect()
 }
 
-/// What is wrong with the configuration, by what the plugins say they are.
+/// The problems that the manifests reveal in the configuration.
 fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
     let manifests: Vec<_> = plugins.iter().map(|found| found.manifest.clone()).collect();
     let mut problems = match RouteTable::build(config, &manifests, 0) {

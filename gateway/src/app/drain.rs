@@ -1,5 +1,5 @@
-//! From the signal to the exit (docs/protocol.md, section 6, drain): readiness off, some more service, GOAWAY, calls
-//! given up, observers and Shutdown.
+//! From the signal to the exit (docs/protocol.md, section 6, drain): turn readiness off, serve for the
+//! grace period, send GOAWAY, wait for calls, give up the rest, then end observers and send Shutdown.
 
 use std::{io, process, sync::Arc, thread, time::Duration};
 
@@ -22,37 +22,38 @@ use crate::{
     upstream::PluginClient,
 };
 
-/// After the calls are given up: for observers, Shutdown and the last answers.
+/// After the remaining calls are given up: the time for observers, Shutdown and the last answers.
 const SHUTDOWN_BUDGET: Duration = Duration::from_secs(4);
-/// The part of it for telemetry, after everything else.
+/// The part of it for telemetry, which comes last.
 pub const TELEMETRY: Duration = Duration::from_secs(1);
 /// The part of it for the answers to calls that were given up.
 const ANSWER_BUDGET: Duration = Duration::from_millis(500);
 
-/// For the last events to operators who follow; where less is left, the process is ended over their heads.
+/// The time for the last events to operators who follow. If less is left, the process exits without sending
+/// them all.
 const EVENT_STREAM_BUDGET: Duration = Duration::from_secs(1);
 
-/// What a drain that ends by itself may take beyond its time, before the process is ended over its head.
+/// How long a drain may exceed its time before the process is forced to exit.
 const FORCED_EXIT_MARGIN: Duration = Duration::from_millis(250);
-/// For what was logged to be written, after everything else. More than a reader needs; there may be none.
+/// The time to flush the log at the very end. It is more than a reader needs; there may be no reader.
 pub const MAX_LOG_FLUSH: Duration = Duration::from_millis(500);
-/// Exit code of a process that was ended over its head.
+/// The exit code of a forced exit.
 const FORCED_EXIT_CODE: i32 = 1;
 
-/// How long it may take from the first signal to the end of the process.
+/// How long the process may take from the first signal to its exit.
 pub(super) fn longest(config: &config::Drain) -> Duration {
     config.grace.0.saturating_add(config.finish.0).saturating_add(SHUTDOWN_BUDGET)
 }
 
-/// The requests to end the process, SIGTERM or Ctrl-C, that nobody has taken yet. It listens from when it is made, so
-/// that none is lost between two who wait.
+/// Counts the requests to stop (SIGTERM or Ctrl-C) that have not been taken yet. It listens from its
+/// creation on, so that no signal is lost between two waits.
 pub(super) struct StopSignals(Arc<Semaphore>);
 
 impl StopSignals {
-    /// The process ends `longest` after the first signal, whoever still works or hangs.
+    /// Forces the process to exit `longest` after the first signal, even if something hangs.
     ///
-    /// Signals have a thread and a runtime of their own, which wait for nothing else: every thread of the gateway's own
-    /// runtime can be held up.
+    /// Signals have their own thread and runtime, because every thread of the gateway's runtime can be
+    /// blocked.
     pub(super) fn listen(longest: Duration) -> Self {
         let asked = Arc::new(Semaphore::new(0));
         if let Err(error) = watch(Arc::clone(&asked), longest) {
@@ -61,7 +62,7 @@ impl StopSignals {
         StopSignals(asked)
     }
 
-    /// Takes the next one.
+    /// Waits for the next request.
     pub(super) async fn next(&self) {
         self.0.acquire().await.expect("the semaphore is never closed").forget();
     }
@@ -81,7 +82,7 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                    // If it is this that is waited for, the process ends meanwhile, by itself.
+                    // If the log flush itself hangs, the main thread ends the process meanwhile.
                     telemetry::flush_log(MAX_LOG_FLUSH);
                     process::exit(FORCED_EXIT_CODE);
                 }
@@ -89,14 +90,14 @@ fn watch(asked: Arc<Semaphore>, longest: Duration) -> io::Result<()> {
             asked.add_permits(1);
             let by = Instant::now() + left + FORCED_EXIT_MARGIN;
             end = Some(end.map_or(by, |end: Instant| end.min(by)));
-            // A second one ends a drain; telemetry alone still gets its time.
+            // A second signal cuts the drain short, but telemetry still gets its time.
             left = TELEMETRY;
         }
     };
     thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch)).map(drop)
 }
 
-/// Drains; returns when nothing is left to do or its time is over.
+/// Drains the gateway, until nothing is left to do or the time is over.
 pub(super) async fn run(
     times: &config::Drain,
     gateway: &Gateway,
@@ -105,12 +106,13 @@ pub(super) async fn run(
     health: &HealthReporter,
 ) {
     lifecycle.draining.cancel();
-    // Whoever reads of it finds it so.
+    // Logged after readiness is off, so that readers of the line find it off.
     tracing::info!("draining");
     health.set_service_status("", ServingStatus::NotServing).await;
     let end = tokio::select! {
         end = let_finish(times, gateway, lifecycle) => end,
-        // A bypass ends while calls are taken: no rule is left out for longer than was asked for.
+        // Bypasses still expire while calls are served, so that no rule is left out for longer than
+        // requested.
         () = publisher.keep_time() => return,
     };
 
@@ -133,7 +135,8 @@ pub(super) async fn run(
     tracing::info!("drained");
 }
 
-/// Takes calls for a while, and waits for those under way; returns by when everything must be over.
+/// Serves for the grace period, then waits for the calls in flight. Returns the time by which everything
+/// must be over.
 async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &ShutdownPhases) -> Instant {
     sleep(times.grace.0).await;
     tracing::info!("no more calls are taken");
@@ -149,7 +152,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Shutdo
     end
 }
 
-/// Lets operators who follow what happens have the last of it.
+/// Sends the last events to operators who follow.
 pub(super) async fn take_leave(operators: &TaskTracker) {
     operators.close();
     if timeout(EVENT_STREAM_BUDGET, operators.wait()).await.is_err() {
@@ -157,15 +160,16 @@ pub(super) async fn take_leave(operators: &TaskTracker) {
     }
 }
 
-/// Lets go of the plugins that a start that came to nothing had initialised.
+/// Shuts down the plugins that a failed start had initialised.
 pub(super) async fn let_go(first: &Generation) {
     shut_down(first, Instant::now() + SHUTDOWN_BUDGET).await;
 }
 
-/// Tells the plugins by `end`, in the reverse order of their initialisation. One that doesn't answer holds the next one
-/// up for its share of the time, and may still answer until the end.
+/// Sends Shutdown to the plugins by `end`, in reverse order of their initialisation. A plugin that doesn't
+/// answer delays the next one by its share of the time, and may still answer until the end.
 async fn shut_down(generation: &Generation, end: Instant) {
-    // Whoever is being initialised at this moment was so last of all; to one that never was nothing is sent.
+    // A plugin that is being initialised right now counts as the last. One that was never initialised gets
+    // no Shutdown.
     let now = Instant::now();
     let at = |client: &PluginClient| client.initialised_at().unwrap_or(now);
     let mut initialised: Vec<_> = generation.clients().map(|client| (at(client), client)).collect();

@@ -1,5 +1,4 @@
-//! What a start would put together, put together without one: of the file, and of what its store holds, which is read and
-//! left as it is.
+//! Builds what a start would build, from the file and the store, without starting. The store is only read.
 
 use std::sync::Arc;
 
@@ -18,41 +17,40 @@ use crate::{
 
 /// What a start would find in the store.
 pub enum StoreReport {
-    /// The file names none.
+    /// The file names no store.
     None,
-    /// It can't be reached, and why.
+    /// The store can't be reached, for this reason.
     Unreachable(String),
-    /// It can be read.
+    /// The store can be read.
     Read {
-        /// Its last revision.
+        /// The current revision.
         revision: u64,
-        /// How its tables are.
+        /// The state of the store's tables.
         tables: Tables,
         /// How many plugins, tenants and bindings the API owns.
         of_api: usize,
-        /// How many objects a start would write there, because the file says something else.
+        /// How many objects a start would write because the file differs.
         to_write: usize,
     },
 }
 
-/// Everything that is known without asking a plugin.
+/// Everything that is known without connecting to a plugin.
 pub struct DryRun {
-    /// It ends without serving.
+    /// The app, which is not started.
     pub app: App,
-    /// What it was put together of.
+    /// The configuration that it was built from.
     pub loaded: LoadedConfig,
-    /// What the file says by itself.
+    /// The file's configuration without the store's objects.
     pub of_file: Config,
-    /// See there.
     pub stored: StoreReport,
 }
 
 impl App {
-    /// As [`App::rehearse`], with what the store holds where there is one.
+    /// Like [`App::rehearse`], and with the store's objects if there is a store.
     ///
     /// # Errors
-    /// Every mistake that would keep it from starting, with the lines of those that stand in the file. A store that can't be
-    /// reached is none.
+    /// Every mistake that would prevent a start, with line numbers for those in the file. An unreachable
+    /// store is not an error.
     pub async fn rehearse_with_store(loaded: LoadedConfig) -> Result<DryRun, Problems> {
         let Some(settings) = &loaded.config.store else {
             let app = App::rehearse(loaded.clone())?;

@@ -1,4 +1,4 @@
-//! What each port answers with: gRPC or HTTP, told apart by the content type.
+//! The handlers of the ports: gRPC or HTTP, by content type.
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ impl DataEdge {
     }
 }
 
-/// Reflection on a port that serves `own` beside health.
+/// Adds reflection to a port that serves `own` and health.
 fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
-    // The contract's other services are in the descriptors too, but this port does not serve them.
+    // The descriptors contain the other services too, but this port doesn't serve them.
     let served = [
         own,
         "grpc.health.v1.Health",
@@ -56,7 +56,7 @@ fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     services.add_service(builder().build_v1().expect("the descriptors in git are valid"));
-    // Older tools ask for the version before.
+    // Older tools use the previous version.
     services.add_service(builder().build_v1alpha().expect("the descriptors in git are valid"));
 }
 

@@ -1,4 +1,4 @@
-//! Metrics that are read when they are collected: the state of what this process holds.
+//! Observable metrics: read at collection time from the state of this process.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     upstream::{BreakerState, PluginClient, State},
 };
 
-/// Registers them. They hold the gateway weakly: it holds the telemetry that holds them.
+/// Registers the metrics. They hold the gateway weakly, because the gateway holds the telemetry.
 pub(super) fn register(
     gateway: &Arc<Gateway>,
     certificates: &CertificateWatch,
@@ -58,14 +58,15 @@ pub(super) fn register(
         register_store(telemetry, registry);
     }
 
-    // It holds what it follows weakly.
+    // A watch holds its certificates weakly.
     let certificates = certificates.clone();
     telemetry.observe(&names::CERTIFICATE_EXPIRY, move || {
         certificates.expiries().into_iter().map(expiry).collect()
     });
 }
 
-/// What /readyz says; apart from the others, because nobody asks before the ports are open.
+/// Registers the readiness of /readyz. Separate from the others, because readiness exists only once the
+/// ports are open.
 pub(super) fn register_readiness(telemetry: &Telemetry, readiness: &Arc<Readiness>) {
     let readiness = Arc::downgrade(readiness);
     telemetry.observe(&names::READY, move || {
@@ -99,7 +100,7 @@ fn key_ages(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Du
     gateway.snapshots.in_force().auth.key_ages().filter_map(of_issuer).collect()
 }
 
-/// Which plugins calls fail without.
+/// Measures for each plugin whether calls fail without it.
 fn binding_counts(config: &Config) -> Vec<Measurement> {
     let fails =
         config.bindings.iter().filter(|binding| binding.enabled && binding.on_error() == OnError::Fail);

@@ -1,5 +1,5 @@
-//! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
-//! knows every part.
+//! The composition root: builds a running gateway from a configuration and shuts it down. The only module
+//! that knows every part.
 
 use crate::control::publisher;
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
@@ -49,57 +49,54 @@ use crate::{
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
 use edges::{AdminEdge, DataEdge, OpsEdge};
 
-/// A gateway, put together and not started.
+/// A gateway that is built but not started.
 pub struct App {
     workshop: Arc<RuntimeBuilder>,
-    /// What it starts with.
+    /// The generation that it starts with.
     first: Arc<Generation>,
-    /// What is in force.
+    /// The current generation.
     seen: Arc<ArcSwap<Generation>>,
     gateway: Arc<Gateway>,
-    /// Of the data and the admin port.
+    /// For the data and the admin port.
     tls: Option<tls::Server>,
-    /// Where the configuration is read again; none: it isn't.
+    /// Where the configuration is reloaded from; `None` if it never is.
     origin: Option<Arc<DesiredConfig>>,
-    /// What operators ask for, once it runs.
+    /// Reload requests from operators.
     asks: (mpsc::Sender<Ask>, mpsc::Receiver<Ask>),
 }
 
-/// Most operators that wait until it is looked at what they ask for.
+/// The maximum number of operators waiting for a reload.
 const MAX_PENDING_RELOADS: usize = 16;
 
-/// Why a gateway ended otherwise than by a signal.
+/// Why a gateway ended, other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// An address can't be listened on.
     #[error("can't listen on {address} (`{key}`): {source}")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// The key that says it.
+        /// The key in the configuration.
         key: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The admin socket can't be had.
+    /// The admin socket can't be opened.
     #[error("can't listen on unix://{} (`server.admin_socket`): {why}", path.display())]
     Socket {
-        /// Its path.
         path: PathBuf,
-        /// What is in its way, and what to do.
+        /// The cause and the remedy.
         why: String,
     },
-    /// A plugin that must be there isn't.
+    /// A required plugin is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
 }
 
 impl App {
-    /// Reads `source`, starts its telemetry with `telemetry`, reads the registry where there is one, and puts the gateway
-    /// together: what `serve` does before it binds anything.
+    /// Reads `source`, starts telemetry with `telemetry`, reads the registry if there is one, and builds
+    /// the gateway. Nothing is bound yet.
     ///
     /// # Errors
-    /// Every mistake of the configuration, with the lines.
+    /// Every mistake in the configuration, with line numbers.
     pub async fn start(
         source: Source,
         telemetry: impl FnOnce(&Config) -> Result<Telemetry, String>,
@@ -111,8 +108,8 @@ impl App {
         Ok((App::put_together(workshop, loaded, basis, Some(origin))?, telemetry))
     }
 
-    /// Puts a gateway together as [`App::start`] would, of what is in a file alone: what `config check` does before it asks
-    /// plugins. No collector is reached, and no registry.
+    /// Builds a gateway as [`App::start`] would, but from the file only and without contacting a collector
+    /// or store. `config check` does this before it connects to plugins.
     ///
     /// # Errors
     /// See [`App::build`].
@@ -121,15 +118,14 @@ impl App {
         App::build(loaded, telemetry)
     }
 
-    /// What it was put together from.
     pub fn config(&self) -> &Config {
         &self.first.config
     }
 
-    /// Puts a gateway together of what is in `loaded` alone; nothing is bound or dialled yet.
+    /// Builds a gateway from `loaded` only. Nothing is bound or connected yet.
     ///
     /// # Errors
-    /// Every mistake of the configuration that its parts find, with the lines.
+    /// Every mistake in the configuration that its parts find, with line numbers.
     pub fn build(loaded: LoadedConfig, telemetry: Telemetry) -> Result<Self, Problems> {
         let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry));
         let basis = ConfigBasis::of_file(&loaded);
@@ -152,11 +148,11 @@ impl App {
         Ok(App { workshop, first, seen, gateway, tls, origin, asks: mpsc::channel(MAX_PENDING_RELOADS) })
     }
 
-    /// Runs until SIGTERM or Ctrl-C, then drains. The process ends by the end of the drain's time even where this
-    /// doesn't return. `ready` is called once it serves.
+    /// Runs until SIGTERM or Ctrl-C, then drains. The process exits when the drain's time is over, even if
+    /// this function hangs. `ready` is called once the gateway serves.
     ///
     /// # Errors
-    /// When an address is taken, or a required plugin is missing.
+    /// If an address is taken or a required plugin is missing.
     pub async fn run(self, ready: impl FnOnce(&RunningGateway)) -> Result<(), RunError> {
         let (first, longest) = (Arc::clone(&self.first), drain::longest(&self.config().drain));
         let signals = drain::StopSignals::listen(longest);
@@ -168,7 +164,8 @@ impl App {
         };
         match started {
             Ok(Some(running)) => {
-                // From here on it goes when it is replaced, and with it the fetching of its keys.
+                // From here on, only the snapshot holds the first generation. When it is replaced, fetching
+                // of its keys stops.
                 drop(first);
                 running.listen(hangups);
                 ready(&running);
@@ -184,10 +181,10 @@ impl App {
         Ok(())
     }
 
-    /// Listens and dials the plugins; answers that it isn't ready.
+    /// Opens the ports and starts to connect to the plugins. The gateway is not ready yet.
     ///
     /// # Errors
-    /// When an address is taken.
+    /// If an address is taken.
     pub async fn bind(self) -> Result<BoundGateway, RunError> {
         let server = &self.config().server;
         let data = listen(server.data_addr, "server.data_addr").await?;
@@ -206,7 +203,8 @@ impl App {
 
         let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.data_drain());
         let connections = lifecycle.connections.clone();
-        // Among the connections itself: as long as it accepts, nobody is let go of.
+        // Track the listener like a connection: the tracker can't finish while connections are still
+        // accepted.
         let serving =
             server::serve(data, self.tls.clone(), edge, lifecycle.data_drain(), connections.clone());
         connections.spawn(serving);
@@ -238,7 +236,7 @@ impl App {
         Ok(BoundGateway { app: self, data_addr, ops_addr, admin_socket, lifecycle, readiness, health })
     }
 
-    /// What operators do with the registry, or with the file where there is none.
+    /// The operations on the registry, or on the file if there is none.
     fn operations(&self) -> Operations {
         let registry = self.origin.as_ref().and_then(|origin| Some((origin, origin.registry()?)));
         let Some((origin, registry)) = registry else {
@@ -254,7 +252,7 @@ impl App {
         Operations::new(Arc::clone(registry), Arc::new(foresight))
     }
 
-    /// Listens on the admin socket, if there is to be one.
+    /// Opens the admin socket, if one is configured.
     async fn listen_locally(&self) -> Result<Option<(UnixListener, SocketFile)>, RunError> {
         let Some(path) = &self.config().server.admin_socket else { return Ok(None) };
         let listening = unix_listener::listen(path).await;
@@ -267,7 +265,7 @@ impl App {
     }
 }
 
-/// A gateway that listens and isn't ready yet.
+/// A gateway whose ports are open, but which isn't ready yet.
 pub struct BoundGateway {
     app: App,
     data_addr: SocketAddr,
@@ -279,18 +277,18 @@ pub struct BoundGateway {
 }
 
 impl BoundGateway {
-    /// Waits for the required plugins of the file; from then on it serves, and is ready as soon as those that the registry
-    /// requires are there, too.
+    /// Waits for the file's required plugins, then serves. The gateway becomes ready as soon as the plugins
+    /// that the registry requires are up too.
     ///
     /// # Errors
-    /// When a required plugin of the file is missing.
+    /// If a required plugin of the file is missing.
     pub async fn start(self) -> Result<RunningGateway, RunError> {
         crate::control::readiness_gate::wait(&self.app.first, self.app.workshop.shared.changes()).await?;
         let BoundGateway { app, data_addr, ops_addr, admin_socket, lifecycle, readiness, health } = self;
         let App { workshop, first, seen, gateway, origin, asks: (_, asks), .. } = app;
         let started = Arc::clone(&first.config);
         drop(first);
-        // Before it is looked at what there is: a plugin may come while the table is built.
+        // Subscribe first, because a plugin may connect while the table is built.
         let changes = workshop.shared.changes();
         let registry = origin.as_ref().and_then(|origin| origin.registry());
         let mut publisher =
@@ -316,12 +314,13 @@ impl BoundGateway {
     }
 }
 
-/// A gateway that serves; [`RunningGateway::until`] keeps what is in force up to date and ends it.
+/// A gateway that serves. [`RunningGateway::until`] applies configuration changes and shuts it down.
 pub struct RunningGateway {
-    /// Of plugins, from before the first table on.
+    /// Changes of plugins' states since before the first table.
     changes: watch::Receiver<u64>,
     gateway: Arc<Gateway>,
-    /// What it was started with. Its generation isn't kept: that would keep its clients and the fetching of its keys.
+    /// The configuration at the start. The generation is not kept, because it would keep its clients and
+    /// the fetching of its keys alive.
     started: Arc<Config>,
     data_addr: SocketAddr,
     ops_addr: SocketAddr,
@@ -332,17 +331,17 @@ pub struct RunningGateway {
 }
 
 impl RunningGateway {
-    /// Where agents call it.
+    /// The address for agents.
     pub fn data_addr(&self) -> SocketAddr {
         self.data_addr
     }
 
-    /// Where operators look.
+    /// The address for probes and people.
     pub fn ops_addr(&self) -> SocketAddr {
         self.ops_addr
     }
 
-    /// Has the configuration read again when it is asked for by `hangups`, or its file changed.
+    /// Reloads the configuration on each of `hangups`, and when its file changes.
     fn listen(&self, hangups: io::Result<Signal>) {
         self.reload.follow();
         match hangups {
@@ -351,7 +350,8 @@ impl RunningGateway {
         }
     }
 
-    /// Runs until a first `stop` resolves, then drains; a second one, asked for after the first, cuts that short.
+    /// Runs until a first `stop` resolves, then drains. A second `stop` after the first cuts the drain
+    /// short.
     pub async fn until<F: Future<Output = ()>>(self, stop: impl Fn() -> F) {
         let RunningGateway { changes, gateway, started, admin_socket, lifecycle, health, mut reload, .. } =
             self;
@@ -373,20 +373,20 @@ impl RunningGateway {
     }
 }
 
-/// Where a gateway is on its way down, in this order.
+/// The phases of a shutdown, in this order.
 #[derive(Default)]
 struct ShutdownPhases {
-    /// Readiness is off, calls are still taken.
+    /// Readiness is off, but calls are still accepted.
     draining: CancellationToken,
-    /// No more connections, those there are told to go.
+    /// No new connections are accepted, and existing ones are told to close.
     goaway: CancellationToken,
-    /// Everything is over.
+    /// Everything has ended.
     ended: CancellationToken,
     /// The data port's connections.
     connections: TaskTracker,
-    /// The admin port's.
+    /// The admin port's connections.
     operators: TaskTracker,
-    /// What operators write: taken as long as calls are.
+    /// Operators' writes, accepted as long as calls are.
     writes: WriteTracker,
 }
 

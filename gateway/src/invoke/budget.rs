@@ -1,5 +1,5 @@
-//! How much time an invocation and each of its steps have (docs/protocol.md, section 3, Budget). Arithmetic only:
-//! what a step does when its time is over is [`super::chain`]'s.
+//! Computes how much time an invocation and each of its steps get (docs/protocol.md, section 3, Budget).
+//! [`super::chain`] decides what a step does when its time is over.
 
 use std::time::Duration;
 
@@ -7,28 +7,27 @@ use tokio::time::Instant;
 
 use crate::{core::step::OnError, routing::Step};
 
-/// A step that may be skipped isn't started with less than this.
+/// A step that may be skipped is not started with less time than this.
 const MIN_STEP_TIME: Duration = Duration::from_millis(10);
-/// What is kept back of the caller's time, so that our answer still reaches it; at most a tenth.
+/// The part of the caller's time that is reserved for sending the answer; at most a tenth.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 
 /// The time of one invocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// All of it at the start.
+    /// The total at the start.
     total: Duration,
-    /// When it is over.
     end: Instant,
 }
 
 /// How long a step may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepAllowance {
-    /// Its own time-out.
+    /// Its own timeout.
     Whole(Duration),
-    /// Less than its own time-out: running out of it is the budget's doing, not the plugin's.
+    /// Less than its own timeout. If the step exceeds it, the budget is to blame, not the plugin.
     Cut(Duration),
-    /// Nothing is left, or too little for a step that may be skipped.
+    /// Nothing, or too little for a step that may be skipped.
     Short,
 }
 
@@ -39,12 +38,10 @@ impl Budget {
         Budget { total, end: received + total }
     }
 
-    /// When it is over.
     pub fn end(&self) -> Instant {
         self.end
     }
 
-    /// What is left.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
@@ -55,18 +52,18 @@ impl Budget {
     }
 }
 
-/// The time of an invocation of which the configuration allows `limit`, and whose caller waits for `caller`.
+/// The total time of an invocation, from the configured `limit` and the time that the caller waits.
 pub(super) fn total(limit: Duration, caller: Option<Duration>) -> Duration {
     caller.map_or(limit, |caller| limit.min(caller - margin(caller)))
 }
 
-/// What is kept back of the caller's time.
+/// The part of the caller's time that is reserved for sending the answer.
 pub(super) fn margin(caller: Duration) -> Duration {
     ANSWER_MARGIN.min(caller / 10)
 }
 
-/// What `step` leaves of an invocation's time to steps behind it: one that may be skipped leaves those that must
-/// succeed theirs, at most half of all.
+/// The time that `step` must leave for later steps. A step that may be skipped leaves the later mandatory
+/// steps their timeouts, but at most half of the total.
 pub(super) fn reserved_time(total: Duration, step: &Step) -> Duration {
     match step.on_error {
         OnError::Fail => Duration::ZERO,
@@ -74,7 +71,7 @@ pub(super) fn reserved_time(total: Duration, step: &Step) -> Duration {
     }
 }
 
-/// How long `step` may take with `left` of an invocation's time.
+/// How long `step` may take if `left` of the invocation's time remains.
 pub(super) fn allowance(total: Duration, left: Duration, step: &Step) -> StepAllowance {
     let usable = left.saturating_sub(reserved_time(total, step));
     let least = match step.on_error {

@@ -1,6 +1,6 @@
-//! Runs one plan over one payload: each step in order, its reply checked and folded, until the plan ends or a
-//! step decides. Observers are handed their copy when the chain is over, however it ended, the caller's going
-//! away included.
+//! Runs one plan over one payload. It calls each step in order, verifies its reply and applies it, until
+//! the plan ends or a step decides. Observers get their calls when the chain is over, even if the caller
+//! went away.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -31,9 +31,10 @@ use crate::{
     upstream::PluginReply,
 };
 
-/// The plugins behind a plan's steps. The gateway's are [`super::Invoker`]'s; tests of the chain bring their own.
+/// The plugins behind a plan's steps. [`super::Invoker`] implements it for the gateway; the tests of the
+/// chain have their own.
 pub trait Plugins: Send + Sync {
-    /// Calls the plugin of `step` and gives back its undecoded reply.
+    /// Calls the plugin of `step` and returns its undecoded reply.
     fn call<P: ExtensionPoint>(
         &self,
         step: &Step,
@@ -43,7 +44,7 @@ pub trait Plugins: Send + Sync {
         limit: Duration,
     ) -> impl Future<Output = Result<PluginReply, Failure>> + Send;
 
-    /// Hands the call to the queue of a plugin that observes; never waits.
+    /// Enqueues the call for an observing plugin; never waits.
     fn observe<P: ExtensionPoint>(
         &self,
         step: &Step,
@@ -52,7 +53,7 @@ pub trait Plugins: Send + Sync {
         ctx: &CallContext,
     );
 
-    /// Whether the gateway gives up the calls under way.
+    /// Whether the gateway has given up its calls in flight.
     fn is_abandoned(&self) -> bool;
 }
 
@@ -63,25 +64,25 @@ pub struct Chain<'a, P: ExtensionPoint, C: Plugins> {
     plugins: &'a C,
     limits: &'a ReplyLimits,
     budget: Budget,
-    /// What plugins are told of the caller; made for the first of them.
+    /// The caller as plugins see it; built for the first plugin.
     caller: OnceLock<wire::CallContext>,
     original: Arc<P::Payload>,
     payload: Arc<P::Payload>,
     notices: Vec<Remark>,
     steps: Vec<StepReport>,
-    /// What the steps changed, where the caller asked.
+    /// The changes of each step, if the caller asked for a trace.
     changes: Vec<PayloadChange<P>>,
-    /// Observers met so far, with the payload as it stood at their place.
+    /// The observers so far, each with the payload at its place in the chain.
     observers: Vec<(&'a Step, Arc<P::Payload>)>,
-    /// How the chain ended; none while it runs.
+    /// How the chain ended; `None` while it runs.
     end: Option<wire::ChainResult>,
-    /// Since when the step under way is asked.
+    /// When the current step was called.
     asked: Option<Instant>,
-    /// Takes the steps of a run that is dropped.
+    /// Receives the steps of a run that is dropped before its end.
     broken_off: &'a mut Vec<StepReport>,
 }
 
-/// How one step went.
+/// The result of running one step.
 struct StepRun<P: ExtensionPoint> {
     event: StepEvent,
     said: Option<VerifiedReply<P>>,
@@ -113,7 +114,7 @@ impl<P: ExtensionPoint> StepRun<P> {
 }
 
 impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
-    /// A chain that has not started. Dropped before its end, it leaves its steps in `broken_off`.
+    /// A chain that has not started. If it is dropped before its end, its steps go to `broken_off`.
     pub fn new(
         ctx: &'a CallContext,
         plan: &'a Plan,
@@ -143,8 +144,8 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         }
     }
 
-    /// Runs it to its end. Dropped before that, the caller is gone: the call under way is cancelled with it, and
-    /// the observers are told.
+    /// Runs the chain. Dropping the future means that the caller is gone: the current call is cancelled and
+    /// the observers get their calls.
     pub async fn run(mut self, revision: u64) -> ChainOutcome<P> {
         let result = self.advance().await;
         for step in &self.plan.steps[self.steps.len()..] {
@@ -199,7 +200,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         Ok(ChainDecision::Continue)
     }
 
-    /// Asks the plugin of `step`.
+    /// Calls the plugin of `step`.
     async fn ask(&self, step: &Step) -> StepRun<P> {
         let (grant, limit, cut) = match before(step, self.is_met(step), || self.budget.allowance(step)) {
             Before::Ask { grant, limit, cut } => (grant, limit, cut),
@@ -226,7 +227,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         StepRun { duration: started.elapsed(), queue, ..went }
     }
 
-    /// Remembers what an observer is to see; it is sent when the chain is over.
+    /// Remembers an observer's call, which is sent when the chain is over.
     fn hand_over(&mut self, step: &'a Step) -> StepRun<P> {
         let event = observe_event(self.is_met(step));
         if event == StepEvent::HandedOver {
@@ -257,7 +258,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         }
     }
 
-    /// Decides what becomes of the step, and reports it.
+    /// Decides the step's disposition and records its report.
     fn report(&mut self, step: &Step, went: &StepRun<P>) -> Disposition {
         let ruling = decide(step.mode, step.on_error, went.event);
         let reason = match went.event {
@@ -288,8 +289,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         ruling
     }
 
-    /// The caller is gone: the step under way ends with it. The observers behind it see the payload as it stood
-    /// there.
+    /// Ends the current step because the caller is gone. Later observers see the payload of this moment.
     fn break_off(&mut self) {
         let plan = self.plan;
         let mut left = plan.steps.iter().skip(self.steps.len());
@@ -306,7 +306,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
         *self.broken_off = std::mem::take(&mut self.steps);
     }
 
-    /// Takes over what a plugin said, once its step is reported: its payload and its notices.
+    /// Takes over a verified reply's payload and notices. The step must have been reported before.
     fn absorb(&mut self, step: &Step, said: Option<VerifiedReply<P>>) {
         let Some(said) = said else { return };
         if let Some(after) = said.payload {
@@ -325,7 +325,7 @@ impl<'a, P: ExtensionPoint, C: Plugins> Chain<'a, P, C> {
 }
 
 impl<P: ExtensionPoint, C: Plugins> Drop for Chain<'_, P, C> {
-    /// Hands the observers their calls: here, so that they are told when the caller went away as well.
+    /// Sends the observers their calls. It happens here so that it also happens when the caller goes away.
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or_else(|| {
             self.break_off();
@@ -357,7 +357,7 @@ fn chain_result(result: &Result<ChainDecision, Error>) -> wire::ChainResult {
     wire::ChainResult { decision: decision.into(), plugin, code }
 }
 
-/// Why the chain can't decide: the step failed and must not be skipped.
+/// The error of a chain whose step failed and must not be skipped.
 fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Error {
     let failure = failure.unwrap_or_else(|| Failure::new(Reason::ConditionError, "it was never asked"));
     let code = Code::for_step(failure.reason, failure.status);
@@ -371,7 +371,7 @@ fn no_decision<P: ExtensionPoint>(step: &Step, failure: Option<Failure>) -> Erro
     Error { step: Some(Box::new(failed)), ..Error::new(code, detail) }
 }
 
-/// What the agent is told about a step that was skipped.
+/// The notice about a skipped step for the agent.
 fn skip_notice(step: &Step, failure: Option<&Failure>) -> Remark {
     let (code, why) = match failure {
         Some(failure) => (Code::for_step(failure.reason, failure.status), failure.detail.as_str()),

@@ -1,4 +1,4 @@
-//! Chains over plugins that are closures, under a paused clock.
+//! Tests chains of plugins that are closures, under a paused clock.
 
 use std::{
     collections::HashMap,
@@ -126,7 +126,7 @@ impl Setup {
         self
     }
 
-    /// Time-outs of the steps in order, and the reserves that follow from them.
+    /// Sets the steps' timeouts in order, and the reserves that follow from them.
     fn timeouts(mut self, timeouts: &[Duration]) -> Self {
         for (step, timeout) in self.steps.iter_mut().zip(timeouts) {
             Arc::make_mut(&mut step.template).timeout = *timeout;
@@ -416,7 +416,7 @@ async fn dead_advisory_steps_alone_end_in_continue() {
     }
     let (ended, _) = setup.timeouts(&[Duration::from_secs(10); 4]).run().await;
     assert_eq!(ended.result.as_ref().ok(), Some(&ChainDecision::Continue));
-    // 10 s of its own, then the 5 s that are left of 15, then nothing.
+    // 10 s of its own, then the remaining 5 s of 15, then nothing.
     let reasons: Vec<_> = ended.steps.iter().map(|step| (step.outcome, step.reason)).collect();
     assert_eq!(
         reasons,

@@ -1,25 +1,25 @@
-//! What follows from how a step went: the table of docs/protocol.md, section 3, as one pure function without a
-//! default arm.
+//! Decides what follows from a step's result: the table of docs/protocol.md, section 3, as one pure
+//! function without a default arm.
 
 use crate::core::step::{Mode, OnError, Reason, StepOutcome};
 
-/// How a step went, before its binding's settings are looked at.
+/// The result of a step, regardless of its binding's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepEvent {
     /// A match condition is known to be false.
     ConditionFalse,
     /// Too little of the budget is left for a step that may be skipped.
     BudgetShort,
-    /// The plugin said continue, with a patch or without one.
+    /// The plugin continued.
     Continued {
-        /// Whether the reply changes the payload.
+        /// Whether it changed the payload.
         patched: bool,
     },
-    /// The plugin said cancel.
+    /// The plugin cancelled.
     Cancelled,
     /// The step failed.
     Failed(Reason),
-    /// The call was put into an observer's queue; what the observer says comes later.
+    /// The call was enqueued for an observer; its reply comes later.
     HandedOver,
     /// The caller went away.
     CallerGone,
@@ -28,31 +28,31 @@ pub enum StepEvent {
 /// What the chain does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChainAction {
-    /// The reply's payload and notices stand; the next step is called.
+    /// Applies the reply's payload and notices, and goes on.
     Apply,
-    /// The payload stays as it was before the step; the next step is called.
+    /// Keeps the payload from before the step, and goes on.
     Keep,
-    /// The reply's payload and notices stand; the chain ends as a block.
+    /// Applies the reply's payload and notices, and ends as a block.
     Block,
-    /// The chain ends without a decision.
+    /// Ends without a decision.
     Stop,
 }
 
-/// What becomes of a step.
+/// The consequences of a step's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disposition {
     /// How the step is reported.
     pub outcome: StepOutcome,
     /// What the chain does next.
     pub next: ChainAction,
-    /// Whether the agent is told that the step was skipped.
+    /// Whether the agent gets a notice that the step was skipped.
     pub notice: bool,
-    /// Whether a rule that should have been enforced was not.
+    /// Whether a rule was not enforced that should have been.
     pub failed_open: bool,
 }
 
-/// Decides what becomes of a step. For an observer it is asked twice: when the call is handed over, and when its
-/// reply is there, for the counters alone.
+/// Decides the consequences of a step's result. For an observer it is called twice: when the call is
+/// enqueued and, for the counters only, when the reply arrives.
 pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposition {
     match (mode, event) {
         (Mode::Enforce | Mode::Advise | Mode::Observe, StepEvent::CallerGone) => {
@@ -76,7 +76,8 @@ pub const fn decide(mode: Mode, on_error: OnError, event: StepEvent) -> Disposit
             OnError::Fail => plain(StepOutcome::Failed, ChainAction::Stop),
             OnError::Skip => skipped(StepOutcome::FailedOpen, true),
         },
-        // Only observers are handed over. Were another step ever, its rule would not have been asked.
+        // Only observers are handed over. If an enforcing step ever were, its rule would not have been
+        // checked.
         (Mode::Enforce | Mode::Advise, StepEvent::HandedOver) => {
             plain(StepOutcome::Failed, ChainAction::Stop)
         }

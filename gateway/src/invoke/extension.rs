@@ -1,5 +1,5 @@
-//! The four extension points as types. Everything behind the edge is generic over [`ExtensionPoint`]; what
-//! differs between the points stands in this file alone.
+//! The four extension points as types. Everything behind the edge is generic over [`ExtensionPoint`]; all
+//! differences between the points are in this file.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     const POINT: Point;
     /// What the agent is about to send, run or show.
     type Payload: Message + Validate + Default + Clone + PartialEq + 'static;
-    /// What a plugin may change in it.
+    /// The changes that a plugin may make to the payload.
     type Patch: Message + Validate + Default;
     /// A plugin's reply.
     type Reply: Message + Default;
@@ -34,22 +34,19 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
     /// The answer to the agent.
     type Response: Message + Default;
 
-    /// Takes an agent's request apart.
     fn request_parts(request: Self::Request) -> RequestParts<Self::Payload>;
 
-    /// Takes a plugin's reply apart.
     fn reply_parts(reply: Self::Reply) -> ReplyParts<Self::Patch>;
 
-    /// Puts an answer to the agent together.
     fn response(parts: ResponseParts<Self::Payload>) -> Self::Response;
 
-    /// Names of the fields that `patch` holds.
+    /// The names of the fields in `patch`.
     fn fields(patch: &Self::Patch) -> Vec<&'static str>;
 
-    /// Replaces each field of `payload` that `patch` holds.
+    /// Applies each field in `patch` to `payload`.
     fn fold(payload: &mut Self::Payload, patch: Self::Patch);
 
-    /// What match conditions and the log may look at.
+    /// The values for match conditions and the log.
     fn subject(payload: &Self::Payload) -> PayloadSubject<'_>;
 }
 
@@ -57,53 +54,49 @@ pub trait ExtensionPoint: sealed::Sealed + Send + Sync + 'static {
 pub struct RequestParts<Payload> {
     /// What the agent says about its call.
     pub context: gateway::RequestContext,
-    /// Absent: the request breaks the contract.
+    /// `None` violates the contract.
     pub payload: Option<Payload>,
-    /// The chain the agent expects.
+    /// The digest of the plan that the agent expects.
     pub expect_plan_digest: Option<String>,
-    /// Whether the agent asks what each step changed.
+    /// Whether the agent asked for the changes of each step.
     pub trace: bool,
 }
 
 /// A plugin's reply, taken apart.
 pub struct ReplyParts<Patch> {
-    /// Absent: a bad reply.
+    /// `None` is a bad reply.
     pub verdict: Option<Verdict>,
-    /// Changes to the payload.
+    /// The changes to the payload.
     pub modify: Option<Patch>,
-    /// Remarks.
     pub notices: Vec<Notice>,
 }
 
-/// What a plugin wants.
 pub enum Verdict {
-    /// Go on.
     Continue,
-    /// Stop.
     Cancel(plugin::Cancel),
 }
 
-/// An answer to the agent, before it is put together.
+/// The parts of an answer to the agent.
 pub struct ResponseParts<Payload> {
     /// The payload as the chain left it.
     pub payload: Arc<Payload>,
     /// Whether a plugin changed it.
     pub modified: bool,
-    /// Set when a plugin blocked.
+    /// Present if a plugin blocked.
     pub block: Option<gateway::Block>,
     /// In the order of the chain.
     pub notices: Vec<gateway::PluginNotice>,
     /// In the order of the chain.
     pub steps: Vec<gateway::Step>,
-    /// Digest of the chain that ran.
+    /// The digest of the plan that ran.
     pub plan_digest: String,
-    /// Revision of the routing.
+    /// The revision of the routing table.
     pub revision: u64,
-    /// Our id of the invocation.
+    /// The gateway's id of the invocation.
     pub request_id: String,
 }
 
-/// What match conditions and the log may look at in a payload; `None` where the point or the payload has no such thing.
+/// The values in a payload for match conditions and the log; `None` if the point or the payload lacks one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PayloadSubject<'a> {
     /// The tool's name.
@@ -116,7 +109,7 @@ pub struct PayloadSubject<'a> {
     pub call_id: Option<&'a str>,
 }
 
-/// A value that a field of a patch carries, where it carries one.
+/// A field of a patch, which may be absent.
 trait PatchField {
     fn is_present(&self) -> bool;
 }

@@ -1,8 +1,8 @@
 //! Runs a tenant's chain of plugins over one payload.
 //!
-//! The four extension points are types ([`ExtensionPoint`]) and everything is generic over them: one mechanism,
-//! four points. [`chain`] runs the steps, [`reply`] reads what a plugin says, [`decide`] is the table of what
-//! follows from it, [`budget`] the arithmetic of time. Knows nothing of HTTP, tokens or metrics.
+//! The four extension points are types ([`ExtensionPoint`]), and everything is generic over them. [`chain`]
+//! runs the steps, [`reply`] reads plugins' replies, [`decide`] decides what follows from a step, and
+//! [`budget`] computes times. This module knows nothing of HTTP, tokens or metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,48 +44,46 @@ pub use observe::{Observation, ObserverSink};
 pub use outcome::{Block, ChainDecision, ChainOutcome, PayloadChange, Remark, StepReport};
 pub use reply::ReplyLimits;
 
-/// A routing table with the plugins that its steps name by index.
+/// A routing table, and the plugins that its steps name by index.
 pub struct Routes {
-    /// Who is served, with which steps.
+    /// The tenants and their plans.
     pub table: RouteTable,
     /// The plugins, in the order of the configuration.
     pub clients: Vec<Arc<PluginClient>>,
-    /// Sizes of replies.
+    /// The limits of replies.
     pub replies: ReplyLimits,
-    /// Is told what observers made of their calls.
+    /// Receives the results of observers.
     pub observed: Arc<dyn ObserverSink>,
-    /// Cancelled when the calls under way are given up.
+    /// Cancelled when the calls in flight are given up.
     pub abort: CancellationToken,
 }
 
-/// Runs chains over its routes.
 pub struct Invoker {
     routes: Routes,
     budget: Duration,
 }
 
 impl Invoker {
-    /// An invoker whose invocations take at most `budget`.
+    /// An invoker that gives each invocation at most `budget`.
     pub fn new(routes: Routes, budget: Duration) -> Self {
         Invoker { routes, budget }
     }
 
-    /// Whom it serves, and with which plugins.
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// The time of a call received at `received` whose caller waits until `deadline`.
+    /// The budget of a call received at `received` whose caller waits until `deadline`.
     pub fn budget(&self, received: Instant, deadline: Option<Instant>) -> Budget {
         Budget::new(self.budget, received, deadline)
     }
 
-    /// Runs the tenant's chain at `P` over `payload`. Dropped before its end, it leaves the steps so far in
-    /// `broken_off`, the one under way as `cancelled_by_caller`.
+    /// Runs the tenant's chain at `P` over `payload`. If the future is dropped, the steps so far go to
+    /// `broken_off`, and the current one is reported as `cancelled_by_caller`.
     ///
     /// # Errors
-    /// PLAN_CHANGED when the caller expects another chain. A chain that can't decide is no error here: it has
-    /// steps to report, and its error is inside [`ChainOutcome`].
+    /// PLAN_CHANGED if the caller expects another plan. If the chain can't decide, that is not an error
+    /// here: the error is in [`ChainOutcome`], beside the reports of the steps.
     pub async fn run<P: ExtensionPoint>(
         &self,
         tenant: &TenantPlans,
@@ -135,7 +133,7 @@ impl Plugins for Routes {
     }
 }
 
-/// What travels beside a call within `ctx`. `whole`: it has all of its step's time-out.
+/// The metadata of a call within `ctx`. `whole`: the step has its full timeout.
 fn meta(ctx: &CallContext, whole: bool) -> CallMeta {
     CallMeta { tenant: Arc::clone(&ctx.identity.tenant), depth: ctx.depth + 1, whole, trial: false }
 }

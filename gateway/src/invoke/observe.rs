@@ -1,4 +1,4 @@
-//! Hands calls to observers, and says what they made of them: nothing of it reaches the chain.
+//! Sends calls to observers and reports their results, which never affect the chain.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,36 +21,33 @@ use crate::{
     upstream::{CallMeta, PluginReply},
 };
 
-/// Is told what observers made of their calls, after the answer.
+/// Receives the results of observers, after the answer was sent.
 pub trait ObserverSink: Send + Sync {
-    /// An observer has answered, failed, or never got its call.
+    /// Called when an observer has answered or failed, or its call was dropped.
     fn observed(&self, observed: Observation<'_>);
 }
 
-/// What an observer made of one call.
+/// The result of one observer's call.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    /// Where.
     pub point: Point,
-    /// The observer.
     pub plugin: &'a Arc<str>,
-    /// Its binding.
     pub binding: &'a Arc<str>,
-    /// Whose call it was.
+    /// The caller's tenant.
     pub tenant: &'a Arc<str>,
-    /// Our id of the invocation.
+    /// The gateway's id of the invocation.
     pub request_id: &'a str,
     /// `observed`, `would_block` or `failed`.
     pub outcome: StepOutcome,
     /// Why it failed.
     pub reason: Option<Reason>,
-    /// From when the chain handed the call over until this was known.
+    /// The time from enqueueing the call to this result.
     pub took: Duration,
-    /// The code it would block with, or how it failed.
+    /// The code with which it would block, or how it failed.
     pub detail: &'a str,
 }
 
-/// Puts a call into the queue of the plugin of `step`.
+/// Enqueues a call for the plugin of `step`.
 pub(super) fn enqueue<P: ExtensionPoint>(
     routes: &Routes,
     step: &Step,
@@ -80,14 +77,14 @@ pub(super) fn enqueue<P: ExtensionPoint>(
             detail: &detail,
         });
     };
-    // As in a chain: the plugin never sees a config that its schema refuses, or that was not checked yet.
+    // As in a chain, a plugin never sees a config that its schema rejects or that has not been checked yet.
     if let Err(failure) = precheck::grant(step) {
         return done(Err(failure));
     }
     routes.clients[step.plugin].observe(P::POINT, call, &*payload, meta, step.timeout, Box::new(done));
 }
 
-/// What an observer said, as an event of its step, and why.
+/// The event for an observer's reply, and its detail.
 fn heard<P: ExtensionPoint>(
     answer: Result<PluginReply, Failure>,
     limits: &ReplyLimits,

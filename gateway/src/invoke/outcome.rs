@@ -1,4 +1,4 @@
-//! What came of an invocation: domain types that the edge turns into an answer, a log line and metrics.
+//! The outcome of an invocation. The edge turns it into an answer, a log line and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,64 +13,58 @@ use crate::{
     routing::Step,
 };
 
-/// How an invocation ended, with all that is known about it.
+/// The outcome of a chain.
 pub struct ChainOutcome<P: ExtensionPoint> {
-    /// What the chain decided, or why it could not.
+    /// The decision, or why there is none.
     pub result: Result<ChainDecision, Error>,
     /// The payload as the chain left it.
     pub payload: Arc<P::Payload>,
     /// Whether a plugin changed it.
     pub modified: bool,
-    /// Remarks, in the order of the chain.
+    /// In the order of the steps.
     pub notices: Vec<Remark>,
-    /// What happened, in the order of the chain.
+    /// In the order of the steps.
     pub steps: Vec<StepReport>,
-    /// What the steps changed, in the order of the chain; empty unless the caller asked.
+    /// The changes of the steps in order; empty unless the caller asked for a trace.
     pub changes: Vec<PayloadChange<P>>,
-    /// Digest of the chain that ran.
+    /// The digest of the plan that ran.
     pub plan_digest: Arc<str>,
-    /// Revision of the routing that was in force.
+    /// The revision of the routing table.
     pub revision: u64,
 }
 
-/// The payload round one step that patched it.
+/// The payload before and after a step that patched it.
 pub struct PayloadChange<P: ExtensionPoint> {
-    /// The step, by its place in [`ChainOutcome::steps`].
+    /// The step's index in [`ChainOutcome::steps`].
     pub step: usize,
-    /// The payload as it came to the step.
     pub before: Arc<P::Payload>,
-    /// The payload as the step left it.
     pub after: Arc<P::Payload>,
 }
 
-/// What a chain decided. A block is not an error.
+/// A chain's decision. A block is not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainDecision {
-    /// Go on.
     Continue,
-    /// Do not go on.
     Block(Block),
 }
 
-/// A block: which plugin, and why.
+/// A block by a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The plugin that cancelled.
     pub plugin: Arc<str>,
-    /// Its binding.
     pub binding: Arc<str>,
     /// Never one of [`crate::core::error::Code`].
     pub code: String,
     /// For the user.
     pub message: String,
-    /// When to ask again, in milliseconds.
+    /// When to retry, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// How far it reaches.
+    /// How far the block reaches.
     pub scope: CancelScope,
 }
 
 impl Block {
-    /// The block that `step` leads to.
+    /// The block by `step`.
     pub(super) fn new(step: &Step, cancel: PluginCancel) -> Self {
         Block {
             plugin: Arc::clone(&step.plugin_name),
@@ -83,40 +77,34 @@ impl Block {
     }
 }
 
-/// A notice with the plugin it is about.
+/// A notice and the plugin that it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remark {
-    /// The plugin.
     pub plugin: Arc<str>,
-    /// What is said.
     pub notice: Notice,
-    /// Whether the gateway says it about the plugin, for operators, and not the plugin itself.
+    /// Whether the notice is from the gateway, not from the plugin itself.
     pub by_gateway: bool,
 }
 
-/// What became of one step.
+/// The report of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepReport {
-    /// The plugin.
     pub plugin: Arc<str>,
-    /// Its binding.
     pub binding: Arc<str>,
-    /// What the binding lets the plugin do.
     pub mode: Mode,
-    /// How it ended.
     pub outcome: StepOutcome,
-    /// Why it failed or was skipped for time.
+    /// Why it failed, or was skipped for lack of time.
     pub reason: Option<Reason>,
-    /// Time spent in the step; zero for steps that were not called.
+    /// The time spent in the step; zero if its plugin was not called.
     pub duration: Duration,
-    /// The part of it spent waiting for a place among the plugin's calls.
+    /// The part of `duration` that was spent waiting for a permit of the plugin.
     pub queue: Duration,
-    /// Names of the payload's fields that its reply changed, honoured or not.
+    /// The names of the payload's fields that its reply changes, whether applied or not.
     pub changed: Vec<&'static str>,
-    /// What was wrong with the reply and was left out of it.
+    /// The number of faults that were removed from the reply.
     pub sanitised: u32,
-    /// The code of a cancel that the binding does not honour.
+    /// The code of a cancel that the binding's mode doesn't enforce.
     pub would_block: Option<String>,
-    /// Whether a rule that should have been enforced was not.
+    /// Whether a rule was not enforced that should have been.
     pub failed_open: bool,
 }

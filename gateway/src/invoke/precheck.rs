@@ -1,5 +1,5 @@
-//! What is decided of a step before its plugin is asked: conditions, then what the plugin may do, then the time. Pure,
-//! so that an explanation decides as a call does.
+//! Decides whether a step's plugin is called: checks the conditions, then the grant, then the time. Pure,
+//! so that explanations can share it with calls.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::{
     routing::Step,
 };
 
-/// What comes of a step so far.
+/// The result of the checks before a step.
 pub(super) enum Before<'s> {
-    /// Its plugin is asked.
+    /// The plugin is called.
     Ask {
         /// What the plugin may do.
         grant: Grant<'s>,
-        /// How long it may take.
+        /// The time limit.
         limit: Duration,
-        /// Whether that is less than its own time-out.
+        /// Whether the limit is less than the step's own timeout.
         cut: bool,
     },
-    /// It isn't, and why where that is a failure.
+    /// The plugin is not called; the failure says why, if it is one.
     Leave(StepEvent, Option<Failure>),
 }
 
-/// Decides whether the plugin of an enforce or advise step is asked. `met` is what its conditions come to; `allowance`
-/// is asked for last.
+/// Checks an enforcing or advising step. `met` says whether its conditions hold; `allowance` is evaluated
+/// last.
 pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAllowance) -> Before<'_> {
     let failed = |failure: Failure| Before::Leave(StepEvent::Failed(failure.reason), Some(failure));
     if !met {
@@ -48,12 +48,12 @@ pub(super) fn before(step: &Step, met: bool, allowance: impl FnOnce() -> StepAll
     }
 }
 
-/// What comes of an observing step, whose plugin is told after the answer.
+/// The event of an observing step, whose plugin is called after the answer.
 pub(super) fn observe_event(met: bool) -> StepEvent {
     if met { StepEvent::HandedOver } else { StepEvent::ConditionFalse }
 }
 
-/// What the plugin of `step` may do, or why it can't be called.
+/// The grant of `step`, or why its plugin can't be called.
 pub(super) fn grant(step: &Step) -> Result<Grant<'_>, Failure> {
     if let Some(flaw) = step.flaw() {
         return Err(flaw);

@@ -1,8 +1,8 @@
-//! Reads a plugin's reply: decodes it, checks it against the contract and the step's grants, and folds its patch
-//! into a copy of the payload, all or nothing (docs/protocol.md, section 3).
+//! Reads a plugin's reply: decodes it, verifies it against the contract and the step's grant, and applies
+//! its patch to a copy of the payload, all or nothing (docs/protocol.md, section 3).
 //!
-//! A cancel is a cancel whatever else is wrong with the reply: what is wrong is left out and counted. Beside
-//! `continue` anything wrong makes the whole reply a failure.
+//! A cancel is honoured even if the rest of the reply is faulty: the faulty parts are removed and counted.
+//! Beside `continue`, any fault makes the whole reply a failure.
 
 use std::sync::Arc;
 
@@ -21,30 +21,29 @@ use crate::{
     payload::Validate,
 };
 
-/// Longest message of a cancel, in bytes.
+/// The maximum length of a cancel's message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Message of a cancel that has none.
+/// The default message of a cancel.
 const DEFAULT_MESSAGE: &str = "Operation blocked by plugin";
-/// Code of a cancel that has none, or one that it may not use.
+/// The code of a cancel that has none or a reserved one.
 const DEFAULT_CODE: &str = "BLOCKED";
-/// By how much a chain may grow a payload over the request limit, in bytes.
+/// How far a chain may grow a payload beyond the request limit, in bytes.
 const MAX_GROWTH_BYTES: usize = 64 << 10;
 
-/// Sizes that replies keep to.
+/// The limits of replies.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
-    /// Largest request, in bytes; a folded payload may be 64 KiB larger.
+    /// The maximum size of a request in bytes; a patched payload may be 64 KiB larger.
     pub request: usize,
-    /// Most notices.
+    /// The maximum number of notices.
     pub notices: usize,
-    /// All notices together, in bytes.
+    /// The maximum size of all notices together, in bytes.
     pub notice_bytes: usize,
-    /// Details of one notice, in bytes.
+    /// The maximum size of one notice's details, in bytes.
     pub details_bytes: usize,
 }
 
 impl ReplyLimits {
-    /// Those of a configuration.
     pub fn from_limits(limits: &config::Limits) -> Self {
         ReplyLimits {
             request: limits.request.in_memory(),
@@ -55,37 +54,36 @@ impl ReplyLimits {
     }
 }
 
-/// What one step may do.
+/// What a plugin may do in one step.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant<'a> {
-    /// What the plugin's manifest declares.
+    /// The access in the plugin's manifest.
     pub access: Access,
-    /// The only fields it may patch; absent: all that the point allows.
+    /// The only fields that it may patch; `None` means all that the point allows.
     pub writable: Option<&'a [String]>,
 }
 
-/// What a plugin said, checked.
+/// A reply after verification.
 pub struct VerifiedReply<P: ExtensionPoint> {
-    /// Absent: continue.
+    /// `None` means continue.
     pub cancel: Option<PluginCancel>,
-    /// The payload with the patch applied; absent: no patch.
+    /// The patched payload; `None` if there is no patch.
     pub payload: Option<Arc<P::Payload>>,
-    /// Names of the fields that the patch holds.
+    /// The names of the fields in the patch.
     pub changed: Vec<&'static str>,
-    /// Its remarks.
     pub notices: Vec<Notice>,
-    /// How many things were wrong with the reply and were left out.
+    /// The number of faults that were removed from the reply.
     pub sanitised: u32,
 }
 
-/// A cancel with everything in its place.
+/// A cancel after verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginCancel {
-    /// Valid, and none of our own error codes.
+    /// Valid, and not one of the gateway's own error codes.
     pub code: String,
     /// Not empty, at most 1 KiB.
     pub message: String,
-    /// When to ask again, in milliseconds.
+    /// When to retry, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// Never unspecified.
     pub scope: CancelScope,
@@ -96,7 +94,7 @@ pub struct PluginCancel {
 pub struct ReplyError {
     /// `bad_reply`, `forbidden_patch` or `too_large`.
     pub reason: Reason,
-    /// What is wrong with it, for the operator.
+    /// Describes the fault to the operator.
     pub detail: String,
 }
 
@@ -106,7 +104,7 @@ impl ReplyError {
     }
 }
 
-/// Reads the reply that `bytes` hold to a call that carried `payload`.
+/// Reads the reply in `bytes` to a call with `payload`.
 pub fn read<P: ExtensionPoint>(
     bytes: Bytes,
     payload: &Arc<P::Payload>,
@@ -142,7 +140,8 @@ pub fn read<P: ExtensionPoint>(
     }
 }
 
-/// Reads an observer's reply: whether it would block. Patches of observers are not applied, so they are not looked at.
+/// Reads an observer's reply and returns its cancel, if any. Observers' patches are ignored, so they aren't
+/// verified.
 pub fn heard<P: ExtensionPoint>(
     bytes: Bytes,
     limits: &ReplyLimits,
@@ -165,10 +164,10 @@ fn no_verdict() -> ReplyError {
     ReplyError::new(Reason::BadReply, "its reply holds neither continue nor cancel")
 }
 
-/// A patched payload, with the names of the fields that the patch holds.
+/// A patched payload, and the names of the fields in the patch.
 type FoldedPayload<P> = (Arc<<P as ExtensionPoint>::Payload>, Vec<&'static str>);
 
-/// The payload with `patch` applied, or nothing when the patch is empty.
+/// The payload with `patch` applied; `None` if the patch is empty.
 fn folded<P: ExtensionPoint>(
     patch: P::Patch,
     payload: &Arc<P::Payload>,
@@ -209,7 +208,7 @@ fn folded<P: ExtensionPoint>(
     Ok(Some((Arc::new(folded), fields)))
 }
 
-/// What is wrong with one notice.
+/// Returns what is wrong with a notice.
 fn notice_flaw(notice: &Notice, limits: &ReplyLimits) -> Option<&'static str> {
     if matches!(notice.kind(), NoticeKind::Unspecified) {
         return Some("has no kind");
@@ -245,7 +244,7 @@ fn check_notices(notices: &[Notice], limits: &ReplyLimits) -> Result<(), ReplyEr
     Ok(())
 }
 
-/// The notices that keep to the rules, as many of them as the limits allow.
+/// Keeps the valid notices, as many as the limits allow.
 fn keep_valid(notices: Vec<Notice>, limits: &ReplyLimits, sanitised: &mut u32) -> Vec<Notice> {
     let given = notices.len();
     let mut left = limits.notice_bytes;
@@ -264,7 +263,7 @@ fn keep_valid(notices: Vec<Notice>, limits: &ReplyLimits, sanitised: &mut u32) -
     kept
 }
 
-/// Puts a cancel in order, counting what had to be mended.
+/// Replaces the faulty parts of a cancel by defaults, and counts them.
 fn cancelled(cancel: Cancel, notices: &[Notice], sanitised: &mut u32) -> PluginCancel {
     let usable = |code: &str| is_code(code) && !Code::is_reserved(code);
     let code = if usable(&cancel.code) {

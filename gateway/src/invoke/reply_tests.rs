@@ -1,4 +1,4 @@
-//! Replies of plugins that err, lie and flood.
+//! Tests replies that are faulty, forbidden or too large.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The page at `/` of the ops port: the state at a glance, for a person who found the port. Counts and times alone: the
-//! port has no token, so no name, address or tenant is here. It loads nothing and runs nothing.
+//! The page at `/` of the ops port: the gateway's state at a glance. The port needs no token, so the page
+//! shows only counts and times, and no name, address or tenant. It loads no resources and runs no scripts.
 
 use std::sync::{Arc, LazyLock};
 
@@ -16,10 +16,10 @@ use crate::{
     snapshot::readiness::Waits,
 };
 
-/// Names in double braces stand for values.
+/// Names in double braces are replaced by values.
 const TEMPLATE: &str = include_str!("page.html");
 
-/// The page's own style and nothing else, from nowhere else, and inside no other page.
+/// Allows only the page's own style, and no framing.
 static PAGE_CSP: LazyLock<HeaderValue> = LazyLock::new(|| {
     let style = between(TEMPLATE, "<style>", "</style>").map_or("", |(_, style, _)| style);
     let hash = STANDARD.encode(Sha256::digest(style));
@@ -54,7 +54,7 @@ fn render(status: &StatusView<'_>) -> String {
     })
 }
 
-/// Which plugin is not there isn't for everybody.
+/// The name of a missing plugin is not public, so only the kind of blocker is shown.
 fn readiness(waiting_for: Option<&Waits>) -> String {
     waiting_for.map_or("ready".to_owned(), |waits| format!("not ready: {}", waits.what))
 }
@@ -65,7 +65,7 @@ fn tenants(status: &StatusView<'_>) -> String {
     format!("{} listed, {} of them disabled; others are {others}", tenants.listed, tenants.disabled)
 }
 
-/// What is wrong with the file isn't for everybody.
+/// The errors in the file are not public.
 fn configuration(configuration: &ConfigurationReport) -> String {
     match &configuration.rejected {
         None => format!("active for {}", duration(configuration.age_s)),
@@ -76,7 +76,7 @@ fn configuration(configuration: &ConfigurationReport) -> String {
     }
 }
 
-/// Such as `3 d 4 h 5 min`: the largest unit that is not 0, and all below it.
+/// A duration such as `3 d 4 h 5 min`: the largest nonzero unit and all smaller ones.
 pub fn duration(seconds: u64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
@@ -91,7 +91,7 @@ pub fn duration(seconds: u64) -> String {
     parts.iter().map(|(number, unit)| format!("{number} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Puts values in the place of names, in one pass, so that no value is looked at for names; each is escaped.
+/// Replaces names by escaped values in a single pass, so that names in values are not replaced.
 fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut page = String::with_capacity(2 * template.len());
     let mut rest = template;
@@ -103,14 +103,14 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     page + rest
 }
 
-/// What stands before `open`, between it and `close`, and after that.
+/// The text before `open`, between `open` and `close`, and after `close`.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let (before, rest) = text.split_once(open)?;
     let (inside, after) = rest.split_once(close)?;
     Some((before, inside, after))
 }
 
-/// Text as it may stand in an element or in a quoted attribute.
+/// Escapes text for use in an element or in a quoted attribute.
 fn escape(text: &str, page: &mut String) {
     for c in text.chars() {
         match c {

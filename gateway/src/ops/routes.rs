@@ -1,5 +1,5 @@
-//! The ops port: is the process alive, should it get traffic, what do its metrics say, and all of it at a glance. Plaintext and without a
-//! token, for probes and people; it passes no chain and asks no plugin.
+//! The routes of the ops port: liveness, readiness, metrics and the status page. The port is plaintext and
+//! needs no token. Its requests pass no chain and contact no plugin.
 
 use crate::snapshot::readiness::Waits;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{
     ops::{page, status::StatusSource},
 };
 
-/// Media type of the Prometheus text format.
+/// The media type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The routes of the ops port.

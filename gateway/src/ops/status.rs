@@ -1,5 +1,5 @@
-//! How the gateway is as a whole. Asked by operators with a token (`admin`) and by people at the ops port (`page`), who
-//! must not see more than counts: no name, no address, no tenant. Passes no chain and asks no plugin.
+//! The status of the whole gateway. `admin` shows it to operators with a token. `page` shows it on the ops
+//! port, which must reveal only counts: no name, address or tenant. It contacts no plugin.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     upstream::State,
 };
 
-/// Everything that is looked at for it.
+/// The sources of the status.
 pub struct StatusSource {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) readiness: Arc<Readiness>,
@@ -25,12 +25,11 @@ pub struct StatusSource {
 }
 
 impl StatusSource {
-    /// Of `gateway`. It counts from now how long it is up.
+    /// Uptime is counted from this call.
     pub fn new(gateway: Arc<Gateway>, readiness: Arc<Readiness>, registry: Option<Arc<Registry>>) -> Self {
         StatusSource { gateway, readiness, registry, started: Instant::now() }
     }
 
-    /// How it is now.
     pub(crate) fn status(&self) -> StatusView<'_> {
         let in_force = self.gateway.snapshots.in_force();
         let routes = in_force.invoker.routes();
@@ -63,30 +62,30 @@ pub(crate) struct StatusView<'a> {
     pub(crate) instance: &'a str,
     pub(crate) uptime_s: u64,
     pub(crate) ready: bool,
-    /// Why it isn't.
+    /// Why it is not ready.
     pub(crate) waiting_for: Option<Waits>,
     pub(crate) revision: u64,
     pub(crate) tenants: TenantsView,
-    /// By state.
+    /// The number of plugins by state.
     pub(crate) plugins: BTreeMap<&'static str, usize>,
     pub(crate) configuration: ConfigurationReport,
-    /// Null: the file alone says what is in force.
+    /// Null if there is no registry.
     pub(crate) store: Option<StoreView>,
 }
 
-/// How the registry's database stands.
+/// The status of the registry's database.
 #[derive(Serialize)]
 pub(crate) struct StoreView {
-    /// Null: it never answered.
+    /// Null if it never answered.
     revision: Option<u64>,
     reachable: bool,
-    /// Why it isn't; null: it is.
+    /// Why it is unreachable; null if it is reachable.
     problem: Option<String>,
-    /// Since when it is, or isn't.
+    /// How long it has been reachable or unreachable.
     age_s: u64,
-    /// Whether what is in force came from the local file of a start without it.
+    /// Whether the active contents come from the local file of a start without the database.
     stale: bool,
-    /// Why the last good table can't be written; null: it is.
+    /// Why the last good table can't be saved; null if it can.
     last_good_problem: Option<String>,
 }
 
@@ -103,25 +102,25 @@ impl StoreView {
     }
 }
 
-/// How the configuration file stands to what is in force.
+/// How the configuration file relates to the active configuration.
 #[derive(Serialize)]
 pub(crate) struct ConfigurationReport {
-    /// Since when what is in force is.
+    /// How long the active configuration has been active.
     pub(crate) age_s: u64,
-    /// Null: it is what the file says.
+    /// Null if the active configuration is the file's.
     pub(crate) rejected: Option<RejectedFileView>,
-    /// What the newest that was read waits for; null: for nothing, or not yet for a second.
+    /// What the newest configuration waits for; null if for nothing, or for less than a second.
     waiting_for: Option<String>,
-    /// Keys that wait for the process to be started again.
+    /// Keys whose changed values apply only after a restart.
     restart_required: Vec<&'static str>,
 }
 
-/// Why the file is not in force.
+/// Why the file's configuration is not active.
 #[derive(Serialize)]
 pub(crate) struct RejectedFileView {
-    /// Since when it is known.
+    /// How long this has been known.
     pub(crate) age_s: u64,
-    /// As `hookgate config check` says them. They name what is in the file, so that only an operator may see them.
+    /// In the words of `hookgate config check`. They quote the file, so only operators may see them.
     problems: Vec<String>,
 }
 
@@ -143,8 +142,8 @@ impl ConfigurationReport {
 #[derive(Serialize)]
 pub(crate) struct TenantsView {
     pub(crate) listed: usize,
-    /// Of those listed.
+    /// Of the listed tenants.
     pub(crate) disabled: usize,
-    /// Whether those not listed are served.
+    /// Whether unlisted tenants are served.
     pub(crate) accepts_unlisted: bool,
 }

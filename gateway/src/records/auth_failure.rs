@@ -1,5 +1,5 @@
-//! Callers turned away where they call no extension point, counted and logged as those who do: there a refusal is part
-//! of an [`crate::records::invocation::Invocation`], here there is none.
+//! Counts and logs callers that were rejected on paths other than the extension points. There, the
+//! rejection is part of an [`crate::records::invocation::Invocation`].
 
 use opentelemetry::KeyValue;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Telemetry {
-    /// A caller of `port` was turned away.
+    /// Records that a caller of `port` was rejected.
     pub fn record_auth_failure(&self, port: Port, request_id: Uuid, refusal: &AuthRefusal) {
         let (code, reason, detail) = (refusal.reason.code(), refusal.reason.as_str(), &*refusal.detail);
         self.0.instruments.auth_failures.add(1, &[KeyValue::new(REASON, reason)]);

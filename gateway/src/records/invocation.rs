@@ -1,4 +1,4 @@
-//! One call from its headers to its decision: its metrics, what its span says of it, and its log line.
+//! Records one call from its headers to its decision: metrics, span and log line.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,27 +30,27 @@ use crate::{
     },
 };
 
-/// What is known of a call so far. It outlives the work on the call, so that a caller who goes away leaves a record
-/// of it.
+/// What is known of a call so far. It outlives the work on the call, so that a call is recorded even if its
+/// caller goes away.
 #[derive(Debug, Default)]
 pub struct CallFacts {
-    /// The caller's own id, where its header could be read.
+    /// The caller's own id, if its header was readable.
     pub correlation_id: Option<String>,
-    /// Why the caller was turned away.
+    /// Why the caller was rejected.
     pub refused: Option<auth::RefusalReason>,
-    /// Who calls, once that is verified.
+    /// The verified caller.
     pub identity: Option<Arc<Identity>>,
-    /// And what it says of itself.
+    /// The context, including what the caller says about itself.
     pub ctx: Option<CallContext>,
-    /// The tool's name as it was asked for.
+    /// The tool's name in the original request.
     pub tool: Option<String>,
     /// The agent's id of the tool call.
     pub call_id: Option<String>,
-    /// Digest of the chain, and revision of the routing.
+    /// The plan's digest and the routing table's revision.
     pub plan: Option<(Arc<str>, u64)>,
-    /// The tenant's plans, where something is missing from them.
+    /// The tenant's plans, if a bypass removed something from them.
     pub bypassed: Option<TenantPlans>,
-    /// Steps of a chain that was broken off.
+    /// The steps of a chain that ended early because the caller went away.
     pub broken_off: Vec<StepReport>,
 }
 
@@ -74,10 +74,10 @@ impl Decision {
     }
 }
 
-/// The end of an invocation, whatever its point.
+/// The end of an invocation, independent of its point.
 pub(crate) struct InvocationEnd<'a> {
     pub(crate) decision: Decision,
-    /// HTTP status of the answer, over gRPC too.
+    /// The HTTP status of the answer, also for gRPC.
     pub(crate) status: u16,
     pub(crate) block: Option<&'a Block>,
     pub(crate) error: Option<&'a Error>,
@@ -95,7 +95,7 @@ impl<'a> InvocationEnd<'a> {
         InvocationEnd { error: Some(error), ..InvocationEnd::new(Decision::Error, error.code.http(), took) }
     }
 
-    /// The error code, or the block's.
+    /// The code of the error or of the block.
     pub(crate) fn code(&self) -> Option<&'a str> {
         let cancelled = (self.decision == Decision::Cancelled).then_some(Code::Cancelled.as_str());
         let error = self.error.map(|error| error.code.as_str());
@@ -103,14 +103,14 @@ impl<'a> InvocationEnd<'a> {
     }
 }
 
-/// A call under way. Dropped before [`Invocation::ended`], its caller is gone.
+/// A call in flight. If it is dropped without [`Invocation::ended`], its caller went away.
 #[must_use = "dropped, it records that the caller went away"]
 pub struct Invocation {
     inner: Arc<Inner>,
     point: Point,
     request_id: Uuid,
     received: Instant,
-    /// The request's span.
+    /// The context of the request's span.
     context: Context,
     is_ended: bool,
     /// What is known of it so far.
@@ -118,7 +118,7 @@ pub struct Invocation {
 }
 
 impl Telemetry {
-    /// A call at `point` whose headers were there at `received`.
+    /// Begins a call at `point` whose headers arrived at `received`.
     pub fn invocation(&self, point: Point, request_id: Uuid, received: Instant) -> Invocation {
         Invocation {
             inner: Arc::clone(&self.0),
@@ -133,7 +133,7 @@ impl Telemetry {
 }
 
 impl Invocation {
-    /// It came to this end; `status` is the HTTP status of a block.
+    /// Records the end of the call. `status` returns the HTTP status of a block.
     pub fn ended<P: ExtensionPoint>(
         mut self,
         result: &Result<ChainOutcome<P>, Error>,
@@ -186,7 +186,7 @@ impl Invocation {
         });
     }
 
-    /// Says on the request's span what became of the call.
+    /// Describes the outcome on the request's span.
     fn describe(&self, end: &InvocationEnd<'_>) {
         let span = self.context.span();
         if !span.is_recording() {
@@ -220,11 +220,11 @@ impl Drop for Invocation {
     }
 }
 
-/// Metrics of one invocation.
+/// The metrics of one invocation.
 pub(crate) struct InvocationMetrics<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) point: Point,
-    /// The tenant, where it has series of its own.
+    /// The tenant's attribute, if the tenant has its own series.
     pub(crate) tenant: Option<KeyValue>,
 }
 
@@ -256,7 +256,7 @@ impl InvocationMetrics<'_> {
         if out_of_time {
             instruments.budget_exhausted.add(1, &self.attributes([point]));
         }
-        // What an observer makes of its call is counted when it is known.
+        // Observers' steps are counted when their results are known.
         let own_steps = end.steps.iter().filter(|step| step.outcome != StepOutcome::Observed);
         own_steps.for_each(|step| self.step(step));
     }
@@ -288,7 +288,7 @@ impl InvocationMetrics<'_> {
         }
     }
 
-    /// Counts how a step ended and what it took, an observer's too.
+    /// Counts a step's outcome and duration. Also used for observers.
     pub(crate) fn outcome(
         &self,
         plugin: &Arc<str>,

@@ -1,5 +1,6 @@
-//! The log line of an invocation that didn't simply continue (docs/protocol.md, section 8, `decision.*`): facts that
-//! say who, where, what became of it and through which steps. No payload, no token; what a plugin says is cut short.
+//! The log line of an invocation that did anything but continue (docs/protocol.md, section 8,
+//! `decision.*`): who, where, what happened, and in which steps. It contains no payload and no token, and
+//! plugins' texts are truncated.
 
 use hookgate_proto::types::v1::NoticeKind;
 use serde::Serialize;
@@ -13,17 +14,18 @@ use crate::{
     telemetry::value::cut,
 };
 
-/// Longest sentence of a block, an error or an observer, in bytes.
+/// The maximum length of a block's, an error's or an observer's sentence, in bytes.
 pub(crate) const MAX_SENTENCE_BYTES: usize = 1024;
-/// Longest message of a notice, in bytes: there may be several of each plugin.
+/// The maximum length of a notice's message, in bytes. Each plugin may send several.
 const MAX_NOTICE_BYTES: usize = 256;
-/// Longest id that an agent says, in bytes. Others are checked when they arrive.
+/// The maximum length of an agent's id, in bytes. Other ids are checked on arrival.
 const MAX_ID_BYTES: usize = 256;
 
-/// Longest list of steps, or of notices, in bytes of JSON: with both and everything else a line is within its bound.
+/// The maximum length of the steps or of the notices, in bytes of JSON. It keeps the whole line within its
+/// limit.
 const MAX_LIST_BYTES: usize = 16 << 10;
 
-/// A call that ended, with all that its line may say.
+/// A call that ended, with everything that its line may contain.
 pub(crate) struct CallRecord<'a> {
     pub(crate) point: Point,
     pub(crate) request_id: Uuid,
@@ -91,7 +93,7 @@ fn notice(remark: &Remark) -> NoticeEntry<'_> {
     NoticeEntry { plugin: &remark.plugin, kind, code, message: cut(&remark.notice.message, MAX_NOTICE_BYTES) }
 }
 
-/// A list as JSON; where it is too long its last entry says how many more there are.
+/// A list as JSON. If it is too long, its last entry says how many were left out.
 fn json(values: impl Iterator<Item = impl Serialize>) -> Option<String> {
     let mut list = String::new();
     let mut left_out = 0;
@@ -109,7 +111,7 @@ fn json(values: impl Iterator<Item = impl Serialize>) -> Option<String> {
 }
 
 impl CallRecord<'_> {
-    /// Whether nothing happened that a person may want to know of.
+    /// Whether nothing happened that a person may want to know.
     fn is_plain(&self) -> bool {
         let is_plain = |step: &StepReport| match step.outcome {
             StepOutcome::Continued
@@ -129,7 +131,7 @@ impl CallRecord<'_> {
             && self.end.steps.iter().all(is_plain)
     }
 
-    /// Ours to repair: an error. To be looked at: a warning.
+    /// The level: errors are the gateway's to repair, warnings are worth a look.
     fn level(&self) -> Level {
         let end = self.end;
         let status = end.error.map_or(0, |error| error.code.http());
@@ -169,7 +171,7 @@ impl CallRecord<'_> {
     }
 }
 
-/// Emits one line at a level that is known only now.
+/// Emits a line at a level that is known only at run time.
 macro_rules! line {
     ($level:expr, $($field:tt)*) => {
         match $level {
@@ -180,7 +182,8 @@ macro_rules! line {
     };
 }
 
-/// A line for each cancel that was not honoured, as observers have it: who tries a rule out looks for one event.
+/// Writes a line for each cancel that was not enforced. Observers have the same event, so that one event is
+/// enough to watch while trying out a rule.
 fn would_block(call: &CallRecord<'_>) {
     let tenant = call.facts.identity.as_ref().map(|identity| &*identity.tenant);
     for step in call.end.steps {
@@ -199,7 +202,7 @@ fn would_block(call: &CallRecord<'_>) {
     }
 }
 
-/// Writes the line of `call`, unless it simply continued.
+/// Writes the line of `call`, unless the call simply continued.
 pub(crate) fn write(call: &CallRecord<'_>) {
     would_block(call);
     if call.is_plain() {

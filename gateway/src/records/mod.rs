@@ -1,5 +1,5 @@
-//! What is recorded of a call: its metrics and span, its log line, its observers' results, and callers that were turned
-//! away. Stands above `invoke`, whose reports it counts; the mechanism is in [`telemetry`](crate::telemetry).
+//! Records calls: metrics and span, log line, observers' results, and rejected callers. This module is
+//! above `invoke`, whose reports it counts; the mechanism is in [`telemetry`](crate::telemetry).
 
 pub mod auth_failure;
 pub mod invocation;

@@ -1,4 +1,4 @@
-//! What observers make of their calls, which is known only after the answer: counted, and logged where it matters.
+//! Counts and logs observers' results, which are known only after the answer.
 
 use crate::{
     core::step::{Mode, Reason, StepOutcome},

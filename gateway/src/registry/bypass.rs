@@ -1,5 +1,5 @@
-//! Breaking the glass: one binding out of one tenant's chains for a while, whoever owns either of them, and putting it back
-//! (docs/decisions/0034-break-glass.md).
+//! Break glass: takes one binding out of one tenant's chains for a while, whoever owns them, or puts it
+//! back (docs/decisions/0034-break-glass.md).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,36 +21,37 @@ use crate::{
     store::{Change, Object, ObjectContent},
 };
 
-/// Shortest time.
+/// The minimum duration.
 pub const MIN_BYPASS_DURATION: Duration = Duration::from_secs(1);
-/// Longest time: whoever needs more changes the binding, or says again tomorrow that it is still needed.
+/// The maximum duration. For longer, an operator changes the binding or renews the bypass.
 pub const MAX_BYPASS_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// What is to be done with one binding and one tenant.
+/// A request to begin or end the bypass of one binding for one tenant.
 #[derive(Debug, Clone)]
 pub struct BypassRequest {
-    /// The binding's name.
     pub binding: String,
-    /// The tenant's id.
     pub tenant: String,
-    /// From [`MIN_BYPASS_DURATION`] to [`MAX_BYPASS_DURATION`] out of its chains, counted from now; none: back into them.
+    /// How long to bypass the binding from now on, from [`MIN_BYPASS_DURATION`] to [`MAX_BYPASS_DURATION`].
+    /// `None` ends the bypass.
     pub lasts: Option<Duration>,
 }
 
-/// How it stands in the process that is asked.
+/// The request as seen in the process that receives it.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalView {
-    /// Tenants that are not listed are served.
+    /// Whether unlisted tenants are served.
     pub serves_others: bool,
-    /// The binding is in the tenant's chains by what is in force, whatever the registry says by now.
+    /// Whether the binding is in the tenant's active chains, whatever the registry now says.
     pub stands: bool,
 }
 
 impl Operations {
-    /// Does what `glass` says; the writer's reason is the bypass's. Bypasses that have ended by then go in the same revision.
+    /// Begins or ends the bypass `glass`, with the writer's reason. Expired bypasses are deleted in the
+    /// same revision.
     ///
     /// # Errors
-    /// There is nothing of this kind, or the binding doesn't stand for the tenant anyway; else as [`Operations::write`].
+    /// If the binding or tenant doesn't exist, or the binding doesn't apply to the tenant; otherwise as for
+    /// [`Operations::write`].
     pub async fn bypass(
         &self,
         writer: &Writer,
@@ -91,7 +92,7 @@ fn changes(
     };
     check(contents, binding, tenant, here)?;
     let until = now + *lasts;
-    // As exact as anything that is shown.
+    // Round to the precision that is shown.
     let until = Until(until.replace_millisecond(until.millisecond()).unwrap_or(until));
     let bypass =
         Bypass { binding: binding.clone(), tenant: tenant.clone(), until, reason: reason.to_owned() };
@@ -102,12 +103,13 @@ fn changes(
     Ok(changes.into_values().collect())
 }
 
-/// The bypasses that end with `changes`, because their binding or their tenant goes: the next of that name is another. One of
-/// a binding that comes is left over from one that is gone, by a gateway that left it there.
+/// The bypasses to delete along with `changes`. A bypass ends when its binding or its tenant is deleted,
+/// because a later object of that name is another one. A bypass of a binding that is created is a leftover,
+/// which an older gateway did not delete.
 pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     let ends = |change: &Change| match change.kind {
         ObjectKind::Binding => change.before.is_none() || change.after.is_none(),
-        // One that isn't listed may be served all the same, and have bypasses before it is.
+        // An unlisted tenant may be served, so it may have bypasses before it is listed.
         ObjectKind::Tenant => change.after.is_none(),
         ObjectKind::Plugin | ObjectKind::Bypass => false,
     };
@@ -130,8 +132,9 @@ pub(super) fn outlived(contents: &Contents, changes: &[Change]) -> Vec<Change> {
     outlived.map(gone).collect()
 }
 
-/// The bypasses of `contents`, which is in force, as `newest` has them, while that may wait for other reasons. A bypass is of
-/// one binding and one tenant: where `newest` has others of these names, or none, it says nothing of those in force.
+/// Returns `contents`, which are active, with the bypasses of `newest`: bypasses apply even while `newest`
+/// is pending for other reasons. A bypass belongs to one particular binding and tenant. If these were
+/// deleted or recreated in `newest`, the bypasses in `contents` stay as they are.
 pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
     if newest.revision() <= contents.revision() {
         return Arc::clone(contents);
@@ -142,7 +145,7 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
             let of = |kind, name: &str| (met(contents, kind, name), met(newest, kind, name));
             let is_binding =
                 matches!(of(ObjectKind::Binding, &bypass.binding), (Some(old), Some(new)) if old == new);
-            // One that isn't listed, and served all the same, is the one that is listed later.
+            // A tenant that was served while unlisted is the same when it is listed later.
             let is_tenant = match of(ObjectKind::Tenant, &bypass.tenant) {
                 (Some(old), new) => new == Some(old),
                 (None, _) => true,
@@ -165,7 +168,7 @@ pub fn as_in(newest: &Contents, contents: &Arc<Contents>) -> Arc<Contents> {
     Arc::new(contents.with_bypasses(bypasses))
 }
 
-/// Whether the binding stands for the tenant.
+/// Checks that the binding applies to the tenant.
 fn check(contents: &Contents, binding: &str, tenant: &str, here: LocalView) -> Result<(), OperationError> {
     let missing = |kind, name: &str| EditError::Missing { kind, name: name.to_owned() };
     let typed = |kind, name: &str| contents.get(kind, name).map(|entry| &entry.typed);

@@ -1,4 +1,4 @@
-//! What changes where the glass is broken and mended, and where it can't be.
+//! Tests of beginning and ending a bypass, and of its errors.
 
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ fn a_bypass_is_of_the_api_whoever_owns_the_rest_and_clears_away_those_that_ended
         json!({ "binding": "floor", "tenant": "acme", "until": "1970-01-01T00:15:00Z", "reason": "INC-7" });
     assert_eq!(after.spec.value(), spec);
     assert_eq!((&*ended.name, ended.before.is_some(), ended.after.is_none()), ("soft@acme", true, true));
-    // Ending one needs nothing of what it is about.
+    // Ending a bypass doesn't require that its binding or tenant exists.
     let mended = asked(&contents, &glass("z", "acme", None), false).expect("granted");
     assert_eq!(
         mended.iter().map(|change| &*change.name).collect::<Vec<_>>(),
@@ -117,7 +117,7 @@ fn what_does_not_stand_anyway_is_not_bypassed() {
     };
     assert_eq!(missing("nobody", "acme"), ObjectKind::Binding);
     assert_eq!(missing("floor", "stranger"), ObjectKind::Tenant);
-    // Served, a tenant needn't be listed.
+    // A tenant that is served needn't be listed.
     let changes = asked(&contents, &glass("floor", "stranger", Some(60)), true).expect("granted");
     assert_eq!(&*changes[0].name, "floor@stranger");
 }
@@ -195,22 +195,22 @@ fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_t
     let after = as_in(&ended, &during);
     assert_eq!(said(&after), [""; 0]);
 
-    // What it is of goes: in force it is still there, and so is the bypass, until somebody ended it before.
+    // The binding is deleted, but it is still active, and so is the bypass unless it was ended before.
     let gone = [change(ObjectKind::Binding, "floor", None), change(ObjectKind::Bypass, "floor@acme", None)];
     assert_eq!(said(&as_in(&next(&begun, &gone), &during)), ["floor@acme 3"]);
     assert_eq!(said(&as_in(&next(&ended, &gone[..1]), &after)), [""; 0]);
-    // Another of its name has its own, which says nothing of the one in force.
+    // A new binding of the same name has its own bypass, which doesn't affect the active one.
     let another = next(&next(&begun, &gone), &[change(ObjectKind::Binding, "floor", rule(1))]);
     let another = next(&another, &[broken(LATE)]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
     assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
-    // The same of a tenant.
+    // The same for a tenant.
     let gone = [change(ObjectKind::Tenant, "acme", None), change(ObjectKind::Bypass, "floor@acme", None)];
     let tenant = change(ObjectKind::Tenant, "acme", Some(json!({ "id": "acme" })));
     let another = next(&next(&begun, &gone), &[tenant, broken(LATE)]);
     assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
-    // Read as a whole, what is of the same version is known again.
+    // After a full read, objects with the same version are recognised.
     let whole = |at: &Contents| Contents::read(at.snapshot()).expect("right").recalling(&in_force);
     assert_eq!(said(&as_in(&whole(&next(&in_force, &[broken(LATE)])), &in_force)), ["floor@acme 2"]);
     assert_eq!(said(&as_in(&whole(&another), &in_force)), [""; 0]);

@@ -1,4 +1,5 @@
-//! What an operator consented to, as a plugin's entry holds it (docs/decisions/0033-consent.md). Pure.
+//! The consent to a plugin's manifest, as stored in the plugin's entry (docs/decisions/0033-consent.md).
+//! Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -7,8 +8,7 @@ use crate::config::Consent;
 const ACCEPTED_KEY: &str = "accepted";
 const GRANTS_KEY: &str = "grants";
 
-/// Whoever writes a plugin as a whole needn't repeat what was consented to: it stays as it was, unless he says another
-/// one, or null for none.
+/// Keeps the previous consent when a plugin is written as a whole without one. Null removes it.
 pub(super) fn keep(spec: &mut Value, before: Option<&Value>) {
     let Some(members) = spec.as_object_mut() else { return };
     match members.get(ACCEPTED_KEY) {
@@ -22,7 +22,7 @@ pub(super) fn keep(spec: &mut Value, before: Option<&Value>) {
     }
 }
 
-/// Consents to `accepted` in the place of what was consented to before, and grants what it asks for.
+/// Replaces the consent by `accepted`, and grants what it asks for.
 pub(super) fn give(spec: &mut Value, accepted: &Consent) {
     let Some(members) = spec.as_object_mut() else { return };
     members.insert(ACCEPTED_KEY.to_owned(), json!(accepted));

@@ -1,5 +1,6 @@
-//! Several objects in one document, which become as it says all together or not at all. What is not in it stays: a
-//! document that is only half there must not take anything away, so what is to go is named. Pure.
+//! Documents: several objects that are applied together or not at all. An object that is missing from the
+//! document stays, because a truncated document must not delete anything. What is to be deleted is named.
+//! Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,35 +23,33 @@ use crate::{
     store::{Change, Object},
 };
 
-/// What is to be.
+/// A document to apply.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplyDocument {
-    /// Plugins as entries of a file.
+    /// Plugins, as in the file.
     pub plugins: Vec<Value>,
-    /// Tenants as entries of a file.
+    /// Tenants, as in the file.
     pub tenants: Vec<Value>,
-    /// Bindings as entries of a file.
+    /// Bindings, as in the file.
     pub bindings: Vec<Value>,
-    /// What is to go.
+    /// Objects to delete.
     pub remove: Vec<NamedObject>,
-    /// What else is to go.
+    /// Deletes further objects; see [`Prune`].
     pub prune: Option<LabelSet>,
-    /// The versions that objects are to have now (0: they must not be there). Those that are not named here may have any.
+    /// The versions that objects must have now; 0 means that they must not exist. Unlisted objects may have
+    /// any.
     pub versions: ExpectedVersions,
 }
 
-/// An object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedObject {
-    /// What it is.
     pub kind: ObjectKind,
-    /// Its name.
     pub name: String,
 }
 
-/// Labels that stand for a set of objects: those that have all of them.
+/// Selects the objects that have all of these labels.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `labels`")]
 pub struct LabelSet {
@@ -58,7 +57,7 @@ pub struct LabelSet {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The objects of a document are the whole of a set: what else the API owns of it is to go.
+/// Deletes the objects with these labels that the API owns and the document doesn't contain.
 #[derive(Debug, Clone)]
 pub struct Prune {
     labels: BTreeMap<String, String>,
@@ -66,7 +65,7 @@ pub struct Prune {
 }
 
 impl Prune {
-    /// The edits that it comes to in `contents`, beside `edits`.
+    /// The edits that the prune requires in `contents`, besides `edits`.
     pub(super) fn edits(&self, contents: &Contents, edits: &[Edit]) -> Vec<Edit> {
         let named: BTreeSet<_> = edits.iter().map(|edit| (edit.kind, edit.name.as_str())).collect();
         let is_left_over = |entry: &&Arc<Entry>| {
@@ -82,19 +81,19 @@ impl Prune {
         contents.entries().iter().filter(is_left_over).map(gone).collect()
     }
 
-    /// Whether the object is of the set, and the API's.
+    /// Whether the API owns the object and it has the labels.
     fn is_about(&self, entry: &Entry) -> bool {
         let is_labelled = || self.labels.iter().all(|(key, value)| entry.is_labelled(key, value));
         entry.object.content.owner == Owner::Api && is_labelled()
     }
 
-    /// The labels, as a sentence names them.
+    /// The labels in words.
     fn words(&self) -> String {
         let labels: Vec<_> = self.labels.iter().map(|(key, value)| format!("`{key}={value}`")).collect();
         format!("label{} {}", if labels.len() == 1 { "" } else { "s" }, labels.join(", "))
     }
 
-    /// The label that `spec` lacks to be of the set.
+    /// The first of the labels that `spec` lacks.
     fn missing(&self, spec: &Value) -> Option<String> {
         let is_there = |(key, value): &(&String, &String)| spec["labels"][key.as_str()] == value.as_str();
         let missing = self.labels.iter().find(|label| !is_there(label));
@@ -102,7 +101,7 @@ impl Prune {
     }
 }
 
-/// Says of bindings that would name no tenant any more which of `changes` takes it away, and why.
+/// Improves the errors about bindings whose tenant is deleted: says which of `changes` deletes it, and why.
 pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Change], prune: Option<&Prune>) {
     let change =
         |kind, name: &str| changes.iter().find(|change| change.kind == kind && *change.name == *name);
@@ -132,22 +131,19 @@ pub(super) fn explain(wrong: &mut [Invalid], contents: &Contents, changes: &[Cha
     }
 }
 
-/// Versions by name.
+/// Expected versions by name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpectedVersions {
-    /// Of plugins.
     pub plugins: BTreeMap<String, u64>,
-    /// Of tenants.
     pub tenants: BTreeMap<String, u64>,
-    /// Of bindings.
     pub bindings: BTreeMap<String, u64>,
 }
 
-/// Where each object stands in the document, as a JSON pointer.
+/// The place of each object in the document, as a JSON pointer.
 pub type DocumentPointers = BTreeMap<(ObjectKind, String), String>;
 
-/// What the members for objects of a kind are called.
+/// The name of the member that lists objects of a kind.
 pub const fn plural(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Plugin => "plugins",
@@ -157,23 +153,22 @@ pub const fn plural(kind: ObjectKind) -> &'static str {
     }
 }
 
-/// What a document comes to.
+/// The edits that a document requires.
 #[derive(Debug)]
 pub struct DocumentEdits {
-    /// One for each object.
+    /// One edit for each object.
     pub edits: Vec<Edit>,
     /// See [`Prune`].
     pub prune: Option<Prune>,
-    /// Where each object stands.
     pub places: DocumentPointers,
 }
 
 impl ApplyDocument {
-    /// The edits that it comes to. `with_bindings`: see [`EditAction::Gone`].
+    /// Converts the document to edits. `with_bindings`: see [`EditAction::Gone`].
     ///
     /// # Errors
-    /// An object without a name, one that is there twice, one that isn't of the set that is to be pruned, and a version of
-    /// one that isn't there.
+    /// An object without a name, a duplicate, an object without the labels of `prune`, or a version of an
+    /// object that isn't in the document.
     pub fn wishes(self, with_bindings: bool) -> Result<DocumentEdits, Vec<Violation>> {
         let ApplyDocument { plugins, tenants, bindings, remove, prune, versions } = self;
         let prune = prune.map(|LabelSet { labels }| Prune { labels, with_bindings });

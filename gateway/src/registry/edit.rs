@@ -1,5 +1,5 @@
-//! What an operator wants of the registry, and what has to change for it. Pure: who may ask, and whether the whole is right
-//! afterwards, is decided elsewhere.
+//! Edits to objects, and the changes that they require. Pure: authorization and validation of the whole
+//! contents are done elsewhere.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,112 +12,98 @@ use crate::{
     store::{Change, Object, ObjectContent},
 };
 
-/// Longest reason of a write, in bytes.
+/// The maximum length of a write's reason, in bytes.
 pub const MAX_REASON: usize = 500;
-/// Longest name of an object, in bytes.
+/// The maximum length of an object's name, in bytes.
 const MAX_NAME: usize = 256;
 
-/// Whether any object may be called so: what can't be a name is not looked for.
+/// Whether an object may have this name. Other names need not be looked up.
 pub fn can_be_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// The same in words.
+/// Describes the valid names in words.
 pub fn right_name(kind: ObjectKind) -> String {
     let name = if kind == ObjectKind::Tenant { "id" } else { "name" };
     format!("The {name} of a {kind} has 1 to {MAX_NAME} bytes, and no control characters")
 }
 
-/// Whether a write may have this reason.
 pub fn can_be_reason(text: &str) -> bool {
     text.len() <= MAX_REASON && !text.chars().any(char::is_control)
 }
 
-/// One wish.
+/// An edit of one object.
 #[derive(Debug, Clone)]
 pub struct Edit {
-    /// What it is about.
+    /// The object's kind.
     pub kind: ObjectKind,
     /// The object's name.
     pub name: String,
-    /// The version that it is to have now, 0: it must not be there. None: whatever it has.
+    /// A precondition: the object's current version, where 0 means that it must not exist. `None` accepts
+    /// any.
     pub expected: Option<u64>,
-    /// What it is to be.
     pub wish: EditAction,
 }
 
-/// What an object is to be.
+/// The action of an edit.
 #[derive(Debug, Clone)]
 pub enum EditAction {
-    /// As this says, as an entry of the file would: created, or replaced as a whole. What of a plugin's manifest was
-    /// consented to stays, unless it says otherwise.
+    /// Create the object, or replace it as a whole, with an entry as in the file. A plugin's consent stays
+    /// unless the entry sets it.
     Be(Value),
-    /// With these members of it replaced, null: taken out (RFC 7396). It must be there.
+    /// Replace these members and remove those that are null (RFC 7396). The object must exist.
     Merge(Value),
-    /// A plugin with this manifest consented to, and granted what it asks for. It must be there.
+    /// Consent to this manifest of a plugin and grant what it asks for. The plugin must exist.
     Accept(Consent),
-    /// Gone. It must be there.
+    /// Delete the object. It must exist.
     Gone {
-        /// The bindings of a plugin go with it; otherwise it stays as long as there are any.
+        /// Delete a plugin together with its bindings. If false, a plugin with bindings is not deleted.
         with_bindings: bool,
     },
 }
 
-/// Why a wish can't be granted.
+/// Why an edit is not possible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EditError {
-    /// There is no such object.
     Missing {
-        /// Of this kind.
         kind: ObjectKind,
-        /// By this name.
         name: String,
     },
-    /// It has another version than the writer knows.
+    /// The object's version is not the expected one.
     Version {
-        /// What it is.
         kind: ObjectKind,
-        /// Its name.
         name: String,
-        /// Its version; 0: it isn't there.
+        /// Its version; 0 if it doesn't exist.
         current: u64,
-        /// What was expected.
         expected: u64,
     },
-    /// The registry is at another revision than the writer knows.
+    /// The registry is not at the expected revision.
     Revision {
-        /// Its last one.
         current: u64,
-        /// What was expected.
         expected: u64,
     },
-    /// The file owns it.
+    /// The file owns the object.
     OfFile {
-        /// What it is.
         kind: ObjectKind,
-        /// Its name.
         name: String,
     },
-    /// A plugin is to go that bindings name.
+    /// The plugin can't be deleted because bindings name it.
     InUse {
-        /// Its name.
         name: String,
-        /// Names of the bindings; at least one.
+        /// At least one.
         bindings: Vec<String>,
     },
-    /// It is not right by itself; pointers begin at the object.
+    /// The object is invalid in itself. Pointers begin at the object.
     Wrong {
-        /// What it is.
         kind: ObjectKind,
-        /// Its name.
         name: String,
-        /// What is wrong; at least one.
+        /// At least one.
         problems: Vec<Problem>,
     },
 }
 
-/// Where objects of a kind stand in a configuration, and the member that is their name; none: in none, and no wish is
-/// granted.
+/// The configuration's list for objects of a kind, and the member with their name. Returns `None` for
+/// bypasses, which can't be edited.
 const fn list(kind: ObjectKind) -> Option<(&'static str, &'static str)> {
     match kind {
         ObjectKind::Plugin => Some((PLUGINS, "name")),
@@ -127,10 +113,10 @@ const fn list(kind: ObjectKind) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// What has to change in `contents` for all of `edits`; nothing: it is so already.
+/// The changes in `contents` that `edits` require; empty if there are none.
 ///
 /// # Errors
-/// The first that can't be granted.
+/// The first edit that is not possible.
 pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, EditError> {
     let mut changes = BTreeMap::new();
     for edit in edits {
@@ -149,7 +135,7 @@ pub fn changes(contents: &Contents, edits: &[Edit]) -> Result<Vec<Change>, EditE
 
 type Changes = BTreeMap<(ObjectKind, Arc<str>), Change>;
 
-/// Takes the bindings of the plugin `name` away with it, if they may go.
+/// Deletes the bindings of the plugin `name` along with it, if that is allowed.
 fn release(
     contents: &Contents,
     name: &str,
@@ -163,7 +149,7 @@ fn release(
             bindings.insert(Arc::clone(&object.name), Some(&object.content));
         }
     }
-    // One that is written along with it names what won't be there.
+    // A binding that the same write creates or changes would name a missing plugin, so delete it too.
     let names_it = |content: &ObjectContent| content.spec.value()["plugin"] == *name;
     let written = changes.values().filter(|change| change.kind == ObjectKind::Binding);
     for change in written.filter(|change| change.after.as_ref().is_some_and(names_it)) {
@@ -191,7 +177,7 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, EditEr
     let missing = || EditError::Missing { kind, name: name.clone() };
     let current = before.map_or(0, |object| object.version);
     if let Some(expected) = edit.expected.filter(|expected| *expected != current) {
-        // What was never there has no version to name.
+        // An object that never existed has no version to compare.
         return Err(if current == 0 && !matches!(edit.wish, EditAction::Be(_)) {
             missing()
         } else {
@@ -232,7 +218,7 @@ fn change(edit: &Edit, before: Option<&Object>) -> Result<Option<Change>, EditEr
     Ok(Some(Change { kind, name: name.as_str().into(), before, after }))
 }
 
-/// The spec as it is stored, once nothing is wrong with it by itself.
+/// Validates an object by itself and returns it as it is stored.
 fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result<ObjectContent, EditError> {
     let (kind, name) = (edit.kind, edit.name.as_str());
     let Some((list, member)) = list(kind) else {
@@ -241,7 +227,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result
     let mut problems = Vec::new();
     if let Some(members) = spec.as_object_mut() {
         match members.get(member) {
-            // A binding may go by the name that it has without one.
+            // A binding may have the default name without saying it.
             None if kind == ObjectKind::Binding
                 && default_name(members).is_some_and(|default| default == name) => {}
             None => drop(members.insert(member.to_owned(), name.into())),
@@ -269,7 +255,7 @@ fn right(edit: &Edit, mut spec: Value, before: Option<&ObjectContent>) -> Result
     Err(EditError::Wrong { kind, name: name.to_owned(), problems })
 }
 
-/// The name of an object that says it, or what a binding without one is called.
+/// The name in an object's spec, or the default name of a binding.
 pub fn name(kind: ObjectKind, spec: &Value) -> Option<String> {
     let (members, (_, member)) = (spec.as_object()?, list(kind)?);
     match members.get(member) {
@@ -279,7 +265,7 @@ pub fn name(kind: ObjectKind, spec: &Value) -> Option<String> {
     }
 }
 
-/// What a binding without a name is called.
+/// The name of a binding that doesn't say one.
 fn default_name(spec: &serde_json::Map<String, Value>) -> Option<String> {
     let plugin = spec.get("plugin")?.as_str()?;
     Some(match spec.get("tenant").and_then(Value::as_str) {
@@ -288,7 +274,7 @@ fn default_name(spec: &serde_json::Map<String, Value>) -> Option<String> {
     })
 }
 
-/// RFC 7396.
+/// Applies a merge patch (RFC 7396).
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

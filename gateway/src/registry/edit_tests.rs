@@ -8,7 +8,7 @@ fn object(kind: ObjectKind, name: &str, version: u64, owner: Owner, spec: Value)
     Object { kind, name: name.into(), version, content: ObjectContent { owner, spec: spec.into() } }
 }
 
-/// A plugin `p` of the API, its binding `b`, and the binding `f` of the file that names it if `of_file`.
+/// A plugin `p` and its binding `b`, both of the API, and if `of_file` a binding `f` of the file to `p`.
 fn contents(of_file: bool) -> Contents {
     let bound = |name: &str| json!({ "name": name, "plugin": "p", "tenant": "*", "priority": 1 });
     let mut objects = vec![
@@ -47,7 +47,7 @@ fn a_plugin_goes_after_its_bindings_or_with_them_and_never_with_the_files() {
     assert_eq!(changes(&now, &both).map(names), Ok(vec!["p".to_owned(), "b".into()]));
     let of_file = EditError::OfFile { kind: ObjectKind::Binding, name: "f".into() };
     assert_eq!(changes(&contents(true), &[plugin(true)]), Err(of_file));
-    // One that is written in the same breath names what won't be there.
+    // A binding in the same write would name a missing plugin.
     let spec = json!({ "plugin": "p", "tenant": "*", "priority": 9 });
     let new =
         Edit { kind: ObjectKind::Binding, name: "n".into(), expected: Some(0), wish: EditAction::Be(spec) };

@@ -1,4 +1,4 @@
-//! What a write does to whom: the plans of every tenant before it and after it. Pure.
+//! The effects of a write: compares the plans of every tenant before and after it. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,98 +10,95 @@ use crate::{
     routing::{RouteTable, Step, TenantPlans, TenantRoute},
 };
 
-/// Most tenants that are told apart; the others are counted.
+/// The maximum number of tenants to describe; further ones are only counted.
 const MAX_SAMPLE: usize = 100;
 
-/// What holds, or would.
+/// One side of the comparison.
 pub struct EffectInputs<'g> {
-    /// Who is listed.
+    /// Contains the listed tenants.
     pub config: &'g Config,
-    /// Their plans.
+    /// The plans.
     pub table: &'g RouteTable,
-    /// Who can't be called.
+    /// Plugins that can't be called.
     pub troubles: &'g StepFailures,
 }
 
-/// Why calls to plugins would fail now, by the plugin's name.
+/// Why calls to plugins would fail now, by plugin name.
 pub type StepFailures = BTreeMap<String, Failure>;
 
-/// What changes for tenants.
+/// The effects on all tenants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Effects {
-    /// How many tenants it changes anything for.
+    /// The number of tenants with any change.
     pub tenants: usize,
-    /// The first 100 of them, by id; `*`: those that are not listed.
+    /// The first 100 of them, by id; `*` stands for unlisted tenants.
     pub sample: Vec<Effect>,
 }
 
-/// What changes for one tenant.
+/// The effect on one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effect {
-    /// Its id; `*`: those that are not listed.
+    /// Its id; `*` stands for unlisted tenants.
     pub tenant: String,
-    /// How it stood.
     pub before: TenantAdmission,
-    /// How it stands then.
     pub after: TenantAdmission,
-    /// Whether its limits, or what answers tell it, change.
+    /// Whether its limits or the detail of its answers change.
     pub settings: bool,
-    /// Points where its plan changes.
+    /// The points at which its plan changes.
     pub points: BTreeMap<Point, PlanEffect>,
 }
 
-/// What becomes of a tenant's calls.
+/// Whether a tenant's calls are admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantAdmission {
-    /// They pass its plans.
+    /// They run through its plans.
     Served,
-    /// They are refused as TENANT_DISABLED.
+    /// They are rejected as TENANT_DISABLED.
     Disabled,
-    /// They are refused as TENANT_UNKNOWN.
+    /// They are rejected as TENANT_UNKNOWN.
     Unknown,
 }
 
-/// What changes in one plan.
+/// The changes of one plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanEffect {
-    /// Its digest then; absent: there is no plan.
+    /// The new digest; absent if there is no plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_digest: Option<String>,
-    /// Bindings that come to stand in it.
+    /// Bindings that are new in it.
     pub added: Vec<String>,
-    /// Bindings that stand in it no more.
+    /// Bindings that are no longer in it.
     pub removed: Vec<String>,
-    /// Bindings whose step is another.
+    /// Bindings whose step changes.
     pub changed: Vec<String>,
-    /// The bindings as they run then.
+    /// The bindings in their new order.
     pub order: Vec<String>,
-    /// Those of them that would fail, by what is known now.
+    /// The bindings that would fail, as far as known now.
     pub failing: Vec<FailingBinding>,
 }
 
 /// A binding whose step would fail if it ran now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FailingBinding {
-    /// Its name.
     pub binding: String,
-    /// The step's reason.
+    /// The reason of the step's failure.
     pub reason: &'static str,
     /// One sentence for the operator.
     pub detail: String,
 }
 
-/// What changes from `before` to `after`, who fails that didn't among it.
+/// Compares `before` and `after`, including steps that newly fail.
 pub fn effects(before: &EffectInputs<'_>, after: &EffectInputs<'_>) -> Effects {
     let listed = [before.config, after.config].into_iter().flat_map(|config| {
         let listed = config.tenants.list.iter().map(|tenant| &*tenant.id);
         listed.chain(config.bypasses.iter().map(|bypass| &*bypass.tenant))
     });
     let listed: BTreeSet<&str> = listed.collect();
-    // No tenant has this id: what holds for it holds for whoever is not listed.
+    // No tenant has the id `*`, so it gets the plans of unlisted tenants.
     let ids = ["*"].into_iter().chain(listed);
     let mut effects = Effects::default();
-    // The usual case, in which no plan has to be looked at that stays.
+    // The usual case. It lets unchanged plans be skipped.
     let same_troubles = before.troubles.keys().eq(after.troubles.keys());
     for id in ids {
         if let Some(effect) = effect(before, after, same_troubles, id) {
@@ -173,11 +170,11 @@ fn steps(route: TenantRoute<'_>, point: Point) -> (&[Step], Option<&str>) {
 }
 
 fn are_same(was: &[Step], is: &[Step]) -> bool {
-    // The usual case: of whom nothing changes, both tables have the same plans.
+    // The usual case: tables share the plans of unaffected tenants.
     std::ptr::eq(was, is) || was.len() == is.len() && was.iter().zip(is).all(|(was, is)| same(was, is))
 }
 
-/// The steps that would fail now.
+/// The steps that would fail if they ran now.
 fn failing(steps: &[Step], troubles: &StepFailures) -> Vec<FailingBinding> {
     let one = |step: &Step| {
         let failure = step.flaw().or_else(|| troubles.get(&*step.plugin_name).cloned())?;
@@ -201,7 +198,8 @@ fn plan_effect(was: &[Step], is: &[Step], digest: Option<&str>, failing: Vec<Fai
     }
 }
 
-/// Whether two steps do the same. The digests of plans leave out what a plugin may write.
+/// Whether two steps behave the same. Plans' digests can't be compared instead, because they leave out
+/// `writable`.
 fn same(a: &Step, b: &Step) -> bool {
     let (written, other) = (&a.written, &b.written);
     (&a.binding, &a.plugin_name, a.mode, a.on_error, a.timeout, &a.tenant_config_digest, &a.config_refused)

@@ -1,4 +1,4 @@
-//! What counts as a change of a plan, one fact of a step after the other.
+//! Tests which facts of a step count as a change of the plan.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::core::manifest::{Access, Manifest, PointAccess, SideEffects};
 
 const TOOL: Point = Point::BeforeToolCall;
 
-/// Both plugins describe themselves so; they are called before tools alone.
+/// The manifest of both plugins, which run before tools only.
 fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest>> {
     let mut offers = [None; 4];
     offers[TOOL.index()] = Some(PointAccess { access, side_effects: SideEffects::None });
@@ -23,7 +23,8 @@ fn manifest(version: &str, access: Access, schema: Value) -> Option<Arc<Manifest
     }))
 }
 
-/// Two tenants, of which the first has a binding; these members stand over those of the binding and of its plugin.
+/// Two tenants, of which the first has a binding. The members given override those of the binding and of
+/// its plugin.
 fn config(binding: Value, plugin: Value) -> Config {
     let merged = |mut object: Value, members: Value| {
         let Value::Object(members) = members else { panic!("members, not {members}") };

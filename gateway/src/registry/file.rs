@@ -1,4 +1,4 @@
-//! What the file says of the registry: the objects that it owns are created, changed and deleted as it says, in one
+//! Applies the file to the registry: computes the changes to the objects that the file owns, for one
 //! revision (docs/protocol.md, section 7). Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,13 +19,13 @@ pub(super) struct OfFile(BTreeMap<(ObjectKind, Arc<str>), FileEntry>);
 
 #[derive(Debug)]
 struct FileEntry {
-    /// To its name, in the file.
+    /// To the object's name in the file.
     pointer: String,
     spec: Spec,
 }
 
 impl Contents {
-    /// What a file says by itself, where there is no registry. Its objects have no versions.
+    /// The contents of a file when there is no registry. Objects have no versions.
     pub fn from_file(loaded: &LoadedConfig) -> Self {
         let config = &loaded.config;
         let (plugins, tenants, bindings) = (&config.plugins, &config.tenants.list, &config.bindings);
@@ -54,7 +54,7 @@ impl Contents {
 }
 
 impl OfFile {
-    /// Those of `loaded`, which is a file's configuration.
+    /// The objects of `loaded`, which is a file's configuration.
     pub(super) fn new(loaded: &LoadedConfig) -> Self {
         let config = &loaded.config;
         let plugins = config.plugins.iter().map(|plugin| plugin.name.as_str().into()).collect();
@@ -74,10 +74,10 @@ impl OfFile {
         OfFile(entries.collect())
     }
 
-    /// What has to change for `contents` to be as the file says; nothing: they are.
+    /// The changes that make `contents` equal to the file; empty if they are.
     ///
     /// # Errors
-    /// Each object that was written through the API and stands in the file too.
+    /// One problem for each object that is in the file but owned by the API.
     pub(super) fn changes(&self, contents: &Contents) -> Result<Vec<Change>, Vec<Problem>> {
         let (mut changes, mut conflicts) = (Vec::new(), Vec::new());
         for ((kind, name), entry) in &self.0 {

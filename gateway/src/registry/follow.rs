@@ -1,4 +1,4 @@
-//! Follows the store as others write to it, keeps the last good table, and says how the store stands.
+//! Follows the store as others write to it, saves the last good table, and tracks the store's status.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -14,25 +14,25 @@ use tokio_util::sync::CancellationToken;
 use super::{Contents, Registry};
 use crate::store::StoreError;
 
-/// How often the store is asked for its revision, whatever it says by itself.
+/// How often the store is asked for its revision, even if it sends hints.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Most often the last good table is written.
+/// The minimum interval between saves of the last good table.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
-/// When it is tried again where it can't be.
+/// The interval between attempts after a save failed.
 const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How the store stands.
+/// The status of the store.
 #[derive(Debug, Clone)]
 pub struct StoreStatus {
-    /// Its revision when it was asked last; none: it never answered.
+    /// Its revision when it last answered; `None` if it never did.
     pub revision: Option<u64>,
-    /// Why it can't be reached; none: it could when it was asked last.
+    /// Why it was unreachable at the last request; `None` if it answered.
     pub unreachable: Option<String>,
-    /// Since when it can, or can't.
+    /// When it became reachable, or unreachable.
     pub since: Instant,
-    /// Whether what was read last came from the local file, and the store has not confirmed it.
+    /// Whether the contents came from the local file and the store has not confirmed them yet.
     pub is_stale: bool,
-    /// Why what is in force can't be kept for a start without the store; none: it is kept.
+    /// Why the active contents can't be saved for a start without the store; `None` if they are saved.
     pub unkept: Option<String>,
 }
 
@@ -49,19 +49,18 @@ impl StoreStatus {
 }
 
 impl Registry {
-    /// How the store stands.
+    /// The status of the store.
     pub fn status(&self) -> Arc<StoreStatus> {
         self.standing.load_full()
     }
 
-    /// Notifies `moved` when the store holds another revision than the one read last, or can be reached again, until
-    /// `ended`.
+    /// Notifies `moved` when the store has a new revision or becomes reachable again, until `ended`.
     pub async fn follow(&self, moved: Arc<Notify>, ended: CancellationToken) {
         let follow = async {
             let mut hints = self.store.hints();
             let mut is_hinted = true;
-            // What was told of once isn't again before something else is there, even where it can't be taken. What was
-            // read last says nothing of that: whoever writes, or looks at revisions, reads too.
+            // Notify once for each new state, even if it can't be applied. Comparing with the contents read
+            // last would miss some, because other tasks read too.
             let mut told = None;
             loop {
                 tokio::select! {
@@ -74,8 +73,8 @@ impl Registry {
                     let is_read = self.is_read.load(Ordering::Acquire);
                     if told != Some(head) || was_unreachable || !is_read {
                         told = Some(head);
-                        // Here, too: whoever puts it in force may be held up, and bypasses wait for nobody. Why it can't be
-                        // read is said by who reads it there.
+                        // Also read here: the task that applies contents may be blocked, but bypasses must
+                        // apply at once. Errors are reported by that task, which reads again.
                         let _ = self.catch_up().await;
                         moved.notify_one();
                     }
@@ -85,12 +84,12 @@ impl Registry {
         ended.run_until_cancelled(follow).await;
     }
 
-    /// `contents` are in force: they are kept for a start without the store.
+    /// Saves `contents`, which are active now, for a start without the store.
     pub fn keep(&self, contents: Arc<Contents>) {
         self.good.send_replace(Some(contents));
     }
 
-    /// Writes what is to be kept, until `ended`.
+    /// Saves the contents given to [`Self::keep`], until `ended`.
     pub async fn keep_last_good(self: Arc<Self>, ended: CancellationToken) {
         let mut good = self.good.subscribe();
         loop {
@@ -136,7 +135,7 @@ impl Registry {
         }
     }
 
-    /// Lets go of the store, and keeps what came in force at the very end.
+    /// Closes the store, and saves contents that became active at the very end.
     pub async fn close(self: &Arc<Self>) {
         let last = self.good.borrow().clone();
         let kept = self.kept.load_full();
@@ -146,7 +145,7 @@ impl Registry {
         self.store.close().await;
     }
 
-    /// Takes note of whether the store answered.
+    /// Records whether the store answered.
     pub(super) fn noted<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         let before = self.status();
         let unreachable = answer.as_ref().err().map(ToString::to_string);
@@ -168,12 +167,12 @@ impl Registry {
         }
     }
 
-    /// What was read came from the store.
+    /// Records that the contents came from the store.
     pub(super) fn note_confirmed(&self) {
         self.set_stale(false);
     }
 
-    /// What was read came from the local file.
+    /// Records that the contents came from the local file.
     pub(super) fn note_assumed(&self) {
         self.set_stale(true);
     }
@@ -185,7 +184,7 @@ impl Registry {
         }
     }
 
-    /// Several may have news at once.
+    /// Updates the status atomically, because several tasks may do so at once.
     fn stands(&self, changed: impl Fn(&StoreStatus) -> StoreStatus) {
         self.standing.rcu(|before| changed(before));
     }

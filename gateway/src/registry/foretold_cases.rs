@@ -1,4 +1,4 @@
-//! Random registries, and what is written to them.
+//! Generates random registries and writes.
 
 use std::collections::BTreeSet;
 
@@ -11,31 +11,31 @@ use crate::{
     registry::edit::EditAction,
 };
 
-/// What is written, once it is known what is there.
+/// A write, before the contents that it applies to are known.
 #[derive(Debug, Clone)]
 pub(super) enum WriteCase {
     Edits(Vec<(ObjectKind, String, Version, EditAction)>),
-    /// To the revision that is this far down from the last; it may be none.
+    /// Roll back by this many revisions; the target may not exist.
     Back(u64),
 }
 
-/// The version that a writer expects.
+/// A write's precondition.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Version {
     Any,
     Right,
-    /// It must not be there.
+    /// The object must not exist.
     None,
     Other,
 }
 
-/// The objects of `case`; its plugins are one that is built in and others that nobody can reach.
+/// The objects of `case`. One plugin is built in; the others can't be reached.
 pub(super) fn objects(case: &Case) -> Vec<(ObjectKind, String, Value)> {
     let members = &case.members;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let named = |kind, member: &'static str| {
         move |mut spec: Value| {
-            // As people leave out what they don't mean to say.
+            // Leave out defaults, as people do.
             if let Some(Value::Object(conditions)) = spec.get_mut("match") {
                 conditions.retain(|_, condition| !condition.is_null());
             }
@@ -60,15 +60,15 @@ pub(super) fn objects(case: &Case) -> Vec<(ObjectKind, String, Value)> {
     objects
 }
 
-/// What operators write as it stands in a file.
+/// An object as operators write it in a file.
 const WRITTEN: [ObjectKind; 3] = [ObjectKind::Plugin, ObjectKind::Tenant, ObjectKind::Binding];
 
-/// To this point alone.
+/// Bind to this point only.
 fn consent(point: Point) -> Value {
     json!({ "accepted": { "points": { point.as_str(): { "access": "modify", "side_effects": "none" } } } })
 }
 
-/// Members to be merged into an object: most of them fit one somewhere, some none.
+/// Merge patches: most are valid for some object, some for none.
 fn patches(kind: ObjectKind) -> Vec<Value> {
     match kind {
         ObjectKind::Plugin => vec![
@@ -117,13 +117,13 @@ fn patches(kind: ObjectKind) -> Vec<Value> {
             json!({ "writable": ["args"] }),
             json!({ "mode": "observe", "on_error": null, "blocking": null }),
         ],
-        // They are written in a way of their own, by the clock.
+        // Bypasses are written separately, because they depend on the clock.
         ObjectKind::Bypass => Vec::new(),
     }
 }
 
 fn wishes(other: &Case) -> impl Strategy<Value = (ObjectKind, String, Version, EditAction)> + use<> {
-    // As others there are some more of each kind than any registry has.
+    // Some names exist in no registry.
     let name = |kind: ObjectKind, at: usize| match kind {
         ObjectKind::Plugin => format!("p{}", at % 4),
         ObjectKind::Tenant => format!("t{}", at % 4),
@@ -148,7 +148,7 @@ fn wishes(other: &Case) -> impl Strategy<Value = (ObjectKind, String, Version, E
 fn writes(other: &Case) -> impl Strategy<Value = Vec<WriteCase>> + use<> {
     let one = prop::collection::vec(wishes(other), 1..2).prop_map(WriteCase::Edits);
     let several = prop::collection::vec(wishes(other), 2..5).prop_map(|mut edits| {
-        // A document has each object once.
+        // A document may contain each object once.
         let mut seen = BTreeSet::new();
         edits.retain(|(kind, name, ..)| seen.insert((*kind, name.clone())));
         WriteCase::Edits(edits)
@@ -157,7 +157,7 @@ fn writes(other: &Case) -> impl Strategy<Value = Vec<WriteCase>> + use<> {
     prop::collection::vec(write, 1..5)
 }
 
-/// What is there, whose it is, what is written then, and what is asked at the end.
+/// A registry, its owners, the writes, and the final questions.
 pub(super) fn registries() -> impl Strategy<Value = (Case, u64, Vec<WriteCase>)> {
     let owners = prop_oneof![Just(0), any::<u64>().prop_map(|bits| bits & bits.rotate_left(9))];
     (cases(), cases(), owners)

@@ -1,4 +1,4 @@
-//! What holds in a registry, read off the stored objects by hand: no line of what is tested here is used for it.
+//! A simple model of the registry, derived from the stored objects. It shares no code with what it tests.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     store::{ObjectContent, Snapshot},
 };
 
-/// A binding that stands somewhere, and the config that its tenant has there.
+/// A binding in a plan, with the tenant's config for it.
 type ModelBinding = (String, Map<String, Value>);
 
-/// By kind and name.
+/// Objects by kind and name.
 type ModelObjects = BTreeMap<(ObjectKind, Arc<str>), ObjectContent>;
 
 fn specs(objects: &Snapshot, kind: ObjectKind) -> impl Iterator<Item = Value> {
@@ -32,7 +32,7 @@ fn is_on(spec: &Value) -> bool {
     spec.get("enabled") != Some(&Value::Bool(false))
 }
 
-/// Who runs for the tenant `id` at `point`, in order; none: it isn't served.
+/// The steps of the tenant `id` at `point`, in order; `None` if the tenant isn't served.
 fn expected(
     there: &Snapshot,
     manifests: &BTreeMap<String, Arc<Manifest>>,
@@ -80,7 +80,7 @@ fn expected(
     Some(standing.into_iter().map(one).collect())
 }
 
-/// Every tenant's plans are what its entries say.
+/// Checks that every tenant's plans are what its entries say.
 pub(super) fn check_plans(world: &World, built: &Built, there: &Snapshot) -> Result<(), TestCaseError> {
     let accepts = built.config.tenants.unknown == UnknownTenant::Accept;
     let listed =
@@ -110,7 +110,8 @@ fn state(snapshot: &Snapshot) -> ModelObjects {
     snapshot.objects.iter().map(one).collect()
 }
 
-/// After a way back to `then` from `before`, the API's objects are what they were, and the file's what they are.
+/// Checks a rollback from `before` to `then`: the API's objects are as they were, and the file's are
+/// unchanged.
 pub(super) fn check_back(then: &Snapshot, before: &Snapshot, after: &Snapshot) -> Result<(), TestCaseError> {
     let of = |snapshot: &Snapshot, owner: Owner| -> ModelObjects {
         let mut state = state(snapshot);
@@ -123,7 +124,7 @@ pub(super) fn check_back(then: &Snapshot, before: &Snapshot, after: &Snapshot) -
     Ok(())
 }
 
-/// What is said to differ between `then` and `now` is what differs, and nothing else.
+/// Checks that the reported difference between `then` and `now` is the real one.
 pub(super) fn check_difference(
     then: &Snapshot,
     now: &Snapshot,

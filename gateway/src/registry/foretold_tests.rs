@@ -1,6 +1,10 @@
-//! A thousand random registries and writes to them: a dry run answers what the write then does, neither it nor a refused
-//! write leaves a trace, what is said to change for whom is what tables built from scratch say, those are what the stored
-//! objects say by hand, a way back leads there, and explanations of what is there afterwards are what real chains do.
+//! A property test with a thousand random registries and writes:
+//! - A dry run predicts the write.
+//! - A dry run and a rejected write change nothing.
+//! - The effects are those of tables built from scratch, and these are what a simple model derives from the
+//!   stored objects.
+//! - A rollback restores the earlier contents.
+//! - Explanations agree with real chains.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,21 +50,21 @@ mod random;
 
 use random::{Version, WriteCase, objects, registries};
 
-/// A tenant that no registry has.
+/// A tenant that is in no registry.
 const STRANGER: &str = "stranger";
 
-/// Whatever happens is seen.
+/// Records all effects.
 type Seen = BTreeSet<&'static str>;
 
-/// A process with its file, the manifests that it has accepted, and the table that is in force.
+/// A process with its file, its accepted manifests and its active table.
 struct Process {
     file: LoadedConfig,
     manifests: BTreeMap<String, Arc<Manifest>>,
-    /// None: there is something wrong with what is there.
+    /// `None` if the current contents are invalid.
     in_force: Mutex<Option<Arc<Built>>>,
 }
 
-/// What is made of objects.
+/// What is built from contents.
 struct Built {
     config: Config,
     table: RouteTable,
@@ -80,7 +84,7 @@ impl Process {
         config.plugins.iter().map(|plugin| self.manifests.get(&plugin.name).cloned()).collect()
     }
 
-    /// From scratch; none: there is something wrong with `contents`.
+    /// Builds from scratch; returns `None` if `contents` are invalid.
     fn built(&self, contents: &Contents) -> Option<Arc<Built>> {
         let config = self.file.with(contents.objects()).config;
         let table = RouteTable::build(&config, &self.in_order(&config), contents.revision()).ok()?;
@@ -93,7 +97,7 @@ impl Process {
 }
 
 impl Preview for Process {
-    /// Upon the table in force, as a gateway does.
+    /// Builds from the active table, as a gateway does.
     fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
         let whole = self.file.with(contents.objects());
         let manifests = self.in_order(&whole.config);
@@ -111,7 +115,7 @@ impl Preview for Process {
     }
 }
 
-/// Whoever consented to what it does at one point alone can't be reached.
+/// Plugins with consent to `before_response` can't be reached.
 fn troubles(config: &Config) -> StepFailures {
     let away = config.plugins.iter().filter(|plugin| is_away(plugin));
     away.map(|plugin| (plugin.name.clone(), Failure::new(Reason::Unreachable, "it is away"))).collect()
@@ -121,18 +125,18 @@ fn is_away(plugin: &config::Plugin) -> bool {
     plugin.accepted.as_ref().is_some_and(|accepted| accepted.points.before_response.is_some())
 }
 
-/// A registry, and who looks after it.
+/// A registry with its operations.
 struct World {
     registry: Arc<Registry>,
     process: Arc<Process>,
     operations: Operations,
-    /// What was there at each revision.
+    /// The contents at each revision.
     past: Mutex<BTreeMap<u64, Snapshot>>,
     _folder: TempDir,
 }
 
 impl World {
-    /// With the objects of `case`, some of them the file's by the bits of `owners`.
+    /// A registry with the objects of `case`. The bits of `owners` select those that the file owns.
     async fn make(file: &LoadedConfig, case: &Case, owners: u64) -> Self {
         let folder = tempfile::tempdir().expect("there is room");
         let url = config::StoreUrl(format!("sqlite:{}", folder.path().join("hookgate.db").display()));
@@ -196,7 +200,7 @@ impl World {
         }
     }
 
-    /// Tries `write` out, then does it.
+    /// Runs `write` as a dry run, then in earnest.
     async fn check(&self, write: &WriteCase, seen: &mut Seen) -> Result<(), TestCaseError> {
         let before = self.stored().await;
         let tried = self.perform(write, &before, true).await;
@@ -231,7 +235,7 @@ impl World {
         self.check_effects(&done, &after, seen)
     }
 
-    /// What is told of revisions is what was there.
+    /// Checks that revisions show the contents that there were.
     async fn check_past(
         &self,
         write: &WriteCase,
@@ -256,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// What was said of `done`, which comes in force then.
+    /// Checks the outcome `done`, which then becomes active.
     fn check_effects(
         &self,
         done: &WriteOutcome,
@@ -282,7 +286,7 @@ impl World {
         Ok(())
     }
 
-    /// What is explained is what real chains do, by what is there now.
+    /// Checks that explanations of the current contents agree with real chains.
     fn check_explained(&self, question: &ExplainQuery, seen: &mut Seen) -> Result<(), TestCaseError> {
         let Some(built) = self.process.in_force() else { return Ok(()) };
         for fates in compare(&built.config, &built.table, question)? {
@@ -292,7 +296,7 @@ impl World {
     }
 }
 
-/// Why nothing was written, in a word.
+/// Why nothing was written, in one word.
 fn why(undone: &OperationError) -> &'static str {
     match undone {
         OperationError::Refused(EditError::Missing { .. }) => "missing",
@@ -306,7 +310,7 @@ fn why(undone: &OperationError) -> &'static str {
     }
 }
 
-/// What changes for whom, from the tables alone and said as [`Effects`].
+/// The effects, computed from the tables alone.
 fn compared(before: &Built, after: &Built) -> Effects {
     let ids = |of: &Built| -> BTreeSet<String> {
         of.config.tenants.list.iter().map(|tenant| tenant.id.clone()).collect()
@@ -366,8 +370,8 @@ fn settings(table: &RouteTable, id: &str) -> String {
     }
 }
 
-/// Each step by its name with everything about it, but for what other steps make of it and where its plugin stands in the
-/// configuration; and the plan's digest.
+/// The plan's digest, and its steps by name, without what depends on other steps or on the plugin's place
+/// in the configuration.
 fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, String)>, Option<String>) {
     let TenantRoute::Known(plans) = table.tenant(id) else { return (Vec::new(), None) };
     let plan = plans.plan(point);
@@ -382,7 +386,7 @@ fn facts(Built { table, .. }: &Built, id: &str, point: Point) -> (Vec<(String, S
     (plan.steps.iter().map(fact).collect(), Some(plan.digest.to_string()))
 }
 
-/// Who fails, and why.
+/// The failing steps and why they fail.
 fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<FailingBinding> {
     let TenantRoute::Known(plans) = table.tenant(id) else { return Vec::new() };
     let one = |step: &Step| {
@@ -401,7 +405,7 @@ fn failing(Built { config, table }: &Built, id: &str, point: Point) -> Vec<Faili
     plans.plan(point).steps.iter().filter_map(one).collect()
 }
 
-/// A file whose objects are never looked at.
+/// A file without the objects.
 fn file(unknown: &str) -> LoadedConfig {
     let text = json!({
         "auth": { "issuers": [{ "issuer": "i", "audience": "a", "jwks_url": "https://id/keys", "tenants": "*" }] },

@@ -1,4 +1,4 @@
-//! What became of the registry revision by revision, what it was at one of them, and the way back there.
+//! The registry's history: its revisions, its contents at an earlier revision, and rolling back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,24 +15,24 @@ use crate::{
     store::{Change, Object, ObjectContent, Revision},
 };
 
-/// Most revisions that are read at once to go back.
+/// The maximum number of revisions per read while going back.
 const MAX_REVISIONS_PER_READ: usize = 100;
 
-/// Objects by kind and name.
 type ObjectMap = BTreeMap<(ObjectKind, Arc<str>), ObjectContent>;
 
 impl Operations {
-    /// The last revisions before `before`, newest first, `most` at most, and the cursor of what comes behind them.
+    /// The latest revisions before `before`, newest first and at most `most`, and the cursor for the next
+    /// page.
     ///
     /// # Errors
-    /// The store can't be read, or there is none.
+    /// If the store can't be read, or there is none.
     pub async fn revisions(
         &self,
         before: Option<u64>,
         most: usize,
     ) -> Result<(Vec<Revision>, Option<String>), OperationError> {
         let revisions = self.read_revisions(before, most).await?;
-        // The first has the number 1, and none is missing.
+        // Revisions are numbered from 1 without gaps.
         let next = revisions.last().map(|last| last.number).filter(|number| *number > 1);
         Ok((revisions, next.map(revision_cursor)))
     }
@@ -47,10 +47,9 @@ impl Operations {
         Ok(registry.noted(revisions).map_err(RegistryError::from)?)
     }
 
-    /// One revision.
     ///
     /// # Errors
-    /// There is none, or the store can't be read.
+    /// If there is no such revision, or the store can't be read.
     pub async fn revision(&self, number: u64) -> Result<Revision, OperationError> {
         let registry = self.prepared().await?;
         let revision = registry.store.revision(number).await;
@@ -58,10 +57,11 @@ impl Operations {
         revision.ok_or(OperationError::NoRevision(number))
     }
 
-    /// What differs between two revisions (none: what is there now), whichever is older, and the number of the second.
+    /// The changes from revision `from` to `to` (`None`: the current one), in either direction, and the
+    /// number of the second.
     ///
     /// # Errors
-    /// There is no such revision, or the store can't be read.
+    /// If there is no such revision, or the store can't be read.
     pub async fn difference(&self, from: u64, to: Option<u64>) -> Result<(u64, Vec<Change>), OperationError> {
         let now = self.prepared().await?.contents().revision();
         let to = to.unwrap_or(now);
@@ -69,7 +69,7 @@ impl Operations {
         Ok((to, between(&from, &then)))
     }
 
-    /// Makes what the API owns what it was at the revision `number`; what the file owns stays, and so do bypasses.
+    /// Restores the API's objects as of the revision `number`. The file's objects and bypasses stay.
     ///
     /// # Errors
     /// See [`Operations::write`].
@@ -83,7 +83,7 @@ impl Operations {
         self.change(writer, dry_run, None, |contents| Ok(back(contents, &then))).await
     }
 
-    /// The objects as they were at the revision `number`: what is there now, with every later change undone.
+    /// The objects at the revision `number`: the current ones with every later change undone.
     async fn at(&self, number: u64) -> Result<ObjectMap, OperationError> {
         let now = self.prepared().await?.contents();
         if number > now.revision() {
@@ -116,8 +116,8 @@ fn state(contents: &Contents) -> ObjectMap {
     contents.entries().iter().map(|entry| content(&entry.object)).collect()
 }
 
-/// What has to change for what the API owns to be as it was `then`. An object that the file has taken over stays its. A
-/// bypass ends by itself, or by somebody who means it; and no way back leads round a rule again.
+/// The changes for a rollback to `then`. Objects that the file has taken over stay. Bypasses stay too: only
+/// an operator or their expiry ends one, and a rollback must not bypass a rule again.
 fn back(contents: &Contents, then: &ObjectMap) -> Vec<Change> {
     let is_meant = |(kind, _): &(ObjectKind, _), content: &ObjectContent| {
         *kind != ObjectKind::Bypass && content.owner == Owner::Api
@@ -131,7 +131,6 @@ fn back(contents: &Contents, then: &ObjectMap) -> Vec<Change> {
     between(&now, &wanted)
 }
 
-/// What has to change for `before` to become `after`.
 fn between(before: &ObjectMap, after: &ObjectMap) -> Vec<Change> {
     let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let change = |key: &(ObjectKind, Arc<str>)| {

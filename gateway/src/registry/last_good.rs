@@ -1,5 +1,5 @@
-//! The last table that was in force, in a local file: what a start goes by while the database can't be reached. Holds what
-//! the registry holds, references unresolved, and only its owner may read it.
+//! The last good table: the contents that were active last, in a local file. A start uses them while the
+//! database can't be reached. The file holds references unresolved, and only its owner may read it.
 
 use std::{
     fs,
@@ -12,29 +12,29 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{fs::read_limited, store::Snapshot};
 
-/// Of the form of the file.
+/// The version of the file format.
 const FORMAT_VERSION: u32 = 1;
-/// Largest file, in bytes: 100 times what 10,000 tenants take.
+/// The maximum size of the file in bytes: 100 times the size for 10,000 tenants.
 const MAX_FILE: u64 = 1 << 30;
 
-/// The first line; the snapshot is the second.
+/// The first line of the file. The second is the snapshot.
 #[derive(Serialize, Deserialize)]
 struct LastGoodHeader {
     format: u32,
-    /// Tells databases apart: SHA-256 of the URL without credentials.
+    /// Identifies the database: SHA-256 of the URL without credentials.
     store: String,
     /// SHA-256 of the second line.
     sha256: String,
 }
 
-/// Where it is kept, and of which database.
+/// The file, and the database that it belongs to.
 pub(super) struct LastGood {
     path: PathBuf,
     store: String,
 }
 
 impl LastGood {
-    /// The file at `path` for the database at `url`, which holds no credentials.
+    /// The file at `path` for the database at `url`, which must not contain credentials.
     pub(super) fn new(path: &Path, url: &str) -> Self {
         LastGood { path: path.to_owned(), store: sha256(url.as_bytes()) }
     }
@@ -43,7 +43,7 @@ impl LastGood {
         &self.path
     }
 
-    /// Puts `snapshot` in its place, whole or not at all.
+    /// Replaces the file atomically.
     pub(super) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
         let body = serde_json::to_vec(snapshot)?;
         let head =
@@ -52,7 +52,7 @@ impl LastGood {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        // Made with mode 0600.
+        // Created with mode 0600.
         let mut file = tempfile::Builder::new().prefix(".hookgate-last-good").tempfile_in(folder)?;
         file.write_all(&serde_json::to_vec(&head)?)?;
         file.write_all(b"\n")?;
@@ -63,10 +63,10 @@ impl LastGood {
         fs::File::open(folder)?.sync_all()
     }
 
-    /// What was put there last; none: there is no file.
+    /// Reads the file; returns `None` if there is none.
     ///
     /// # Errors
-    /// Why what is there is of no use, as a sentence goes on behind the path.
+    /// Why the file can't be used, in words that follow the path in a sentence.
     pub(super) fn read(&self) -> Result<Option<Snapshot>, String> {
         let bytes = match read_limited::file(&self.path, MAX_FILE) {
             Ok(bytes) => bytes.ok_or("is larger than 1 GiB")?,

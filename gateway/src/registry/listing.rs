@@ -1,19 +1,18 @@
-//! Lists of objects in pages: which of them are wanted, and where the next page begins. Pure.
+//! Lists objects in pages: filters, pages and cursors. Pure.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{Contents, Entry, TypedObject};
 use crate::core::object::{ObjectKind, Owner};
 
-/// Most entries of a page.
 pub const MAX_PAGE_SIZE: usize = 500;
-/// Entries of a page where nobody says how many.
+/// The default number of entries per page.
 pub const DEFAULT_PAGE_SIZE: usize = 100;
 
-/// Which objects are wanted; what is empty asks for nothing.
+/// Which objects to list. Empty members accept every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListFilter {
-    /// Of this owner.
+    /// Objects of this owner.
     pub owner: Option<Owner>,
     /// Bindings of this plugin.
     pub plugin: Option<String>,
@@ -21,14 +20,14 @@ pub struct ListFilter {
     pub tenant: Option<String>,
     /// Bypasses of this binding.
     pub binding: Option<String>,
-    /// Those with all of these labels; no bypass has any.
+    /// Objects with all of these labels. Bypasses have no labels.
     pub labels: Vec<(String, String)>,
-    /// Tenants that are switched on, or off.
+    /// Tenants with this `enabled`.
     pub enabled: Option<bool>,
 }
 
 impl ListFilter {
-    /// Whether `entry` is wanted. What a filter asks of another kind, no object has.
+    /// Whether `entry` matches. A filter for another kind matches nothing.
     pub fn admits(&self, entry: &Entry) -> bool {
         self.owner.is_none_or(|owner| owner == entry.object.content.owner)
             && self.labels.iter().all(|(key, value)| entry.is_labelled(key, value))
@@ -47,17 +46,17 @@ impl ListFilter {
     }
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Debug)]
 pub struct ListPage<'c> {
-    /// By name, in the order of its bytes.
+    /// Sorted by name in byte order.
     pub entries: Vec<&'c Entry>,
-    /// What to ask for the next part with; none: this is the last.
+    /// The cursor of the next page; `None` on the last.
     pub next: Option<String>,
 }
 
-/// The first `most` objects of `kind` behind the one that is named `after` which `wanted` wants. An object that comes or
-/// goes meanwhile makes none of the others come twice or go missing.
+/// The first `most` objects of `kind` after the name `after` that match `wanted`. Objects that are created
+/// or deleted between pages make no other object appear twice or not at all.
 pub fn page<'c>(
     contents: &'c Contents,
     kind: ObjectKind,
@@ -75,24 +74,24 @@ pub fn page<'c>(
     ListPage { entries, next }
 }
 
-/// What stands for the place behind the object `name` of a list.
+/// The cursor after the object `name`.
 pub fn cursor(kind: ObjectKind, name: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{kind}\0{name}"))
 }
 
-/// The name behind which a list of `kind` goes on; none: that is no cursor of such a list.
+/// The name in a cursor of a list of `kind`; `None` if `text` isn't one.
 pub fn read_cursor(kind: ObjectKind, text: &str) -> Option<String> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
     let (of, name) = text.split_once('\0')?;
     (of == kind.as_str() && !name.is_empty()).then(|| name.to_owned())
 }
 
-/// What stands for the place behind the revision `number` of the list of revisions.
+/// The cursor after the revision `number`.
 pub fn revision_cursor(number: u64) -> String {
     URL_SAFE_NO_PAD.encode(format!("revision\0{number}"))
 }
 
-/// The revision behind which the list of revisions goes on; none: that is no cursor of it.
+/// The number in a cursor of the list of revisions; `None` if `text` isn't one.
 pub fn read_revision_cursor(text: &str) -> Option<u64> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
     text.strip_prefix("revision\0")?.parse().ok()

@@ -1,5 +1,6 @@
-//! What is shown of an object, and what may be written into it: plugin-level config may hold secrets that somebody wrote
-//! down, so that its texts and numbers are shown as `***` but for references; and what comes back as `***` stays what it was.
+//! Masks secrets in objects that are shown, and unmasks them when they are sent back. Plugin-level config
+//! may contain secrets, so its texts and numbers are shown as `***`, except for references. A `***` that
+//! comes back keeps the stored value.
 
 use serde_json::Value;
 
@@ -9,10 +10,10 @@ use crate::{
     store::Spec,
 };
 
-/// What stands for a text that is not shown.
+/// Replaces a hidden value.
 const MASK: &str = "***";
 
-/// `spec` as operators see it.
+/// `spec` as shown to operators.
 pub fn masked(kind: ObjectKind, spec: &Spec) -> Value {
     let mut spec = spec.value();
     if kind == ObjectKind::Plugin
@@ -23,10 +24,10 @@ pub fn masked(kind: ObjectKind, spec: &Spec) -> Value {
     spec
 }
 
-/// Puts back what was shown as `***`.
+/// Replaces each `***` in `spec` by the value in `before`.
 ///
 /// # Errors
-/// Where there is nothing that it could stand for.
+/// The places of a `***` for which there is no such value.
 pub(super) fn restore(spec: &mut Value, before: Option<&Value>) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(config) = spec.get_mut("config") {
@@ -46,7 +47,7 @@ pub(super) fn restore(spec: &mut Value, before: Option<&Value>) -> Vec<Problem> 
     problems
 }
 
-/// References where nobody would resolve them.
+/// Finds references in places where they are not resolved.
 pub(super) fn misplaced_references(kind: ObjectKind, spec: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut spec = spec.clone();

@@ -1,9 +1,10 @@
-//! Plugins, tenants and bindings as several gateways share them: read from a store, written to it in revisions, followed
-//! as others write. Knows what may be written and upon what; where it is kept is [`crate::store`]'s, what is made of it
-//! [`crate::app`]'s.
+//! The registry: plugins, tenants and bindings that several gateways share. They are read from a store,
+//! written to it in revisions, and followed as others write. This module knows what may be written and
+//! under which preconditions. [`crate::store`] stores it, and [`crate::app`] uses it.
 //!
-//! A write looks at one revision and is committed upon that very one: whoever wrote in between makes it look again. So
-//! what is committed was checked as a whole, and the order of revisions is the order of commits.
+//! Writes are optimistic: a write reads one revision and commits only if that is still the latest one;
+//! otherwise it starts over. So each commit was validated as a whole, and the order of revisions is the
+//! order of commits.
 
 pub mod bypass;
 mod consent;
@@ -48,63 +49,63 @@ use file::OfFile;
 pub use follow::StoreStatus;
 use last_good::LastGood;
 
-/// Most revisions that are fetched one by one; who is further behind reads everything.
+/// The maximum number of revisions to fetch one by one. A process further behind reads everything.
 const MAX_INCREMENTAL_REVISIONS: u64 = 200;
-/// How often a write looks again when others were faster.
+/// How often a write is retried after a conflict.
 const MAX_WRITE_ATTEMPTS: u32 = 50;
-/// Longest pause before it looks again, in milliseconds.
+/// The maximum pause between retries, in milliseconds.
 const MAX_RETRY_PAUSE_MS: u64 = 50;
-/// How long it is asked whether a write was made whose answer was lost.
+/// How long to look for the revision of a write whose answer was lost.
 const MAX_COMMIT_LOOKUP: Duration = Duration::from_secs(5);
 
-/// The registry as this process has it.
+/// The registry as this process knows it.
 pub struct Registry {
     store: Arc<dyn Store>,
-    /// As it was read last.
+    /// As last read.
     contents: ArcSwap<Contents>,
-    /// Told whenever that is something else.
+    /// Notified on every change of `contents`.
     news: watch::Sender<()>,
-    /// One reads at a time.
+    /// Held by the one reader.
     reading: Mutex<()>,
-    /// The store's tables are there.
+    /// Whether the store's tables exist.
     is_prepared: AtomicBool,
-    /// `contents` came from the store.
+    /// Whether `contents` came from the store.
     is_read: AtomicBool,
     standing: ArcSwap<StoreStatus>,
     last_good: LastGood,
-    /// What is to be kept as the last good table.
+    /// What to save as the last good table.
     good: watch::Sender<Option<Arc<Contents>>>,
-    /// What is.
+    /// What is saved.
     kept: ArcSwapOption<Contents>,
 }
 
 /// Why the registry can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The store doesn't answer, or is of no use.
+    /// The store doesn't answer, or can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A newer version wrote it.
+    /// A newer version wrote an object.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The store holds less than was read from it already.
+    /// The store is at an older revision than before.
     #[error(
         "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another one; \
          start the process again to go on with what it holds now"
     )]
     WentBack {
-        /// Where it is.
+        /// The store's revision.
         head: u64,
-        /// Where it was.
+        /// The latest revision that this process has seen.
         seen: u64,
     },
-    /// Others wrote every time.
+    /// Every attempt met a conflict.
     #[error("others write to the registry all the time: try again")]
     Busy,
-    /// The answer to a write was lost for good.
+    /// It is unknown whether the write was committed.
     #[error("{0}: look at the registry before you try again")]
     Unknown(String),
-    /// What is to be written is not right.
+    /// The contents would be invalid after the write.
     #[error("{0}")]
     Invalid(Problems),
 }
@@ -112,54 +113,54 @@ pub enum RegistryError {
 /// Who writes, and why.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    /// An operator's name out of a token, or what stands for the file.
+    /// The name of an operator in the token, or the file's stand-in.
     pub author: String,
     /// In the writer's words; may be empty.
     pub reason: String,
-    /// The revision that it is meant upon: where there is another by then, nothing is written. None: whichever there is.
+    /// A precondition: nothing is written unless this is the current revision.
     pub upon: Option<u64>,
 }
 
-/// What a start would find, and make of it.
+/// What a start would find in the store and write to it.
 pub struct ApplyPreview {
-    /// What there would be.
+    /// The contents after the start.
     pub contents: Contents,
-    /// The last revision.
+    /// The current revision.
     pub revision: u64,
-    /// How the store's tables are.
+    /// The state of the store's tables.
     pub tables: Tables,
     /// How many plugins, tenants and bindings the API owns.
     pub of_api: usize,
-    /// How many objects would be written, because the file says something else.
+    /// How many objects the start would write because the file differs.
     pub to_write: usize,
 }
 
-/// What somebody wants to write.
+/// The changes that a writer proposes.
 pub struct WriteProposal<T> {
-    /// Nothing: it is so already.
+    /// Empty if nothing needs to change.
     pub changes: Vec<Change>,
-    /// What was found on the way.
+    /// Anything else that the proposal found out.
     pub finding: T,
 }
 
-/// What came of a proposal.
+/// The result of a proposal.
 pub struct CommitOutcome<T> {
-    /// The revision that it became; none: it was a dry run, or nothing had to be changed.
+    /// The new revision; `None` for a dry run, or if nothing needed to change.
     pub revision: Option<u64>,
-    /// What it changed, or would.
+    /// The changes that were made, or would be.
     pub changes: Vec<Change>,
     /// See [`WriteProposal::finding`].
     pub finding: T,
 }
 
-/// Says what is wrong with the whole of what would be there after a write.
+/// Validates the contents as they would be after a write.
 pub type ContentsCheck = dyn Fn(&Contents) -> Result<(), Problems> + Send + Sync;
 
 impl Registry {
-    /// The registry that `settings` name; nothing is read yet.
+    /// Opens the registry in `settings` without reading it.
     ///
     /// # Errors
-    /// The URL is none.
+    /// If the URL is invalid.
     pub fn open(settings: &config::Store) -> Result<Arc<Self>, String> {
         let store = store::open(&settings.url.0)?;
         Ok(Arc::new(Registry {
@@ -176,20 +177,20 @@ impl Registry {
         }))
     }
 
-    /// What was read last.
+    /// The contents as last read.
     pub fn contents(&self) -> Arc<Contents> {
         self.contents.load_full()
     }
 
-    /// Is told whenever something else was read.
+    /// Notified whenever other contents were read.
     pub fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
-    /// What the store holds now.
+    /// Reads up to the store's current revision.
     ///
     /// # Errors
-    /// It can't be read, or not by this version; what was read before stays.
+    /// If it can't be read, or not by this version. The previous contents stay.
     pub async fn catch_up(&self) -> Result<Arc<Contents>, RegistryError> {
         let _one = self.reading.lock().await;
         if !self.is_prepared.load(Ordering::Acquire) {
@@ -226,8 +227,9 @@ impl Registry {
         Ok(next)
     }
 
-    /// What `now` became by `head`. None: it is too far behind, or somewhere on the way is what this version can't read,
-    /// and which may be gone by now.
+    /// Applies the revisions after `now` up to `head` one by one. Returns `None` if it is too far behind,
+    /// or if a revision on the way can't be read by this version: a full read may not contain that object
+    /// any more.
     async fn step_by_step(&self, now: &Arc<Contents>, head: u64) -> Result<Option<Contents>, RegistryError> {
         if head - now.revision() > MAX_INCREMENTAL_REVISIONS {
             return Ok(None);
@@ -245,11 +247,11 @@ impl Registry {
         Ok(joined(spawn_blocking(steps)).await)
     }
 
-    /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were
-    /// faster, upon what is there then.
+    /// Commits what `propose` returns as a revision; a `dry_run` stops before the commit. After a conflict,
+    /// `propose` is called again with the new contents.
     ///
     /// # Errors
-    /// Nothing was written, but for [`RegistryError::Unknown`].
+    /// Nothing was written, except perhaps for [`RegistryError::Unknown`].
     pub async fn write<T, E: From<RegistryError>, F>(
         &self,
         writer: &Writer,
@@ -281,7 +283,7 @@ impl Registry {
         Err(RegistryError::Busy.into())
     }
 
-    /// Commits `draft`; none: others were faster.
+    /// Commits `draft`; returns `None` on a conflict.
     async fn commit(&self, draft: &RevisionDraft) -> Result<Option<u64>, RegistryError> {
         match self.store.commit(draft).await {
             Ok(number) => {
@@ -296,7 +298,7 @@ impl Registry {
         }
     }
 
-    /// Looks for what may have become of the draft `id`.
+    /// Finds out whether the draft `id` was committed after its answer was lost.
     async fn find(&self, id: Uuid, why: String) -> Result<u64, RegistryError> {
         let looking = async {
             loop {
@@ -313,10 +315,10 @@ impl Registry {
         }
     }
 
-    /// Makes what the file owns what `loaded` says, in one revision at most.
+    /// Makes the objects that the file owns equal to `loaded`, in at most one revision.
     ///
     /// # Errors
-    /// See [`Registry::write`]; objects that the API owns and the file has too are among the problems.
+    /// See [`Registry::write`]. Objects that are in the file but owned by the API are among the problems.
     pub async fn apply(
         &self,
         loaded: &LoadedConfig,
@@ -340,10 +342,10 @@ impl Registry {
         Ok(())
     }
 
-    /// What a start with `loaded` would find, and, where it `applies` the file, make of it. Nothing is written.
+    /// Previews what a start with `loaded` would find and, if it `applies` the file, write. Writes nothing.
     ///
     /// # Errors
-    /// As [`Registry::apply`], and as [`Registry::catch_up`].
+    /// As for [`Registry::apply`] and [`Registry::catch_up`].
     pub async fn foretell(
         &self,
         loaded: &LoadedConfig,
@@ -362,8 +364,8 @@ impl Registry {
         Ok(ApplyPreview { contents, revision, tables, of_api, to_write: changes.len() })
     }
 
-    /// What was in force last, as the local file has it, for a start while the store can't be reached. None: there is
-    /// nothing that could be used; the log says why.
+    /// Reads the last good table from the local file, for a start while the store can't be reached. Returns
+    /// `None` if there is no usable file, and logs why.
     pub fn last_good(&self) -> Option<Arc<Contents>> {
         let path = self.last_good.path().display();
         let snapshot = match self.last_good.read() {
@@ -388,7 +390,7 @@ impl Registry {
     }
 }
 
-/// On a thread that may take its time.
+/// Runs the check on a blocking thread, because it can take long.
 async fn checked(check: &Arc<ContentsCheck>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
     joined(spawn_blocking(move || check(&next))).await.map_err(RegistryError::Invalid)

@@ -1,5 +1,5 @@
-//! What operators do with the registry: look at objects and revisions, write, try a write out, go back. The same for every
-//! way in (HTTP, gRPC), which know who asks and how the answer looks.
+//! What operators do with the registry: read objects and revisions, write, preview a write, roll back. HTTP
+//! and gRPC share this code; they authenticate the caller and encode the answer.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -17,29 +17,28 @@ use crate::{
     task::join::joined,
 };
 
-/// Most objects that a line of the log names.
+/// The maximum number of objects in a log line.
 const MAX_LOGGED_CHANGES: usize = 20;
 
-/// Shows what would be in force in this process with other objects than there are.
+/// Computes what this process would serve with other contents than the current ones.
 pub trait Preview: Send + Sync {
-    /// What `contents` would make.
+    /// Previews `contents`.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems>;
 }
 
-/// What would be in force.
+/// What this process would serve.
 pub struct PreviewState {
-    /// The configuration.
     pub config: Arc<Config>,
-    /// Its table, with the manifests that would be accepted.
+    /// The table, built with the manifests that would be accepted.
     pub table: RouteTable,
-    /// The manifests that would be accepted, as far as they are known; by plugin.
+    /// The known manifests that would be accepted, by plugin.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
-    /// Plugins that couldn't be called now, as far as that is known.
+    /// Plugins that are known to fail now if called.
     pub troubles: StepFailures,
-    /// Tenant-level config that plugins refuse.
+    /// Tenant-level config that plugins reject.
     pub refused: Vec<Invalid>,
 }
 
@@ -49,53 +48,51 @@ impl PreviewState {
     }
 }
 
-/// The registry as operators have it.
+/// The registry as operators use it.
 pub struct Operations(ObjectsBackend);
 
-/// Where objects are.
+/// Where the objects are.
 enum ObjectsBackend {
-    /// In the file alone: what is in force of it, which nobody writes here.
+    /// In the file only. The function returns the active contents; they can't be written.
     File(Box<dyn Fn() -> Arc<Contents> + Send + Sync>),
-    /// In a registry.
+    /// In the registry. `foresee` previews writes.
     Registry { registry: Arc<Registry>, foresee: Arc<dyn Preview> },
 }
 
-/// Why something wasn't done.
+/// Why an operation was not carried out.
 #[derive(Debug)]
 pub enum OperationError {
-    /// The wish can't be granted.
+    /// The edit is not possible.
     Refused(EditError),
-    /// What would come of it is not right as a whole.
+    /// The contents would be invalid after the write.
     Invalid(Vec<Invalid>),
-    /// There is no such revision.
     NoRevision(u64),
-    /// There is no registry: the file alone says what is there.
+    /// There is no registry; the objects are in the file only.
     NoRegistry,
-    /// The registry can't be read or written.
     Registry(RegistryError),
 }
 
-/// One thing that is wrong with what would be there.
+/// One error in the contents as they would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// The object, where it is one.
+    /// The object that the error is in, if it is in one.
     pub object: Option<(ObjectKind, String)>,
-    /// Into the object, or else into the configuration.
+    /// Into the object, or into the configuration if there is no object.
     pub pointer: String,
-    /// What is wrong.
     pub message: String,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug)]
 pub struct WriteOutcome {
-    /// The revision that it made; none: nothing had to be changed, or it was only tried out.
+    /// The new revision; `None` for a dry run, or if nothing needed to change.
     pub revision: Option<u64>,
-    /// What it changed, or would.
+    /// The changes that were made, or would be.
     pub changes: Vec<Change>,
-    /// Whom it changes something for, or would; none: what is there now isn't right here, so that nothing compares.
+    /// The effects on tenants; `None` if the current contents are invalid on this gateway, so that there is
+    /// nothing to compare with.
     pub effects: Option<Effects>,
-    /// Plugins among the changes whose config nobody could check, because none of them was described yet.
+    /// Changed plugins whose config could not be checked, because no manifest is known yet.
     pub unvalidated: Vec<String>,
 }
 
@@ -112,25 +109,25 @@ impl From<RegistryError> for OperationError {
 }
 
 impl Operations {
-    /// On `registry`; what comes of a write is shown by `foresee`.
+    /// Operations on `registry`; `foresee` previews writes.
     pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Preview>) -> Self {
         Operations(ObjectsBackend::Registry { registry, foresee })
     }
 
-    /// On a file, of which `in_force` says what is in force. Nothing can be written.
+    /// Read-only operations on a file's objects; `in_force` returns the active ones.
     pub fn from_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
         Operations(ObjectsBackend::File(Box::new(in_force)))
     }
 
-    /// Whether there is a registry, so that objects have versions.
+    /// Whether there is a registry. Objects have versions only in a registry.
     pub fn has_registry(&self) -> bool {
         matches!(self.0, ObjectsBackend::Registry { .. })
     }
 
-    /// What there is, as far as this process has read it.
+    /// The current contents, as far as this process has read them.
     ///
     /// # Errors
-    /// Nothing was ever read, and the store can't be read now.
+    /// If nothing was ever read and the store can't be read now.
     pub async fn contents(&self) -> Result<Arc<Contents>, OperationError> {
         match &self.0 {
             ObjectsBackend::File(in_force) => Ok(in_force()),
@@ -141,7 +138,7 @@ impl Operations {
         }
     }
 
-    /// The registry, read up to now.
+    /// The registry, after reading up to the current revision.
     pub(super) async fn prepared(&self) -> Result<&Arc<Registry>, OperationError> {
         let (registry, _) = self.registry()?;
         registry.catch_up().await?;
@@ -155,11 +152,11 @@ impl Operations {
         }
     }
 
-    /// Grants `edits`, all or none of them, in one revision, in which there goes what `prune` is about, too; or only says
-    /// what that would do.
+    /// Makes all of `edits`, and the deletions of `prune`, in one revision, or none of them. A dry run only
+    /// computes the effects.
     ///
     /// # Errors
-    /// Nothing was written, but for [`RegistryError::Unknown`].
+    /// Nothing was written, except perhaps for [`RegistryError::Unknown`].
     pub async fn write(
         &self,
         writer: &Writer,
@@ -174,7 +171,7 @@ impl Operations {
         self.change(writer, dry_run, prune, changes).await
     }
 
-    /// As [`Self::write`], with whatever `edit` makes of what is there.
+    /// Like [`Self::write`], with the changes that `edit` computes from the current contents.
     pub(super) async fn change(
         &self,
         writer: &Writer,
@@ -202,14 +199,15 @@ impl Operations {
         let CommitOutcome { revision, changes, finding } = registry.write(writer, dry_run, propose).await?;
         if let Some(revision) = revision {
             log_commit(writer, revision, &changes);
-            // The writer reads what was written. Where that fails now, the registry is followed anyway.
+            // The writer must be able to read its own write. If this fails, the registry is read later
+            // anyway.
             let _ = registry.catch_up().await;
         }
         Ok(WriteOutcome { revision, changes, effects: finding.effects, unvalidated: finding.unvalidated })
     }
 }
 
-/// Who did what, in the log.
+/// Logs who changed what.
 fn log_commit(writer: &Writer, revision: u64, changes: &[Change]) {
     let mut objects = String::new();
     for change in changes.iter().take(MAX_LOGGED_CHANGES) {
@@ -237,7 +235,7 @@ fn log_commit(writer: &Writer, revision: u64, changes: &[Change]) {
     );
 }
 
-/// Looks at what `changes` would do, on a thread that may take its time.
+/// Computes the effects of `changes` on a blocking thread, because it can take long.
 async fn look(
     foresee: &Arc<dyn Preview>,
     now: &Arc<Contents>,
@@ -247,7 +245,8 @@ async fn look(
     let looking = tokio::task::spawn_blocking(move || {
         let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
         let after = foresee.foresee(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
-        // Whoever mends what is there must be able to, though nothing compares with it.
+        // If the current contents are invalid, the effects are unknown, but the write must be possible: it
+        // may be the fix.
         find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
     });
     joined(looking).await
@@ -258,13 +257,13 @@ struct ChangeAnalysis {
     unvalidated: Vec<String>,
 }
 
-/// What changes between the two, unless a plugin's schema refuses what it is to be given then.
+/// Compares the two states, and rejects config that a plugin's schema newly rejects.
 fn find(
     before: Option<&PreviewState>,
     after: &PreviewState,
     changes: &[Change],
 ) -> Result<ChangeAnalysis, OperationError> {
-    // What is refused already is not this write's fault.
+    // Config that was already rejected before is not this write's fault.
     let is_new = |wrong: &&Invalid| before.is_none_or(|before| !before.refused.contains(wrong));
     let mut wrong: Vec<_> = after.refused.iter().filter(is_new).cloned().collect();
     let mut unvalidated = Vec::new();
@@ -285,7 +284,8 @@ fn find(
     Ok(ChangeAnalysis { effects, unvalidated })
 }
 
-/// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
+/// Errors for what a plugin's entry names but this process may not reach (docs/protocol.md, sections 5 and
+/// 7).
 fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
     let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
     let reach = at.config.reach();
@@ -301,10 +301,10 @@ fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
     flaws.map(one).collect()
 }
 
-/// Whether a plugin's config could be checked against its schema.
+/// Checks a plugin's config against its schema. Returns false if no manifest is known.
 ///
 /// # Errors
-/// The schema refuses it.
+/// The violations.
 fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
     let Some(manifest) = after.manifests.get(name) else { return Ok(false) };
     let Some(schema) = &manifest.config_schema else { return Ok(true) };
@@ -314,12 +314,12 @@ fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
     let config = serde_json::Value::Object(plugin.config.clone());
     let wrong: Vec<_> = schema
         .iter_errors(&config)
-        // What a reference resolves to is known where it is resolved, and checked there.
+        // Values of references are unknown here. They are checked where they are resolved.
         .filter(|error| !holds_reference(error.instance()))
         .map(|error| Invalid {
             object: Some((ObjectKind::Plugin, name.to_owned())),
             pointer: format!("/config{}", error.instance_path()),
-            // Masked: somebody may have written a secret there.
+            // Masked, because the config may contain secrets.
             message: format!("the plugin's schema refuses it: {}", error.masked()),
         })
         .collect();
@@ -330,7 +330,7 @@ fn holds_reference(value: &serde_json::Value) -> bool {
     value.as_str().is_some_and(config::is_reference)
 }
 
-/// Problems of what would be there, for whoever wants to write it.
+/// Converts problems of the contents to errors for the writer.
 pub fn invalid(problems: &Problems) -> Vec<Invalid> {
     let one = |located: &LocatedProblem| {
         let problem = &located.problem;

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{config::from_text, core::object::Owner, registry::edit::EditAction, store::ObjectContent};
 
-/// A process whose file lists a network and a directory.
+/// A process whose file allows a network and a directory.
 struct Listing;
 
 impl Preview for Listing {
@@ -91,7 +91,7 @@ async fn references_go_in_plaintext_beyond_loopback_only_where_the_writer_says_s
     }
 }
 
-/// What was listed when it was written may be no longer: it can still be switched off.
+/// An entry that is no longer allowed can still be switched off.
 #[tokio::test]
 async fn a_write_is_not_refused_for_what_it_leaves_as_it_was() {
     let (_folder, operations) = operations();

@@ -1,5 +1,5 @@
-//! What the registry holds at one revision: each object as it is stored and as the configuration has it. Immutable; the
-//! next revision's shares every object that it left as it was.
+//! The registry's contents at one revision: each object as stored and as parsed. Contents are immutable;
+//! consecutive revisions share their unchanged objects.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     store::{Change, Object, Snapshot},
 };
 
-/// An object as the configuration has it.
+/// An object as parsed.
 #[derive(Debug, Clone)]
 pub enum TypedObject {
     /// A plugin.
@@ -18,18 +18,19 @@ pub enum TypedObject {
     Tenant(Arc<Tenant>),
     /// A binding.
     Binding(Arc<Binding>),
-    /// A binding that doesn't stand for a tenant for a while.
+    /// A binding that is temporarily left out for one tenant.
     Bypass(Arc<Bypass>),
 }
 
-/// One object.
+/// An object in both forms.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// As it is stored.
+    /// As stored.
     pub object: Object,
-    /// As the configuration has it.
+    /// As parsed.
     pub typed: TypedObject,
-    /// Tells it apart from every other object of its name that this process read: the version in which it met this one first.
+    /// Tells objects of the same name apart that were created one after the other: the version in which
+    /// this process first read the object.
     pub met: u64,
 }
 
@@ -37,7 +38,7 @@ pub struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     revision: u64,
-    /// By kind, then by name in the order of its bytes.
+    /// Sorted by kind, then by name in byte order.
     entries: Vec<Arc<Entry>>,
 }
 
@@ -45,11 +46,10 @@ pub struct Contents {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{kind} `{name}` in the registry {why}")]
 pub struct Unreadable {
-    /// What it is.
+    /// The object's kind.
     pub kind: ObjectKind,
-    /// Its name.
     pub name: Arc<str>,
-    /// Why, as a sentence goes on behind its name.
+    /// Why, in words that follow the name in a sentence.
     pub why: String,
 }
 
@@ -72,7 +72,6 @@ impl Entry {
         }
     }
 
-    /// Whether it has the label `key` with this value.
     pub fn is_labelled(&self, key: &str, value: &str) -> bool {
         let labels = match &self.typed {
             TypedObject::Plugin(plugin) => &plugin.labels,
@@ -89,7 +88,7 @@ impl Entry {
 }
 
 impl Contents {
-    /// What `snapshot` holds.
+    /// Parses `snapshot`.
     ///
     /// # Errors
     /// The first object that this version can't read.
@@ -99,29 +98,28 @@ impl Contents {
         Ok(Contents { revision: snapshot.revision, entries })
     }
 
-    /// At `revision`, of `entries` in any order.
+    /// Contents at `revision` with `entries` in any order.
     pub(super) fn whole(revision: u64, mut entries: Vec<Entry>) -> Self {
         entries.sort_by(|a, b| a.key().cmp(&b.key()));
         Contents { revision, entries: entries.into_iter().map(Arc::new).collect() }
     }
 
-    /// The revision; 0 before the first.
+    /// The revision; 0 before the first one.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// All of them, by kind, then by name.
+    /// All objects, sorted by kind, then by name.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// One object.
     pub fn get(&self, kind: ObjectKind, name: &str) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| entry.key().cmp(&(kind, name)));
         found.ok().map(|at| &*self.entries[at])
     }
 
-    /// What they are after the revision `revision`, which made `changes`: each object once, in any order.
+    /// The contents after `revision`, which made `changes`: each object at most once, in any order.
     ///
     /// # Errors
     /// The first object that this version can't read.
@@ -135,13 +133,14 @@ impl Contents {
             while let Some(entry) = kept.next_if(|entry| entry.key().cmp(&key) == Ordering::Less) {
                 entries.push(Arc::clone(entry));
             }
-            // It takes its place.
+            // The change replaces it.
             let before = kept.next_if(|entry| entry.key() == key);
             if let Some(content) = &change.after {
                 let (name, content) = (Arc::clone(&change.name), content.clone());
                 let object = Object { kind: change.kind, name, version: revision, content };
                 let entry = Entry::read(object)?;
-                // Changed, it is the same object; one that was gone for a revision is another.
+                // A changed object is still the same one. An object that was deleted and created again is
+                // another.
                 let met = before.map_or(entry.met, |before| before.met);
                 entries.push(Arc::new(Entry { met, ..entry }));
             }
@@ -150,7 +149,7 @@ impl Contents {
         Ok(Contents { revision, entries })
     }
 
-    /// The same, whose objects are known again where `before` had them in the same version.
+    /// Returns the contents, but reuses the entries of `before` that have the same version.
     pub(super) fn recalling(self, before: &Contents) -> Self {
         let known = |entry: Arc<Entry>| {
             let found = before.entries.binary_search_by(|known| known.key().cmp(&entry.key()));
@@ -160,27 +159,28 @@ impl Contents {
         Contents { revision: self.revision, entries: self.entries.into_iter().map(known).collect() }
     }
 
-    /// The same with these bypasses, by name, in the place of its own.
+    /// Replaces the bypasses by these, which are sorted by name.
     pub(super) fn with_bypasses(&self, bypasses: Vec<Arc<Entry>>) -> Self {
         let mut entries = self.entries[..self.first_bypass()].to_vec();
         entries.extend(bypasses);
         Contents { revision: self.revision, entries }
     }
 
-    /// The bypasses, by name.
+    /// The bypasses, sorted by name.
     pub(super) fn bypass_entries(&self) -> &[Arc<Entry>] {
         &self.entries[self.first_bypass()..]
     }
 
-    /// They stand behind everything else.
+    /// Bypasses are sorted after all other kinds.
     fn first_bypass(&self) -> usize {
         self.entries.partition_point(|entry| entry.object.kind < ObjectKind::Bypass)
     }
 
-    /// As the lists of a configuration. Bypasses are in none: whether one is in effect is a question of the moment.
+    /// The objects as lists of a configuration, without bypasses: whether a bypass is in effect depends on
+    /// the time.
     ///
-    /// Bindings stand in the order in which they were written: where two can't stand together, it is the later one that a
-    /// mistake points at.
+    /// Bindings are in the order in which they were written. If two conflict, the error points at the later
+    /// one.
     pub fn objects(&self) -> ObjectSet {
         let mut objects = ObjectSet::default();
         let mut bindings = Vec::new();
@@ -197,7 +197,7 @@ impl Contents {
         objects
     }
 
-    /// The bypasses with their versions, also those that have ended.
+    /// The bypasses with their versions, including expired ones.
     pub fn bypasses(&self) -> impl Iterator<Item = (&Arc<Bypass>, u64)> {
         self.bypass_entries().iter().filter_map(|entry| match &entry.typed {
             TypedObject::Bypass(bypass) => Some((bypass, entry.object.version)),
@@ -205,7 +205,7 @@ impl Contents {
         })
     }
 
-    /// As it is stored.
+    /// The form in which the contents are stored.
     pub fn snapshot(&self) -> Snapshot {
         let objects = self.entries.iter().map(|entry| entry.object.clone()).collect();
         Snapshot { revision: self.revision, objects }

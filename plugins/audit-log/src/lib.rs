@@ -1,7 +1,7 @@
 //! Reference plugin: writes what agents do as JSON lines.
 //!
-//! Meant for `mode: observe`: an observer is told how the chain ended. A line holds who did what and what came of
-//! it, never a payload's values: no text, no arguments, no result.
+//! Meant for `mode: observe`, because observers learn how the chain ended. A line says who did what, and
+//! the result. It never contains a payload's values: no text, no arguments, no result.
 #![warn(missing_docs)]
 
 mod record;
@@ -31,7 +31,7 @@ pub struct Config {
     pub path: Option<PathBuf>,
 }
 
-/// Writes a line for every call.
+/// Writes one line for each call.
 pub struct AuditLog {
     output: Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
 }
@@ -41,8 +41,8 @@ impl AuditLog {
         let mut line = serde_json::to_vec(&Record::from_context(ctx, tool)?)?;
         line.push(b'\n');
         let mut output = self.output.lock().await;
-        // In one piece: tokio's writers take a whole line at once, so that a call that is given up half-way leaves
-        // no half line.
+        // Written in one call: tokio's writers take a whole line at once, so a cancelled call never leaves
+        // half a line.
         output.write_all(&line).await?;
         output.flush().await?;
         Ok(())
@@ -112,7 +112,7 @@ impl Plugin for AuditLog {
     }
 
     async fn shutdown(&self) {
-        // Every line was flushed when it was written; one that can't be now was reported to its caller.
+        // Every line was flushed when it was written, and a failure was reported to its caller.
         let _ = self.output.lock().await.flush().await;
     }
 }

@@ -1,4 +1,4 @@
-//! One line of the log: facts of the call, none of the payload's values.
+//! One line of the log: facts about the call, without any value of the payload.
 
 use hookgate_sdk::{Context, PluginError, proto::types::v1::Decision};
 use serde::Serialize;
@@ -25,22 +25,22 @@ pub struct Record<'a> {
     point: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<&'a str>,
-    /// `continue`, `block`, or `none` when no decision could be made; absent unless the plugin observes.
+    /// `continue`, `block`, or `none` if there was no decision. Absent unless the plugin observes.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'static str>,
     /// The plugin that blocked or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     plugin: Option<&'a str>,
-    /// Block code, or error code.
+    /// The code of the block or the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
 }
 
 impl<'a> Record<'a> {
-    /// The line for a call, with the tool's name where the point has one.
+    /// The line for a call, with the tool's name if the point has one.
     ///
     /// # Errors
-    /// When the clock stands beyond the year 9999.
+    /// If the clock is past the year 9999.
     pub fn from_context(ctx: &'a Context, tool: Option<&'a str>) -> Result<Self, PluginError> {
         let caller = ctx.caller();
         let result = ctx.chain_result();

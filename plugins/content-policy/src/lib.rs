@@ -1,7 +1,7 @@
 //! Reference plugin: limits and redacts what goes to a model.
 //!
-//! It looks at the `text` of a request; the conversation in `messages` is the agent's own format and stays as it
-//! is. Characters are Unicode scalar values.
+//! It checks the `text` of a request. The conversation in `messages` has the agent's own format and stays
+//! unchanged. Characters are Unicode scalar values.
 #![warn(missing_docs)]
 
 use std::num::NonZeroUsize;
@@ -32,7 +32,7 @@ pub struct Config {
     pub redact_api_keys: bool,
 }
 
-/// Refuses texts that are too long, and redacts those that pass.
+/// Blocks texts that are too long, and redacts the others.
 pub struct ContentPolicy {
     max_chars: Option<NonZeroUsize>,
     redactor: Redactor,

@@ -1,8 +1,9 @@
-//! What looks like an API key: a long run of the characters that keys are made of, wherever it stands, and a shorter
-//! value where the text itself says that it is one. Says where they are; what becomes of them is the caller's.
+//! Finds API keys: long runs of the characters that keys consist of, anywhere, and shorter values that the
+//! text labels as keys. Only finds them; the caller redacts.
 //!
-//! Prose and code speak of tokens without showing one: `the token: something`, `token: CancellationToken`,
-//! `api_key=os.environ["KEY"]`. Where the text is less sure than `api_key=`, a digit tells a key from a word.
+//! Prose and code often mention tokens without containing one: `the token: something`, `token:
+//! CancellationToken`, `api_key=os.environ["KEY"]`. If a label is less certain than `api_key=`, a value
+//! counts as a key only with a digit.
 
 use std::sync::LazyLock;
 
@@ -10,18 +11,18 @@ use regex::Regex;
 
 use super::Matches;
 
-/// Shortest run that is a key wherever it stands.
+/// The minimum length of a run that is a key anywhere.
 const MIN_RUN_BYTES: usize = 32;
-/// Shortest value that is a key where a label says so. No mask may be longer.
+/// The minimum length of a labelled key. No mask may be longer.
 pub(crate) const MIN_VALUE_BYTES: usize = 12;
-/// Shortest value without a digit behind a bare `Bearer`: longer than `authentication`.
+/// The minimum length of a value without a digit after a bare `Bearer`; longer than `authentication`.
 const MIN_BEARER_BYTES: usize = 16;
 
-/// The boundaries are those between ASCII words: with Unicode's, a key that follows a letter such as `é` would pass.
+/// Word boundaries are ASCII: with Unicode boundaries, a key after a letter such as `é` would not match.
 static LONG_RUN_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| super::pattern(&format!(r"(?-u:\b)[A-Za-z0-9_-]{{{MIN_RUN_BYTES},}}(?-u:\b)")));
 
-/// Ends where the value begins. `name` is no word of prose, as `token` is.
+/// Matches up to where the value begins. `name` can't be a word of prose, unlike `token`.
 static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     super::pattern(
         r#"(?xi-u)
@@ -47,8 +48,8 @@ pub(crate) fn long_runs(text: &str) -> Matches<'_> {
     )
 }
 
-/// Values that a label before them makes keys, in order. A label that is itself in a value counts too, so that nothing
-/// hides behind another.
+/// Values that are keys because of the label before them, in order. A label within a value counts too, so
+/// that nothing can hide behind another label.
 pub(crate) fn labelled(text: &str) -> Matches<'_> {
     Box::new(LABEL_PATTERN.find_iter(text).filter_map(|label| {
         let start = label.end();
@@ -58,16 +59,17 @@ pub(crate) fn labelled(text: &str) -> Matches<'_> {
     }))
 }
 
-/// The value that `text` begins with. No separator is in it, so that every value is looked at once, behind its label.
+/// The value at the beginning of `text`. It contains no separator, so each value is checked once, after its
+/// own label.
 fn value(text: &str) -> &str {
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.~+/%!@#$^*?-".contains(byte);
     let inner = text.bytes().take_while(|byte| is_inner(byte)).count();
     let padding = text[inner..].bytes().take_while(|byte| *byte == b'=').count();
-    // The end of a sentence.
+    // Strip the end of a sentence.
     text[..inner + padding].trim_end_matches('.')
 }
 
-/// Whether a value behind `label` is a key, `next` being the byte behind it.
+/// Whether a value after `label` is a key. `next` is the byte after the value.
 fn is_key(value: &str, label: &str, next: Option<u8>) -> bool {
     if value.len() < MIN_VALUE_BYTES || !is_dense(value, MIN_VALUE_BYTES) {
         return false;
@@ -84,7 +86,7 @@ fn is_key(value: &str, label: &str, next: Option<u8>) -> bool {
     is_sure || has("bearer") && value.len() >= MIN_BEARER_BYTES
 }
 
-/// Whether half of the shortest length are letters and digits; a line of hyphens is no key.
+/// Whether at least half of `shortest` are letters and digits; a line of hyphens is not a key.
 fn is_dense(found: &str, shortest: usize) -> bool {
     found.bytes().filter(u8::is_ascii_alphanumeric).count() >= shortest / 2
 }

@@ -1,11 +1,11 @@
-//! What the reference plugins take for an e-mail address or an API key, and how they redact it
-//! (docs/protocol.md, section 8). Text in, text out: knows nothing of plugins.
+//! Finds and redacts e-mail addresses and API keys for the reference plugins (docs/protocol.md, section 8).
+//! Works on plain texts and knows nothing of plugins.
 //!
-//! What stands in the place of a finding is never longer than it, so that a text which was within a limit stays within
-//! it: a redaction that didn't fit would be thrown away, and the text shown as it was.
+//! A mask is never longer than what it replaces, so a text within a limit stays within it. Otherwise the
+//! gateway would reject the redacted text, and the original would be shown.
 //!
-//! A crate of its own because `content-policy` and `response-sanitizer` must agree on it, and neither an SDK nor
-//! the other plugin is the place for two patterns that a third plugin doesn't want.
+//! This is a separate crate because `content-policy` and `response-sanitizer` must agree on the patterns.
+//! They don't belong in the SDK, where other plugins would get them too, or in one of the two plugins.
 #![warn(missing_docs)]
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
@@ -19,7 +19,7 @@ mod tests;
 static EMAIL_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}"));
 
-/// What was found in a text, in order.
+/// Ranges in a text, in order.
 type Matches<'t> = Box<dyn Iterator<Item = Range<usize>> + 't>;
 
 fn pattern(text: &str) -> Regex {
@@ -31,15 +31,15 @@ fn pattern(text: &str) -> Regex {
 pub struct Redactor {
     /// E-mail addresses become `[EMAIL]`, those of six characters `[MAIL]`.
     pub emails: bool,
-    /// Runs of 32 and more letters, digits, `_` and `-` become `[REDACTED]`; so do values from 12 characters on that
-    /// the text says are keys, such as `api_key=...` and `Bearer ...`.
+    /// Runs of at least 32 letters, digits, `_` and `-` become `[REDACTED]`. So do values of at least 12
+    /// characters that the text labels as keys, such as `api_key=...` and `Bearer ...`.
     pub api_keys: bool,
 }
 
 /// A text after redaction, and what was found in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactedText<'a> {
-    /// The text; borrowed when nothing was found.
+    /// The text; borrowed if nothing was found.
     pub text: Cow<'a, str>,
     /// An e-mail address was found.
     pub emails: bool,
@@ -48,7 +48,7 @@ pub struct RedactedText<'a> {
 }
 
 impl Redactor {
-    /// Redacts e-mail addresses first: one whose name is as long as a key is an address.
+    /// Redacts e-mail addresses first, because the local part of an address may be as long as a key.
     pub fn redact<'a>(&self, text: &'a str) -> RedactedText<'a> {
         let mut text = Cow::Borrowed(text);
         let emails = self.emails && replace(&mut text, emails, email_mask);
@@ -72,17 +72,17 @@ fn emails(text: &str) -> Matches<'_> {
     Box::new(EMAIL_PATTERN.find_iter(text).map(|found| found.range()))
 }
 
-/// What stands in the place of an address. The shortest ones, such as `a@b.cc`, have six characters.
+/// The mask of an address. The shortest ones, such as `a@b.cc`, have six characters.
 fn email_mask(address: &str) -> &'static str {
     if address.len() < "[EMAIL]".len() { "[MAIL]" } else { "[EMAIL]" }
 }
 
-/// What stands in the place of a key, which has [`keys::VALUE`] characters or more.
+/// The mask of a key, which has at least [`keys::MIN_VALUE_BYTES`] characters.
 fn key_mask(_: &str) -> &'static str {
     "[REDACTED]"
 }
 
-/// Puts a mask in the place of everything that is found; says whether there was anything.
+/// Replaces everything that `find` returns. Returns whether there was anything.
 fn replace(text: &mut Cow<'_, str>, find: fn(&str) -> Matches<'_>, mask: fn(&str) -> &'static str) -> bool {
     let mut found = find(text).peekable();
     if found.peek().is_none() {

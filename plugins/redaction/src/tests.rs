@@ -1,4 +1,4 @@
-//! Both directions: what is hidden, and what is left alone.
+//! Tests in both directions: what is hidden, and what is left alone.
 
 use proptest::prelude::*;
 

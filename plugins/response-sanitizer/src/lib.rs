@@ -1,10 +1,10 @@
-//! Reference plugin: redacts and truncates what a user is shown.
+//! Reference plugin: redacts and truncates answers to users.
 //!
-//! E-mail addresses and API keys disappear from `content` and `reasoning`; only then is `content` truncated, so
-//! that no cut leaves half an address behind. Characters are Unicode scalar values.
+//! It removes e-mail addresses and API keys from `content` and `reasoning`, and then truncates `content`.
+//! In this order, truncation can't leave half an address behind. Characters are Unicode scalar values.
 //!
-//! A reply that the gateway refuses for its size is a redaction that doesn't happen, so nothing here is left to chance:
-//! redaction never makes a text longer, and notices and the mark of a cut are left out where they don't fit.
+//! If the gateway rejected a reply for its size, the redaction would be lost. So redaction never makes a
+//! text longer, and notices and the truncation mark are left out if they don't fit.
 #![warn(missing_docs)]
 
 use std::num::NonZeroUsize;
@@ -18,9 +18,9 @@ use prost::Message as _;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Stands behind a content that was cut.
+/// Appended to a truncated content.
 const TRUNCATION_MARK: &str = "\n[Response truncated]";
-/// By how much the mark lengthens a payload at most: content has a length before it, which may take 2 bytes for 1.
+/// By how many bytes the mark can lengthen a payload. The content's length prefix may grow by 1 byte too.
 const MAX_MARK_BYTES: usize = TRUNCATION_MARK.len() + 1;
 
 /// Plugin-level configuration.
@@ -46,10 +46,10 @@ pub struct ResponseSanitizer {
 }
 
 impl ResponseSanitizer {
-    /// Whether a content that was cut may be longer by its mark than it was.
+    /// Whether a truncated content may become longer because of the mark.
     fn has_room(&self, response: &BeforeResponsePayload) -> bool {
         let max_payload = self.limits.max_reply_bytes.saturating_sub(self.limits.max_notice_bytes);
-        // 0: the gateway did not say.
+        // 0 means that the gateway did not say.
         max_payload == 0 || (response.encoded_len() + MAX_MARK_BYTES) as u64 <= max_payload
     }
 }
@@ -103,7 +103,7 @@ impl Plugin for ResponseSanitizer {
     }
 }
 
-/// The first `limit` characters; `None` for a text that is short enough.
+/// The first `limit` characters; `None` if the text is short enough.
 fn truncated(text: &str, limit: usize) -> Option<&str> {
     let (end, _) = text.char_indices().nth(limit)?;
     Some(&text[..end])

@@ -1,7 +1,7 @@
 //! Reference plugin: which tools a tenant may use.
 //!
-//! The rules are the tenant's own configuration, so that one process serves every tenant: `allowed_tools` and
-//! `blocked_tools`, lists of globs. A tool that no list names is refused; `blocked_tools` wins.
+//! The rules are the tenant's own configuration, so one process serves every tenant: `allowed_tools` and
+//! `blocked_tools` are lists of globs. A tool on neither list is blocked, and `blocked_tools` wins.
 #![warn(missing_docs)]
 
 mod tools;
@@ -13,7 +13,7 @@ use hookgate_sdk::{
 
 pub use tools::ToolRules;
 
-/// Code of the block when a tool is refused.
+/// The code of the block.
 const TOOL_NOT_ALLOWED: &str = "TOOL_NOT_ALLOWED";
 
 /// Lets a tenant use the tools of its plan.

@@ -1,11 +1,11 @@
-//! A tenant's tool lists, compiled. Knows nothing of calls and replies.
+//! A tenant's tool lists, compiled.
 
 use regex::RegexSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Bytes of patterns that a refusal names at most: the details of a notice may have 4 KiB, and a tool's name and
-/// JSON's escapes need room too.
+/// The maximum size of the patterns that a block names, in bytes. A notice's details may have 4 KiB, which
+/// must also hold the tool's name and JSON escapes.
 const MAX_SHOWN_BYTES: usize = 1024;
 
 /// Tenant-level configuration, as written.
@@ -38,7 +38,7 @@ impl ToolRules {
         self.allowed.is_match(tool) && !self.blocked.is_match(tool)
     }
 
-    /// The allowed patterns as written, as many as fit into a notice.
+    /// The allowed patterns as written, as many as fit in a notice.
     pub fn patterns(&self) -> &[String] {
         &self.shown
     }

@@ -1,17 +1,17 @@
-//! Where a plugin listens or a gateway is: `unix:///path` or `http://host:port`.
+//! Addresses of plugins and gateways: `unix:///path` or `http://host:port`.
 
 use std::path::PathBuf;
 
-/// Where to listen.
+/// An address to listen on or connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// `unix:///path`: a Unix socket; the path is absolute.
     Unix(PathBuf),
-    /// `http://host:port`: TCP without TLS, `host:port` as it is resolved; port 0 takes a free one.
+    /// `http://host:port`: TCP without TLS. Port 0 takes a free port.
     Tcp(String),
 }
 
-/// The text is no address.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address: write unix:///absolute/path or http://host:port")]
 pub struct AddressError(String);

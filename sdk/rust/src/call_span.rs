@@ -1,5 +1,5 @@
-//! The `tracing` span around each call of the plugin service. Its fields follow OpenTelemetry's semantic conventions for
-//! RPC servers, so that an exported span needs no translation.
+//! The `tracing` span around each call of the plugin service. Its fields follow OpenTelemetry's semantic
+//! conventions for RPC servers, so exported spans need no translation.
 
 use tonic::{Code, Response, Status, metadata::MetadataMap};
 use tracing::{Instrument as _, Span, field::Empty};
@@ -11,7 +11,7 @@ pub(crate) const TARGET: &str = "hookgate_sdk::call";
 
 const STATUS_CODE: &str = "rpc.response.status_code";
 
-/// Span of one call. Dropped without a result, it records that the gateway broke the call off.
+/// The span of one call. If it is dropped without a result, it records that the gateway cancelled the call.
 pub(crate) struct CallSpan {
     span: Span,
     has_result: bool,
@@ -84,7 +84,8 @@ impl Drop for CallSpan {
     }
 }
 
-/// Whether the conventions count the status as an error of a server's span: of the other statuses the caller is the cause.
+/// Whether the conventions count the status as an error of the server. The caller causes the other
+/// statuses.
 const fn is_servers_fault(code: Code) -> bool {
     matches!(
         code,

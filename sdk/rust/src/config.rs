@@ -1,5 +1,5 @@
-//! Configuration as it arrives, JSON text, made into a plugin's types. Messages name the field and what would be
-//! right, and never the value: it may be a secret.
+//! Parses configuration from JSON into a plugin's types. Error messages name the field and what is
+//! expected, but never the value, which may be a secret.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
-/// Tenant-level configurations kept in parsed form; a gateway with more tenants parses some again.
+/// How many tenant-level configurations are kept parsed. With more tenants, some are parsed again.
 const MAX_TENANT_CONFIGS: u64 = 1024;
 
-/// Reads JSON into `T`; the error is one sentence that names the member.
+/// Parses JSON into `T`. The error is one sentence that names the member.
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -27,18 +27,18 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// As [`parse`]; an absent configuration is an object without members.
+/// Like [`parse`], but an absent configuration is an empty object.
 pub(crate) fn parse_config<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     let json = if json.is_empty() { b"{}" } else { json };
-    // serde would take a list too, as the members in order.
+    // serde would also accept a list of the members in order.
     match json.trim_ascii_start().first() {
         Some(b'{') => parse(json),
         _ => Err("expected a JSON object".to_owned()),
     }
 }
 
-/// serde's text without the value it quotes and without the position, which means nothing to a person who wrote
-/// YAML. What is expected stands behind the last ", expected", a value can't follow it.
+/// Removes from serde's message the quoted value and the position, which means nothing to an author of
+/// YAML. The expectation follows the last ", expected", which can't be part of a value.
 fn without_value(text: &str) -> String {
     let text = text.rfind(" at line ").map_or(text, |position| &text[..position]);
     let quotes_value =
@@ -49,7 +49,7 @@ fn without_value(text: &str) -> String {
     }
 }
 
-/// Tenant-level configurations in parsed form, by digest.
+/// Parsed tenant-level configurations, by digest.
 pub(crate) struct TenantConfigs<T>(Cache<String, Arc<T>>);
 
 impl<T: DeserializeOwned + Send + Sync + 'static> TenantConfigs<T> {
@@ -57,7 +57,8 @@ impl<T: DeserializeOwned + Send + Sync + 'static> TenantConfigs<T> {
         TenantConfigs(Cache::new(MAX_TENANT_CONFIGS))
     }
 
-    /// The parsed configuration. The digest is the gateway's word for the text; without one nothing is kept.
+    /// The parsed configuration. The gateway's digest identifies the text; without a digest nothing is
+    /// cached.
     pub(crate) fn get(&self, digest: &str, json: &[u8]) -> Result<Arc<T>, String> {
         if let Some(known) = self.0.get(digest) {
             return Ok(known);

@@ -1,4 +1,4 @@
-//! Who calls, for how long, and within which trace. Built once per call, immutable, passed first.
+//! The context of a call: the caller, the deadline and the trace. Immutable.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use hookgate_proto::plugin::v1::{Call, CallContext, ChainResult};
 
 use crate::Point;
 
-/// Who calls, for how long, and within which trace.
+/// The context of a call: the caller, the deadline and the trace.
 ///
-/// Tenant, operator and labels named `claim.*` come from the verified token; everything else is the agent's word.
+/// The tenant, the operator and labels named `claim.*` come from the verified token. Everything else is
+/// what the agent says about itself.
 #[derive(Debug, Clone)]
 pub struct Context {
     point: Point,
@@ -37,7 +38,7 @@ impl Context {
         self.point
     }
 
-    /// Tenant id: opaque.
+    /// The tenant's id, an opaque string.
     pub fn tenant(&self) -> &str {
         &self.caller.tenant
     }
@@ -52,7 +53,7 @@ impl Context {
         &self.caller.request_id
     }
 
-    /// Everything that is known of the caller.
+    /// Everything that is known about the caller.
     pub fn caller(&self) -> &CallContext {
         &self.caller
     }
@@ -62,7 +63,7 @@ impl Context {
         self.chain_result.as_ref()
     }
 
-    /// Time until the gateway gives the call up; `None` when it set no limit. Zero when it is over.
+    /// Time until the gateway gives up the call; `None` if there is no limit. Zero once it has passed.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
@@ -77,13 +78,14 @@ impl Context {
         self.forwarded.text("tracestate")
     }
 
-    /// Calls through gateways so far, this one counted; a gateway refuses a loop by it.
+    /// The number of gateways that the call has passed, including this one. Gateways use it to detect
+    /// loops.
     pub fn depth(&self) -> u32 {
         self.forwarded.text("hookgate-depth").and_then(|depth| depth.parse().ok()).unwrap_or(0)
     }
 }
 
-/// The metadata that a plugin hands on when it calls a gateway or an agent itself.
+/// Metadata that a plugin forwards when it calls a gateway or an agent itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ForwardedMetadata(Vec<(&'static str, AsciiMetadataValue)>);
 
@@ -107,7 +109,7 @@ impl ForwardedMetadata {
     }
 }
 
-/// Time left as the gRPC protocol writes it: at most eight digits and a unit.
+/// Parses a gRPC timeout: at most eight digits and a unit.
 fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,11 +1,11 @@
-//! Why a plugin could not answer, and why it could not start. Neither is a verdict: a plugin that wants to stop an
-//! action answers with [`crate::Reply::cancel`].
+//! Errors of calls and of starts. An error is not a verdict: a plugin that wants to stop an action answers
+//! with [`crate::Reply::cancel`].
 
 use tonic::{Code, Status};
 
-/// Why a plugin could not answer a call: a failed step, whose binding decides whether the chain stops.
+/// Why a plugin could not answer a call. The step fails, and its binding decides whether the chain stops.
 ///
-/// Made from any error by `?`, as the plugin's own fault.
+/// `?` converts any error into an internal one.
 #[derive(Debug)]
 pub struct PluginError {
     code: Code,
@@ -23,8 +23,8 @@ impl PluginError {
         PluginError { code: Code::Unavailable, message: message.into() }
     }
 
-    /// The call holds something that the plugin can't work with. Unlike the other two it does not count against
-    /// the plugin's circuit breaker.
+    /// The call contains something that the plugin can't process. Unlike the other two, this doesn't count
+    /// against the plugin's circuit breaker.
     pub fn invalid(message: impl Into<String>) -> Self {
         PluginError { code: Code::InvalidArgument, message: message.into() }
     }
@@ -34,8 +34,8 @@ impl PluginError {
     }
 }
 
-/// A status's message as it is sent: at most [`MAX_MESSAGE_BYTES`] bytes. gRPC sends it in the trailers, of which many clients and
-/// proxies take 8 KiB, percent-encoding included, and end the connection or the call above that.
+/// Truncates a status's message to [`MAX_MESSAGE_BYTES`]. gRPC sends it percent-encoded in the trailers.
+/// Many clients and proxies accept only 8 KiB of trailers, and end the call or the connection above that.
 pub(crate) fn cut(mut message: String) -> String {
     const TRUNCATION_MARK: &str = "…";
     if message.len() > MAX_MESSAGE_BYTES {
@@ -45,7 +45,7 @@ pub(crate) fn cut(mut message: String) -> String {
     message
 }
 
-/// Longest message of a status, in bytes.
+/// The maximum length of a status's message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 impl<E: std::error::Error> From<E> for PluginError {
@@ -56,7 +56,7 @@ impl<E: std::error::Error> From<E> for PluginError {
 
 /// Why a plugin could not start with a configuration.
 ///
-/// Made from any error by `?`, as a failure that is not the configuration's.
+/// `?` converts any error into one that doesn't blame the configuration.
 #[derive(Debug)]
 pub struct InitError {
     code: Code,
@@ -64,8 +64,9 @@ pub struct InitError {
 }
 
 impl InitError {
-    /// The configuration is wrong: `field` (a path such as `limits.tokens`) and what would be right, without the
-    /// value, which may be secret. The gateway refuses the plugin as `CONFIG_REFUSED` and shows this text.
+    /// The configuration is wrong: names the `field` (a path such as `limits.tokens`) and what is expected.
+    /// Don't include the value, which may be secret. The gateway rejects the plugin as `CONFIG_REFUSED` and
+    /// shows this text.
     pub fn config(field: &str, expected: impl std::fmt::Display) -> Self {
         InitError { code: Code::InvalidArgument, message: format!("config field `{field}`: {expected}") }
     }

@@ -1,5 +1,5 @@
-//! Calls a plugin in a test as a gateway would: Describe, Initialize and calls go through the real gRPC service,
-//! messages are encoded and decoded, but there is no socket and no process.
+//! Calls a plugin in a test as a gateway would: Describe, Initialize and calls go through the real gRPC
+//! service, and messages are encoded and decoded. There is no socket and no separate process.
 //!
 //! ```
 //! # use hookgate_sdk::{*, harness::TestPlugin};
@@ -40,7 +40,7 @@ use crate::{
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
-/// Largest schema that a gateway takes, in bytes (docs/protocol.md, section 2).
+/// The maximum size of a schema, in bytes (docs/protocol.md, section 2).
 const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 
 /// A plugin that was described and initialised, ready for calls.
@@ -59,10 +59,10 @@ impl<P: Plugin> Clone for TestPlugin<P> {
 }
 
 impl<P: Plugin> TestPlugin<P> {
-    /// Checks what the plugin says of itself, and starts it with a plugin-level configuration.
+    /// Checks the plugin's manifest, then starts the plugin with a plugin-level configuration.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION when a gateway would refuse the manifest; else what the plugin answers to the
+    /// FAILED_PRECONDITION if a gateway would reject the manifest; otherwise the plugin's error for the
     /// configuration.
     pub async fn start<C: Serialize + ?Sized>(config: &C) -> Result<Self, Status> {
         let mut client = PluginServiceClient::new(host::service::<P>());
@@ -98,7 +98,7 @@ impl<P: Plugin> TestPlugin<P> {
     /// Calls with this tenant-level configuration; the default is an empty object.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT when it can't be written as JSON.
+    /// INVALID_ARGUMENT if it can't be serialized to JSON.
     pub fn with_tenant_config<C: Serialize + ?Sized>(&self, config: &C) -> Result<Self, Status> {
         let mut other = self.clone();
         other.call.tenant_config = json(config)?;
@@ -120,7 +120,7 @@ impl<P: Plugin> TestPlugin<P> {
         other
     }
 
-    /// Calls as an observer is called, after the chain ended like this.
+    /// Calls it as an observer, after a chain that ended like this.
     #[must_use]
     pub fn with_chain_result(&self, result: ChainResult) -> Self {
         let mut other = self.clone();
@@ -128,7 +128,7 @@ impl<P: Plugin> TestPlugin<P> {
         other
     }
 
-    /// Calls with this much time left; the default is no limit. It is told to the plugin, not enforced.
+    /// Tells the plugin that it has this much time left. It is not enforced. The default is no limit.
     #[must_use]
     pub fn with_time_left(&self, left: Duration) -> Self {
         TestPlugin { time_left: Some(left), ..self.clone() }
@@ -137,7 +137,7 @@ impl<P: Plugin> TestPlugin<P> {
     /// Calls it at `before_llm_request`.
     ///
     /// # Errors
-    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    /// The plugin's error; INTERNAL for a reply that a gateway would reject.
     pub async fn before_llm_request(
         &self,
         payload: BeforeLlmRequestPayload,
@@ -149,7 +149,7 @@ impl<P: Plugin> TestPlugin<P> {
     /// Calls it at `before_tool_call`.
     ///
     /// # Errors
-    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    /// The plugin's error; INTERNAL for a reply that a gateway would reject.
     pub async fn before_tool_call(
         &self,
         payload: BeforeToolCallPayload,
@@ -161,7 +161,7 @@ impl<P: Plugin> TestPlugin<P> {
     /// Calls it at `after_tool_result`.
     ///
     /// # Errors
-    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    /// The plugin's error; INTERNAL for a reply that a gateway would reject.
     pub async fn after_tool_result(
         &self,
         payload: AfterToolResultPayload,
@@ -173,7 +173,7 @@ impl<P: Plugin> TestPlugin<P> {
     /// Calls it at `before_response`.
     ///
     /// # Errors
-    /// What the plugin failed with; INTERNAL for a reply that a gateway would refuse.
+    /// The plugin's error; INTERNAL for a reply that a gateway would reject.
     pub async fn before_response(
         &self,
         payload: BeforeResponsePayload,
@@ -182,10 +182,10 @@ impl<P: Plugin> TestPlugin<P> {
         Self::reply::<BeforeResponse>(self.client.clone().before_response(request).await?.into_inner())
     }
 
-    /// Lets the plugin flush, as a gateway that goes away does.
+    /// Shuts the plugin down, as a gateway does at its end.
     ///
     /// # Errors
-    /// INTERNAL when the plugin panics.
+    /// INTERNAL if the plugin panics.
     pub async fn shutdown(self) -> Result<(), Status> {
         let request = wire::ShutdownRequest { gateway_instance_id: "test".to_owned() };
         self.client.clone().shutdown(request).await.map(drop)
@@ -217,12 +217,12 @@ fn json<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, Status> {
     crate::json::to_bytes(value).map_err(crate::PluginError::into_status)
 }
 
-/// Digests are opaque to a plugin: the text itself tells configurations apart as well as its hash.
+/// Digests are opaque to a plugin, so the text itself can serve as its digest.
 fn digest(config: &Bytes) -> String {
     String::from_utf8_lossy(config).into_owned()
 }
 
-/// What makes a gateway refuse a manifest, whatever it is registered as.
+/// Why any gateway would reject the manifest.
 fn check(manifest: &wire::DescribeResponse) -> Result<(), String> {
     if let Err(error) = semver::Version::parse(&manifest.version) {
         return Err(format!("VERSION `{}` is no semantic version: {error}", manifest.version));

@@ -1,7 +1,7 @@
-//! JSON values as they travel: bytes of JSON text. Knows nothing of payloads.
+//! JSON values as they are sent: bytes of JSON text.
 //!
-//! A value that a plugin doesn't touch stays as it was, byte for byte. To change one member of an object and
-//! leave the others alone, use [`Object`]: a detour over [`serde_json::Value`] sorts the keys and rounds numbers
+//! A value that a plugin doesn't touch keeps its bytes. To change one member of an object and leave the
+//! others alone, use [`Object`]. Going through [`serde_json::Value`] would sort the keys and round numbers
 //! that fit neither 64 bits nor a double.
 
 use bytes::Bytes;
@@ -10,16 +10,17 @@ use serde_json::value::RawValue;
 
 use crate::PluginError;
 
-/// The value as a type of yours, or as a [`serde_json::Value`]. Empty bytes, an absent value, read as `null`.
+/// Parses the value as your type, or as a [`serde_json::Value`]. Empty bytes mean an absent value and are
+/// parsed as `null`.
 ///
 /// # Errors
-/// When the bytes are not JSON, or the value doesn't fit the type; the message names the member.
+/// If the bytes are not JSON, or the value doesn't fit the type. The message names the member.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, PluginError> {
     let json = if json.is_empty() { b"null" } else { json };
     crate::config::parse(json).map_err(PluginError::invalid)
 }
 
-/// The value as JSON text.
+/// Serializes the value to JSON text.
 ///
 /// # Errors
 /// When the value can't be written as JSON, such as a map whose keys are not strings.
@@ -27,14 +28,14 @@ pub fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, PluginError> 
     Ok(serde_json::to_vec(value)?.into())
 }
 
-/// A JSON object whose members keep their order, and their text until they are set.
+/// A JSON object whose members keep their order, and keep their text until they are set.
 #[derive(Debug, Clone, Default)]
 pub struct Object {
     members: Vec<(String, Box<RawValue>)>,
 }
 
 impl Object {
-    /// Takes an object apart. Empty bytes, an absent value, give an empty one.
+    /// Parses an object. Empty bytes mean an absent value and give an empty object.
     ///
     /// # Errors
     /// When the bytes are not a JSON object.
@@ -42,7 +43,7 @@ impl Object {
         if json.is_empty() { Ok(Object::default()) } else { parse(json) }
     }
 
-    /// A member, read as a type of yours; `None` when there is none of that name.
+    /// Parses a member as your type; `None` if there is no such member.
     ///
     /// # Errors
     /// When the member doesn't fit the type.
@@ -51,7 +52,7 @@ impl Object {
         member.map(|(_, value)| parse(value.get().as_bytes())).transpose()
     }
 
-    /// Sets a member: in its place when there is one of that name, else behind the others.
+    /// Sets a member. An existing one keeps its place; a new one is added at the end.
     ///
     /// # Errors
     /// When the value can't be written as JSON.
@@ -64,7 +65,7 @@ impl Object {
         Ok(())
     }
 
-    /// Removes a member; says whether there was one.
+    /// Removes a member and returns whether it existed.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.members.len();
         self.members.retain(|(key, _)| key != name);

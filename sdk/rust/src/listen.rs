@@ -13,9 +13,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::Address;
 
-/// Pause after a failed accept, such as one without a free file descriptor.
+/// The pause after a failed accept, for example when no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Readable and writable for the owner and the group: the gateway runs as another user of the same group.
+/// Readable and writable for the owner and the group, because the gateway runs as another user of the same
+/// group.
 const SOCKET_MODE: u32 = 0o660;
 
 pub(crate) enum Listener {
@@ -23,7 +24,7 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
 }
 
-/// Listens at an address; gives back where that is, with the port that was taken.
+/// Listens on an address and returns it with the actual port.
 pub(crate) async fn listen(address: &Address) -> io::Result<(Listener, Address)> {
     match address {
         Address::Unix(path) => Ok((Listener::Unix(listen_unix(path).await?), address.clone())),
@@ -49,7 +50,7 @@ async fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes a socket file that a process left behind: one that refuses a connection.
+/// Removes a socket file that a dead process left behind: one that refuses connections.
 async fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path).await {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
@@ -78,14 +79,13 @@ impl Accept for TcpListener {
 
     async fn accept_one(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
-        // tonic sets it on listeners that it makes itself alone; without it a reply waits 40 ms for an
-        // acknowledgement.
+        // tonic sets this only on its own listeners. Without it, replies wait 40 ms for an acknowledgement.
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 }
 
-/// The connections, without end: a failed accept is that connection's affair.
+/// An endless stream of connections. Failed accepts are skipped.
 pub(crate) fn connections<A: Accept>(
     listener: A,
 ) -> impl Stream<Item = Result<A::Connection, Infallible>> + Send {

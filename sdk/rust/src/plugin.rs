@@ -1,4 +1,5 @@
-//! What a plugin author writes: the [`Plugin`] trait, and what a gateway tells a plugin when it starts it.
+//! What a plugin author implements: the [`Plugin`] trait. Also what a gateway tells a plugin when it starts
+//! it.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -11,14 +12,14 @@ use crate::{
     Context, InitError, Offer, PluginError, Reply,
 };
 
-/// What a plugin answers at a point: a reply, or why it could not make one.
+/// A plugin's result at a point: a reply, or an error.
 pub type Answer<Patch> = Result<Reply<Patch>, PluginError>;
 
 /// A plugin.
 ///
-/// One value of the type serves every call that names the same configuration, many at a time; several stand side
-/// by side while a configuration changes. State that must survive a restart or be shared between processes
-/// belongs elsewhere.
+/// One value of the type serves all calls with the same configuration, many at a time. While a
+/// configuration changes, several values exist side by side. Keep state elsewhere if it must survive a
+/// restart or be shared between processes.
 ///
 /// The four point methods answer "continue" unless written; only those that [`Plugin::points`] lists are called.
 /// Write them as `async fn`.
@@ -27,14 +28,15 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Its semantic version; `env!("CARGO_PKG_VERSION")` is right for most.
     const VERSION: &'static str;
-    /// What it wants of the gateway; refused when not granted.
+    /// The capabilities that it asks for; the gateway rejects the plugin if they are not granted.
     const CAPABILITIES: &'static [Capability] = &[];
 
-    /// Plugin-level configuration: set by whoever runs the gateway, may hold secrets. Refuse unknown members with
-    /// `#[serde(deny_unknown_fields)]`. [`NoConfig`](crate::NoConfig) for none.
+    /// Plugin-level configuration. It is set by the gateway's operator and may contain secrets. Reject
+    /// unknown members with `#[serde(deny_unknown_fields)]`. Use [`NoConfig`](crate::NoConfig) if there is
+    /// none.
     type Config: DeserializeOwned + JsonSchema + Send;
-    /// Tenant-level configuration: comes with each call, holds no secret, and shares no member's name with
-    /// `Config`. [`NoConfig`](crate::NoConfig) for none.
+    /// Tenant-level configuration. It comes with each call, contains no secrets, and has no member with the
+    /// same name as one of `Config`. Use [`NoConfig`](crate::NoConfig) if there is none.
     type TenantConfig: DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
     /// The points it answers at, at least one, each once.
@@ -87,17 +89,17 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         std::future::ready(Ok(Reply::proceed()))
     }
 
-    /// No gateway uses this configuration any longer, or the process stops: flush. Calls that began before may
-    /// still be under way. Never exits the process.
+    /// Called when no gateway uses this configuration any more, or when the process stops. Flush here;
+    /// calls that began earlier may still be running. Must not exit the process.
     ///
-    /// A gateway that crashed doesn't say that it is gone: what it used is flushed when the process stops, or when
-    /// the instance has to make room for newer configurations.
+    /// A gateway that crashes doesn't announce it. Its instances are flushed when the process stops, or
+    /// when they make room for newer configurations.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// What a gateway says of itself when it starts a plugin.
+/// What a gateway tells a plugin when it starts it.
 #[derive(Debug, Clone)]
 pub struct Host {
     instance_id: String,
@@ -114,17 +116,17 @@ impl Host {
         }
     }
 
-    /// Id of the gateway process.
+    /// The id of the gateway process.
     pub fn instance_id(&self) -> &str {
         &self.instance_id
     }
 
-    /// Whether the gateway granted it.
+    /// Whether the gateway granted `capability`.
     pub fn grants(&self, capability: Capability) -> bool {
         self.capabilities.iter().any(|granted| granted == capability.as_str())
     }
 
-    /// Sizes to keep to; 0 where the gateway did not say.
+    /// The size limits of replies; 0 where the gateway did not say.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

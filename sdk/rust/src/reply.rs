@@ -1,4 +1,4 @@
-//! What a plugin answers: a verdict, beside it a patch and notices. Sizes and forms are the gateway's to check
+//! A plugin's answer: a verdict, with a patch and notices. The gateway checks sizes and formats
 //! (docs/protocol.md, section 3).
 
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::{
     PluginError, json,
 };
 
-/// What a reply has beside the fields of its patch and its notices: a verdict, and the tag and the length of the patch.
-/// A patch as large as a payload may be leaves no room for it but that of the notices.
+/// The size of a reply without its patch's fields and its notices: the verdict, and the patch's tag and
+/// length. A patch of the maximum payload size leaves no room for it except the notices' share.
 const REPLY_OVERHEAD_BYTES: u64 = 16;
 
 /// The size of a message of `size` bytes inside another one, with its tag and its length.
@@ -64,8 +64,9 @@ impl<Patch> Reply<Patch> {
         self
     }
 
-    /// Keeps as many notices, from the first on, as the gateway takes. With one too many the gateway refuses the whole
-    /// reply, and with it the patch. `limits` are those of [`Host::limits`](crate::Host::limits).
+    /// Keeps as many notices, from the first on, as the gateway accepts. With too many notices, the gateway
+    /// rejects the whole reply including the patch. `limits` are those of
+    /// [`Host::limits`](crate::Host::limits).
     #[must_use]
     pub fn fit_notices(mut self, limits: &Limits) -> Self {
         if limits.max_notices == 0 {
@@ -96,7 +97,7 @@ impl<Patch> Reply<Patch> {
         &self.verdict
     }
 
-    /// The cancel, where the verdict is one.
+    /// The cancel, if the verdict is one.
     pub fn cancelled(&self) -> Option<&Cancel> {
         match &self.verdict {
             Verdict::Continue => None,
@@ -243,14 +244,14 @@ impl Cancel {
         })
     }
 
-    /// When it makes sense to ask again.
+    /// When it makes sense to try again.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// Ends the whole run, not this one action alone.
+    /// Ends the whole run, not only this action.
     #[must_use]
     pub fn whole_run(mut self) -> Self {
         self.0.scope = CancelScope::Run.into();
@@ -276,7 +277,7 @@ impl Cancel {
     }
 }
 
-/// A remark that travels to the agent beside the decision.
+/// A notice that is sent to the agent with the decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notice(types::Notice);
 
@@ -312,22 +313,22 @@ impl Notice {
         Ok(self)
     }
 
-    /// Its weight.
+    /// The kind.
     pub fn kind(&self) -> NoticeKind {
         self.0.kind()
     }
 
-    /// Its machine-readable code.
+    /// The machine-readable code.
     pub fn code(&self) -> Option<&str> {
         self.0.code.as_deref()
     }
 
-    /// Its text for people.
+    /// The text for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Its facts as JSON text; empty for none.
+    /// The details as JSON text; empty if there are none.
     pub fn details_json(&self) -> &[u8] {
         &self.0.details
     }

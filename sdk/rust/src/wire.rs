@@ -1,5 +1,5 @@
-//! The four points as types, so that serving and testing them is written once: what a call and a reply look like
-//! on the wire, and which method of a plugin answers.
+//! The four points as types, so that serving and testing them is written once: their requests and responses
+//! on the wire, and the plugin's method for each.
 
 use hookgate_proto::plugin::v1::{self as wire, Call};
 
@@ -13,13 +13,13 @@ pub(crate) trait PointWire {
     type Patch: Send;
     type Response;
 
-    /// A call with a payload, as a gateway sends it.
+    /// Builds a request as a gateway sends it.
     fn request(call: Call, payload: Self::Payload) -> Self::Request;
 
-    /// Takes a call apart; `None` where the gateway left a part out.
+    /// Splits a request; a part is `None` if the gateway omitted it.
     fn open(request: Self::Request) -> (Option<Call>, Option<Self::Payload>);
 
-    /// Asks the plugin.
+    /// Calls the plugin's method.
     fn ask<P: Plugin>(
         plugin: &P,
         ctx: &Context,
@@ -27,10 +27,10 @@ pub(crate) trait PointWire {
         payload: Self::Payload,
     ) -> impl Future<Output = Answer<Self::Patch>> + Send;
 
-    /// The reply, as a gateway receives it.
+    /// Builds the response that a gateway receives.
     fn response(reply: Reply<Self::Patch>) -> Self::Response;
 
-    /// The reply behind a response; `None` for one without a verdict.
+    /// The reply in a response; `None` if it has no verdict.
     fn reply(response: Self::Response) -> Option<Reply<Self::Patch>>;
 }
 

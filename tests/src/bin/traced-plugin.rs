@@ -1,4 +1,4 @@
-//! A plugin that turns telemetry on as an author does, by one line. Its tool is a span of its own.
+//! A plugin that enables telemetry with one line, as an author would. Its tool runs in its own span.
 
 use hookgate_sdk::{
     Answer, BeforeToolCallPatch, BeforeToolCallPayload, Context, Host, InitError, NoConfig, Offer, Plugin,
@@ -38,7 +38,7 @@ async fn rules(tool: &str) {
     tokio::task::yield_now().await;
 }
 
-// One thread: the last export may not depend on the runtime whose thread waits for it.
+// One thread, to show that the last export doesn't depend on the runtime whose thread waits for it.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _telemetry = telemetry::init::<Traced>()?;

@@ -1,4 +1,4 @@
-//! What an operator consents to who consents to a plugin as it is (docs/decisions/0033-consent.md).
+//! The consent of an operator who accepts a plugin's current manifest (docs/decisions/0033-consent.md).
 
 use hookgate::core::digest::digest;
 use hookgate_proto::{
@@ -7,7 +7,7 @@ use hookgate_proto::{
 };
 use serde_json::{Map, Value, json};
 
-/// The `accepted` of an entry whose plugin describes itself so.
+/// The `accepted` of an entry for a plugin with this manifest.
 pub(super) fn accepted(manifest: &DescribeResponse) -> Value {
     let mut points = Map::new();
     for offer in &manifest.points {

@@ -1,4 +1,4 @@
-//! What a scripted plugin does with one call.
+//! A scripted plugin's reaction to a call.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 
 use super::wire::WireBehaviour;
 
-/// One reaction to a call: wait, answer, and how the answer goes over the wire.
+/// One reaction: a delay, an answer, and how it is sent.
 #[derive(Debug, Clone)]
 pub struct Act {
     pub(super) delay: Duration,
@@ -31,12 +31,12 @@ pub(super) enum Reply {
     Hang,
 }
 
-/// A reply's content.
+/// The content of a reply.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// None: the reply breaks the contract.
+    /// `None` violates the contract.
     pub verdict: Option<Verdict>,
-    /// Of the point at which it is used.
+    /// For the point at which it is used.
     pub patch: Option<Patch>,
     /// In this order.
     pub notices: Vec<Notice>,
@@ -107,17 +107,17 @@ impl Act {
         Act::answering(None)
     }
 
-    /// Answers an error status.
+    /// Answers with an error status.
     pub fn status(code: Code, message: &str) -> Self {
         Act::new(Reply::Status(Status::new(code, message)))
     }
 
-    /// Answers this status, with its details and metadata.
+    /// Answers with this status, including its details and metadata.
     pub fn fail(status: Status) -> Self {
         Act::new(Reply::Status(status))
     }
 
-    /// Never answers. The caller's going away ends it, and is counted.
+    /// Never answers. When the caller goes away, it ends and is counted.
     pub fn hang() -> Self {
         Act::new(Reply::Hang)
     }
@@ -136,14 +136,14 @@ impl Act {
         self
     }
 
-    /// Sends the answer this way.
+    /// Sends the answer in this way.
     #[must_use]
     pub fn sent(mut self, wire: WireBehaviour) -> Self {
         self.wire = wire;
         self
     }
 
-    /// Patches, whatever the verdict.
+    /// Adds a patch, whatever the verdict.
     #[must_use]
     pub fn with_patch(self, patch: impl Into<Patch>) -> Self {
         self.change(|answer| answer.patch = Some(patch.into()))
@@ -155,13 +155,13 @@ impl Act {
         self.change(|answer| answer.notices.push(notice))
     }
 
-    /// Says of a cancel when it makes sense to ask again.
+    /// Sets when a cancelled call should be retried.
     #[must_use]
     pub fn retry_after_ms(self, retry_after_ms: u64) -> Self {
         self.change_cancel(|cancel| cancel.retry_after_ms = Some(retry_after_ms))
     }
 
-    /// Says of a cancel how far it reaches.
+    /// Sets how far a cancel reaches.
     #[must_use]
     pub fn scope(self, scope: CancelScope) -> Self {
         self.change_cancel(|cancel| cancel.set_scope(scope))
@@ -183,7 +183,7 @@ impl Act {
     }
 }
 
-/// A notice; `details` is JSON, null for none.
+/// A notice; `details` is JSON, or null for none.
 pub fn notice(kind: NoticeKind, code: &str, message: &str, details: &serde_json::Value) -> Notice {
     Notice {
         kind: kind.into(),
@@ -203,7 +203,7 @@ impl Gate {
         Gate(watch::Sender::new(false))
     }
 
-    /// Lets through what waits, and everything after it.
+    /// Releases the waiting calls and lets all later ones through.
     pub fn open(&self) {
         self.0.send_replace(true);
     }

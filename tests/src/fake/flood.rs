@@ -1,8 +1,8 @@
-//! Response headers that never end: HTTP/2 frames written by hand behind a well-behaved server.
+//! Endless response headers: hand-written HTTP/2 frames after those of a well-behaved server.
 //!
-//! No HTTP/2 library sends them, so a relay stands between the server and the socket. It passes every frame on
-//! as it is. Behind the DATA frame that it is armed for it writes a HEADERS frame without END_HEADERS (RFC 9113,
-//! section 6.2) and CONTINUATION frames for as long as the other side takes them.
+//! No HTTP/2 library sends them, so a relay sits between the server and the socket and passes every frame
+//! on unchanged. After the DATA frame that it is armed for, it writes a HEADERS frame without END_HEADERS
+//! (RFC 9113, section 6.2), and then CONTINUATION frames as long as the other side accepts them.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ const HEADERS: u8 = 0x1;
 const CONTINUATION: u8 = 0x9;
 const END_STREAM: u8 = 0x1;
 
-/// Length of the DATA frame behind which the flood begins; 0 for none.
+/// The length of the DATA frame after which the flood begins; 0 for none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trigger(Arc<AtomicUsize>);
 
@@ -34,7 +34,7 @@ impl Trigger {
     }
 }
 
-/// Puts the relay before a socket; the server talks to what comes back.
+/// Puts the relay in front of a socket. The server uses the returned stream.
 pub(super) fn relay<I>(socket: I, trigger: Trigger) -> DuplexStream
 where
     I: AsyncRead + AsyncWrite + Send + 'static,
@@ -43,7 +43,7 @@ where
     tokio::spawn(async move {
         let (mut from_peer, to_peer) = tokio::io::split(socket);
         let (from_server, mut to_server) = tokio::io::split(relay_side);
-        // Either direction's end is the end of the connection; what went wrong is the peer's business.
+        // The end of either direction ends the connection; the peer deals with errors.
         tokio::select! {
             _ = tokio::io::copy(&mut from_peer, &mut to_server) => {}
             _ = pass_on(from_server, to_peer, &trigger) => {}
@@ -68,7 +68,7 @@ async fn pass_on(
         peer.write_all(&body).await?;
         peer.flush().await?;
         if head[3] == DATA && trigger.is_armed_for(length) {
-            // The server has no further say, but its end is the flood's.
+            // The server's output is ignored from here on, but its end stops the flood.
             let mut ignored = sink();
             return tokio::select! {
                 written = write_endless_headers(&mut peer, stream) => written,

@@ -18,7 +18,7 @@ pub enum Health {
     Serving,
     /// NOT_SERVING.
     NotServing,
-    /// Never.
+    /// No answer.
     Hangs,
 }
 

@@ -1,4 +1,4 @@
-//! Sockets and connections of a scripted plugin: they open, and they close for good.
+//! A scripted plugin's sockets and connections.
 
 use std::{
     convert::Infallible,
@@ -36,16 +36,16 @@ use super::{
 };
 use crate::port::ReservedPort;
 
-/// Largest message taken, as every SDK sets it: request limit (at most 16 MiB) and 1 MiB around it.
+/// The maximum message size, as every SDK sets it: the request limit of at most 16 MiB plus 1 MiB.
 const MAX_MESSAGE: usize = 17 << 20;
 
-/// More calls at once than any limit of the gateway's lets through: the fake is never what holds them back.
+/// More concurrent calls than any limit of the gateway admits, so the fake never holds them back.
 const MAX_STREAMS: u32 = 4096;
 
-/// Bound of [`Listening::leave`].
+/// The timeout of [`PluginListener::leave`].
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Serves every plugin of the process.
+/// Serves all plugins of the process.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -55,30 +55,30 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("threads can be started")
 });
 
-/// Where a plugin listens, and whether it does.
+/// A plugin's address and listener.
 pub(super) struct PluginListener {
     address: Address,
-    /// Holds the Unix socket and lives as long as the plugin.
+    /// Holds the Unix socket as long as the plugin lives.
     _directory: Option<TempDir>,
-    /// Keeps the TCP port from its first start on.
+    /// Reserves the TCP port from the first start on.
     reserved: Option<ReservedPort>,
     flooding: bool,
     tls: Option<Arc<Tls>>,
-    /// Told to connections: go away.
+    /// Tells connections to go away.
     farewell: watch::Sender<u64>,
-    /// Told to the listener: take no more connections, and end with the last of them.
+    /// Tells the listener to accept no more connections, and to end when the last one has.
     leaving: CancellationToken,
     accepting: Option<JoinHandle<()>>,
 }
 
-/// How a plugin speaks TLS, and who came.
+/// A plugin's TLS configuration, and the clients that connected.
 pub(super) struct Tls {
     config: Mutex<Arc<ServerConfig>>,
     peers: Mutex<Vec<Option<CertificateDer<'static>>>>,
 }
 
 impl Tls {
-    /// From the next connection on.
+    /// Applies from the next connection on.
     pub(super) fn set(&self, config: ServerConfig) {
         *self.config.lock().expect("no holder of this lock panics") = Arc::new(config);
     }
@@ -189,7 +189,7 @@ impl PluginListener {
         self.farewell.send_modify(|farewells| *farewells += 1);
     }
 
-    /// Returns when the socket is closed and every connection has ended by itself.
+    /// Returns when the socket is closed and all connections have ended by themselves.
     pub(super) async fn leave(&mut self) {
         self.leaving.cancel();
         let accepting = self.accepting.take().expect("the plugin runs");
@@ -198,11 +198,11 @@ impl PluginListener {
         self.clean_up();
     }
 
-    /// Returns when the socket and every connection are closed.
+    /// Closes the socket and all connections.
     pub(super) async fn stop(&mut self) {
         let accepting = self.accepting.take().expect("the plugin runs");
         accepting.abort();
-        let _ = accepting.await; // aborted, as asked for
+        let _ = accepting.await; // aborted on purpose
         self.clean_up();
     }
 
@@ -228,7 +228,7 @@ async fn bind(address: Address) -> io::Result<ListenerSocket> {
     })
 }
 
-/// How connections are served.
+/// How to serve connections.
 #[derive(Clone)]
 struct ServeOptions {
     tls: Option<Arc<Tls>>,
@@ -237,7 +237,7 @@ struct ServeOptions {
     leaving: CancellationToken,
 }
 
-/// Dropped, it takes its connections with it; told to leave, it lets them finish.
+/// If it is dropped, it drops its connections; if it is told to leave, it lets them finish.
 async fn accept(socket: ListenerSocket, service: Service, manner: ServeOptions) {
     let mut connections = JoinSet::new();
     loop {
@@ -249,7 +249,7 @@ async fn accept(socket: ListenerSocket, service: Service, manner: ServeOptions) 
             continue; // a peer that went away before it was accepted
         };
         service.state.record.count(|counts| counts.connections += 1);
-        // From here on: what is said before the connection is served reaches it too.
+        // Subscribe now, so that a farewell before the connection is served reaches it too.
         let farewell = manner.farewell.subscribe();
         connections.spawn(converse(stream, service.clone(), manner.clone(), farewell));
         while connections.try_join_next().is_some() {}
@@ -282,7 +282,7 @@ async fn converse(
     if let Some(tls) = &tls {
         match tls.accept(stream).await {
             Ok(decrypted) => stream = decrypted,
-            Err(_) => return, // the peer hears of it
+            Err(_) => return, // the peer gets the error
         }
     }
     let cut = CancellationToken::new();
@@ -292,7 +292,7 @@ async fn converse(
     let health = HealthServer::new(service.clone());
     let server = PluginServiceServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE)
-        .max_encoding_message_size(usize::MAX); // a reply over the limit is a thing to test
+        .max_encoding_message_size(usize::MAX); // tests need replies over the limit
     let scheme = if tls.is_some() { "https" } else { "http" };
     let answer = service_fn(|request: Request<Incoming>| {
         assert_eq!(request.uri().scheme_str(), Some(scheme), "a strict server refuses another");
@@ -304,7 +304,7 @@ async fn converse(
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         () = cut.cancelled() => return,
-        _ = connection.as_mut() => return, // how a connection ended is the peer's business
+        _ = connection.as_mut() => return, // the peer deals with the connection's end
         told = farewell.changed() => {
             told.expect("whoever accepts holds the sender");
             connection.as_mut().graceful_shutdown();

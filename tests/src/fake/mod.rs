@@ -1,7 +1,7 @@
-//! A plugin for tests: a real gRPC server that describes itself, takes configurations, and does at each
-//! extension point what its script says, well-behaved or not. It records whatever reaches it.
+//! A plugin for tests: a real gRPC server that describes itself, accepts configurations, and follows a
+//! script at each extension point, well-behaved or not. It records everything that reaches it.
 //!
-//! It runs on threads of its own, as a process would: a test that blocks does not stop it.
+//! It runs on its own threads, like a process: a blocked test doesn't stop it.
 
 mod accepted;
 mod act;
@@ -49,20 +49,20 @@ pub const POINTS: [ExtensionPoint; 4] = [
     ExtensionPoint::BeforeResponse,
 ];
 
-/// What a plugin does at one point: from what it sees to how it acts.
+/// A plugin's reaction at one point, depending on what it sees.
 type Script = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 
-/// How Describe or Initialize goes.
+/// How Describe or Initialize is answered.
 #[derive(Debug, Clone, Default)]
 pub enum Handshake {
-    /// As the contract says.
+    /// According to the contract.
     #[default]
     Proper,
-    /// After this time as the contract says.
+    /// According to the contract, after this time.
     Slow(Duration),
-    /// Answers this status.
+    /// With this status.
     Fails(Status),
-    /// Never answers.
+    /// Never.
     Hangs,
 }
 
@@ -73,11 +73,11 @@ struct Behaviour {
     describe: Handshake,
     initialize: Handshake,
     health: Health,
-    /// Digests that were handed over; a call that names another one is refused as NOT_INITIALIZED.
+    /// The digests of initialised configurations. A call with another one is rejected as NOT_INITIALIZED.
     known_digests: BTreeSet<String>,
 }
 
-/// What the plugin's server and the test share.
+/// Shared by the plugin's server and the test.
 struct State {
     behaviour: Mutex<Behaviour>,
     record: Record,
@@ -89,8 +89,8 @@ impl State {
     }
 }
 
-/// A plugin that has yet to start. It offers all four points with access MODIFY and no side effects, wants no
-/// capability, and lets everything pass.
+/// A plugin that is not started yet. It offers all four points with access MODIFY and no side effects, asks
+/// for no capability, and continues every call.
 #[must_use = "a plugin does nothing before it is started"]
 pub struct Builder {
     behaviour: Behaviour,
@@ -98,7 +98,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Offers these points alone.
+    /// Offers only these points.
     pub fn only(mut self, points: &[ExtensionPoint]) -> Self {
         let offers = &mut self.behaviour.manifest.points;
         offers.retain(|offer| points.contains(&offer.point()));
@@ -111,28 +111,28 @@ impl Builder {
         self
     }
 
-    /// Changes whatever else the plugin says of itself: version, protocol versions, schemas, capabilities.
+    /// Changes the rest of its manifest: version, protocol versions, schemas, capabilities.
     pub fn manifest(mut self, change: impl FnOnce(&mut DescribeResponse)) -> Self {
         change(&mut self.behaviour.manifest);
         self
     }
 
-    /// Declares the JSON Schema of the plugin-level config.
+    /// Sets the JSON Schema of the plugin-level config.
     pub fn config_schema(self, schema: serde_json::Value) -> Self {
         self.manifest(|manifest| manifest.config_schema = Bytes::from(schema.to_string()))
     }
 
-    /// Declares the JSON Schema of the tenant-level config.
+    /// Sets the JSON Schema of the tenant-level config.
     pub fn tenant_config_schema(self, schema: serde_json::Value) -> Self {
         self.manifest(|manifest| manifest.tenant_config_schema = Bytes::from(schema.to_string()))
     }
 
-    /// Acts like this at a point.
+    /// Reacts like this at a point.
     pub fn at(self, point: ExtensionPoint, act: Act) -> Self {
         self.at_with(point, move |_| act.clone())
     }
 
-    /// Acts at a point by what it sees.
+    /// Reacts at a point depending on what it sees.
     pub fn at_with(
         mut self,
         point: ExtensionPoint,
@@ -142,13 +142,13 @@ impl Builder {
         self
     }
 
-    /// Describes itself like this.
+    /// Answers Describe like this.
     pub fn on_describe(mut self, handshake: Handshake) -> Self {
         self.behaviour.describe = handshake;
         self
     }
 
-    /// Takes configurations like this.
+    /// Answers Initialize like this.
     pub fn on_initialize(mut self, handshake: Handshake) -> Self {
         self.behaviour.initialize = handshake;
         self
@@ -160,7 +160,7 @@ impl Builder {
         self
     }
 
-    /// Makes [`WireBehaviour::EndlessTrailers`] possible on its connections.
+    /// Allows [`WireBehaviour::EndlessTrailers`] on its connections.
     pub fn flooding(mut self) -> Self {
         self.flooding = true;
         self
@@ -176,7 +176,7 @@ impl Builder {
         FakePlugin::serve(self, PluginListener::tcp_at(address)).await
     }
 
-    /// Serves on a Unix socket in a temporary directory of its own.
+    /// Serves on a Unix socket in a new temporary directory.
     pub async fn start_unix(self) -> FakePlugin {
         FakePlugin::serve(self, PluginListener::unix()).await
     }
@@ -190,23 +190,23 @@ impl Builder {
         plugin
     }
 
-    /// Serves over TLS as `config` says; the gateway has to be told what to expect.
+    /// Serves over TLS with `config`. The gateway must be configured to match.
     pub async fn start_tls_as(self, config: ServerConfig) -> FakePlugin {
         FakePlugin::serve(self, PluginListener::tls(config)).await
     }
 }
 
-/// A plugin that runs. It stops when it is dropped.
+/// A running plugin. It stops on drop.
 pub struct FakePlugin {
     state: Arc<State>,
     listening: PluginListener,
     name: String,
-    /// Who vouches for it.
+    /// The CA of its certificate.
     ca: Option<Ca>,
 }
 
 impl FakePlugin {
-    /// A plugin by this name, yet to be started.
+    /// A plugin with this name, not started yet.
     pub fn named(name: &str) -> Builder {
         let points = POINTS.map(|point| PointOffer {
             point: point.into(),
@@ -240,7 +240,7 @@ impl FakePlugin {
         plugin
     }
 
-    /// The same plugin on a Unix socket beside: what one is told or sees, the other was told and saw.
+    /// The same plugin on an additional Unix socket. Both share scripts and records.
     pub async fn twin_unix(&self) -> FakePlugin {
         let (state, listening) = (Arc::clone(&self.state), PluginListener::unix());
         let mut twin = FakePlugin { state, listening, name: self.name.clone(), ca: None };
@@ -248,38 +248,38 @@ impl FakePlugin {
         twin
     }
 
-    /// The name that it is registered by.
+    /// The name that it is registered with.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is reached: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` or `unix:///PATH`.
+    /// Its address: `http://127.0.0.1:PORT`, `https://127.0.0.1:PORT` or `unix:///PATH`.
     pub fn endpoint(&self) -> String {
         self.listening.endpoint()
     }
 
-    /// Who vouches for it, where it was started with a CA.
+    /// The CA of its certificate, if it was started with one.
     pub fn ca(&self) -> Option<&Ca> {
         self.ca.as_ref()
     }
 
-    /// Speaks TLS like this to connections that are made from now on.
+    /// Uses this TLS configuration for new connections.
     pub fn set_tls(&self, config: ServerConfig) {
         self.tls().set(config);
     }
 
-    /// The certificates that connections were made with so far, in the order of their handshakes.
+    /// The client certificates of all connections so far, in the order of their handshakes.
     pub fn peers(&self) -> Vec<Option<CertificateDer<'static>>> {
         self.tls().peers()
     }
 
-    /// Asks every connection there is to go, once its calls are answered.
+    /// Asks all current connections to close once their calls are answered.
     pub fn go_away(&self) {
         self.listening.go_away();
     }
 
-    /// Ends as a process does that is told to stop: takes no more connections, asks those there are to go, answers
-    /// the calls under way, closes. What it was told is forgotten.
+    /// Ends like a process that is told to stop: accepts no more connections, asks the current ones to
+    /// close, answers the calls in flight, and closes. It forgets its configurations.
     pub async fn leave(&mut self) {
         self.listening.leave().await;
         self.forget();
@@ -289,7 +289,7 @@ impl FakePlugin {
         self.listening.security().expect("the plugin was started over TLS")
     }
 
-    /// Closes the port and every connection, as a process that dies does. What it was told is forgotten.
+    /// Closes the port and all connections, like a process that dies. It forgets its configurations.
     pub async fn stop(&mut self) {
         self.listening.stop().await;
         self.forget();
@@ -301,80 +301,81 @@ impl FakePlugin {
         self.listening.start(service).await;
     }
 
-    /// Forgets every configuration but keeps its connections: calls answer NOT_INITIALIZED until it is told again.
+    /// Forgets all configurations but keeps its connections. Calls fail with NOT_INITIALIZED until it is
+    /// initialised again.
     pub fn forget(&self) {
         self.state.behaviour().known_digests.clear();
     }
 
-    /// Acts like this at a point from now on.
+    /// From now on, reacts like this at a point.
     pub fn set(&self, point: ExtensionPoint, act: Act) {
         self.set_with(point, move |_| act.clone());
     }
 
-    /// Acts at a point by what it sees from now on.
+    /// From now on, reacts at a point depending on what it sees.
     pub fn set_with(&self, point: ExtensionPoint, script: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
         self.state.behaviour().scripts.insert(point.into(), Arc::new(script));
     }
 
-    /// Describes itself like this from now on.
+    /// From now on, answers Describe like this.
     pub fn set_describe(&self, handshake: Handshake) {
         self.state.behaviour().describe = handshake;
     }
 
-    /// Takes configurations like this from now on.
+    /// From now on, answers Initialize like this.
     pub fn set_initialize(&self, handshake: Handshake) {
         self.state.behaviour().initialize = handshake;
     }
 
-    /// Answers health checks like this from now on.
+    /// From now on, answers health checks like this.
     pub fn set_health(&self, health: Health) {
         self.state.behaviour().health = health;
     }
 
-    /// Changes what it says of itself from now on.
+    /// Changes its manifest.
     pub fn change_manifest(&self, change: impl FnOnce(&mut DescribeResponse)) {
         change(&mut self.state.behaviour().manifest);
     }
 
-    /// What an operator consents to who consents to it as it is now: `accepted` of its entry.
+    /// The `accepted` of its entry if an operator consents to its current manifest.
     pub fn accepted(&self) -> serde_json::Value {
         accepted::accepted(&self.state.behaviour().manifest)
     }
 
-    /// Every call at a point so far, in the order of arrival. Those refused as NOT_INITIALIZED are not among them.
+    /// All calls at points so far, in the order of arrival, except those rejected as NOT_INITIALIZED.
     pub fn seen(&self) -> Vec<Seen> {
         self.state.record.seen()
     }
 
-    /// Every configuration handed over so far.
+    /// All configurations so far.
     pub fn initialized(&self) -> Vec<hookgate_proto::plugin::v1::InitializeRequest> {
         self.state.record.initialized()
     }
 
-    /// The digests of the configurations that were released, in order.
+    /// The digests of the released configurations, in order.
     pub fn released(&self) -> Vec<String> {
         self.state.record.released()
     }
 
-    /// The places of its Initialize calls in the order of what reached all plugins of this process.
+    /// The positions of its Initialize calls in the order of all requests to plugins of this process.
     pub fn initialized_at(&self) -> Vec<u64> {
         self.state.record.initialized_at()
     }
 
-    /// The places of its Shutdown calls in the same order.
+    /// The positions of its Shutdown calls in the same order.
     pub fn shut_down_at(&self) -> Vec<u64> {
         self.state.record.shut_down_at()
     }
 
-    /// How often what happened.
+    /// Counts of what happened so far.
     pub fn counts(&self) -> Counts {
         self.state.record.counts()
     }
 
-    /// Waits until the counts are as asked for.
+    /// Waits until `condition` holds for the counts.
     ///
     /// # Panics
-    /// After 35 s, naming the counts there are.
+    /// After 35 s, with the counts.
     pub async fn wait_until(&self, condition: impl FnMut(&Counts) -> bool) -> Counts {
         self.state.record.wait_until(condition).await
     }

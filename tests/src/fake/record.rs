@@ -1,4 +1,4 @@
-//! What reached a scripted plugin, and waiting for it.
+//! Records what reached a scripted plugin, and lets tests wait for it.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ use hookgate_proto::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// Counts what reaches the plugins of this process, so that it is known what came first.
+/// Counts all requests to plugins of this process, to know their order.
 static ORDER: AtomicU64 = AtomicU64::new(0);
-/// Bound of [`Record::wait_until`].
+/// The timeout of [`Record::wait_until`].
 const PATIENCE: Duration = Duration::from_secs(35);
 
 /// One call at a point, as it arrived.
@@ -28,13 +28,13 @@ const PATIENCE: Duration = Duration::from_secs(35);
 pub struct Seen {
     /// Where.
     pub point: ExtensionPoint,
-    /// Who calls, and with which configuration.
+    /// The caller and the configuration.
     pub call: Call,
-    /// The payload as the step before left it.
+    /// The payload as the previous step left it.
     pub payload: Payload,
-    /// ASCII metadata, `grpc-timeout` and `traceparent` among it.
+    /// The ASCII metadata, including `grpc-timeout` and `traceparent`.
     pub metadata: BTreeMap<String, String>,
-    /// Counts the plugin's calls at all points, from 1.
+    /// The sequence number of the call at this plugin, from 1.
     pub number: u64,
 }
 
@@ -48,7 +48,7 @@ pub enum Payload {
     BeforeResponse(BeforeResponsePayload),
 }
 
-/// How often what happened to a plugin since it was made, stops and starts included.
+/// Counts of what happened to a plugin since it was created, including stops and starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections accepted.
@@ -63,11 +63,11 @@ pub struct Counts {
     pub releases: u64,
     /// Shutdown calls.
     pub shutdowns: u64,
-    /// Calls at points, those refused as NOT_INITIALIZED left out.
+    /// Calls at points, except those rejected as NOT_INITIALIZED.
     pub calls: u64,
-    /// Calls refused as NOT_INITIALIZED.
+    /// Calls rejected as NOT_INITIALIZED.
     pub uninitialized: u64,
-    /// Calls whose handler came to its end.
+    /// Calls whose handler finished.
     pub finished: u64,
     /// Calls whose handler was dropped because the caller went away.
     pub cancelled: u64,
@@ -139,7 +139,7 @@ impl Record {
         self.log().shut_down_at.clone()
     }
 
-    /// Records a call, numbers it, and watches over its end.
+    /// Records and numbers a call, and tracks its end.
     pub(super) fn begin(&self, mut seen: Seen) -> (Seen, CallInProgress<'_>) {
         let mut log = self.log();
         seen.number = log.seen.len() as u64 + 1;
@@ -159,7 +159,7 @@ impl Record {
     }
 }
 
-/// A call under way: dropped before it is finished, it counts as cancelled.
+/// A call in progress. If it is dropped before it is finished, it counts as cancelled.
 pub(super) struct CallInProgress<'a> {
     record: &'a Record,
     finished: bool,

@@ -1,4 +1,4 @@
-//! The plugin service itself: the handshake, and the way from a call to what the script says.
+//! The plugin service: the handshake, and the execution of scripts.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -44,7 +44,7 @@ impl Service {
             return Err(not_initialized());
         }
         let seen = Seen { point: R::POINT, call, payload, metadata, number: 0 };
-        // Looked up first: a test that saw the call counted may set another one at once.
+        // Read the script first: a test that sees the call counted may replace it immediately.
         let script = self.state.behaviour().scripts.get(&R::POINT.into()).cloned();
         let (seen, under_way) = self.state.record.begin(seen);
         let act = script.map_or_else(Act::pass, |script| script(&seen));
@@ -62,7 +62,7 @@ impl Service {
     }
 }
 
-/// An answer that goes over the wire in another way than the proper one is marked for the connection to see.
+/// Marks an answer that is to be sent in another way than the proper one, for the connection.
 fn respond<M: Message>(reply: M, wire: WireBehaviour) -> Response<M> {
     let misconduct = (!matches!(wire, WireBehaviour::Proper))
         .then(|| WireFault { message: reply.encode_to_vec().into(), wire });
@@ -164,7 +164,7 @@ impl PluginService for Service {
     }
 }
 
-/// What the requests of the four points have in common.
+/// The common parts of the four points' requests.
 trait PointRequest {
     type Reply: Message;
     const POINT: ExtensionPoint;

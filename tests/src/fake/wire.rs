@@ -1,4 +1,4 @@
-//! Ways in which an answer goes over the wire other than the proper one.
+//! Improper ways of sending an answer.
 
 use std::{convert::Infallible, io, time::Duration};
 
@@ -14,12 +14,12 @@ use super::flood::Trigger;
 /// How an answer is sent.
 #[derive(Debug, Clone, Default)]
 pub enum WireBehaviour {
-    /// As gRPC says.
+    /// According to gRPC.
     #[default]
     Proper,
-    /// A well-formed frame of bytes that are no protobuf message, then status OK.
+    /// A well-formed frame whose bytes aren't a protobuf message, then status OK.
     Garbage,
-    /// A well-formed frame of these bytes in place of the answer, then status OK.
+    /// A well-formed frame with these bytes instead of the answer, then status OK.
     Raw(Bytes),
     /// Half of the answer, then the stream is reset.
     HalfThenReset,
@@ -29,28 +29,28 @@ pub enum WireBehaviour {
     NoStatus,
     /// The whole answer, then a status other than OK.
     ThenStatus(Code),
-    /// The whole answer in single bytes, one each time this long, then status OK.
+    /// The whole answer byte by byte with this pause in between, then status OK.
     Drip(Duration),
-    /// A frame that announces 4 GiB and holds the answer, then nothing more.
+    /// A frame that announces 4 GiB and contains the answer, then nothing more.
     HugeLength,
-    /// The whole answer, then response headers that never end. For a plugin made with `flooding()`.
+    /// The whole answer, then endless response headers. The plugin must be built with `flooding()`.
     EndlessTrailers,
     /// HTTP 200 with a JSON body.
     Json,
-    /// Resets the stream in place of an answer.
+    /// Resets the stream instead of answering.
     Reset,
-    /// Closes the connection in place of an answer.
+    /// Closes the connection instead of answering.
     Disconnect,
 }
 
-/// The extension that marks a response for the connection: replace it by this.
+/// The extension that marks a response to be replaced by the connection.
 #[derive(Debug, Clone)]
 pub(super) struct WireFault {
     pub(super) message: Bytes,
     pub(super) wire: WireBehaviour,
 }
 
-/// What a connection does in place of sending the response.
+/// What the connection does with the response.
 pub(super) enum ResponseAction {
     Respond(Response<Body>),
     ResetStream,
@@ -60,7 +60,7 @@ pub(super) enum ResponseAction {
 type BodyResult = Result<Frame<Bytes>, io::Error>;
 
 impl WireFault {
-    /// Arms the trigger where endless headers are to follow the answer.
+    /// Arms the trigger if endless headers should follow the answer.
     pub(super) fn respond(self, trigger: &Trigger) -> ResponseAction {
         let whole = frame(self.message.len(), &self.message);
         let half = whole.slice(..5 + self.message.len() / 2);
@@ -89,7 +89,7 @@ impl WireFault {
             WireBehaviour::NoStatus => vec![data(whole)],
             WireBehaviour::ThenStatus(code) => vec![data(whole), status(code)],
         };
-        // The connection gets its turn between the parts, so that a reset seldom overtakes the data before it.
+        // Yield to the connection between the parts, so that a reset rarely overtakes the data before it.
         let paced = stream::iter(frames).then(|frame| async move {
             tokio::task::yield_now().await;
             frame
@@ -98,7 +98,7 @@ impl WireFault {
     }
 }
 
-/// Field 15 of a wire type that does not exist.
+/// Field 15 with a wire type that doesn't exist.
 const GARBAGE: &[u8] = &[0x7f, 0xff, 0xff, 0xff, 0x00, 0x7f];
 
 fn frame(announced: usize, message: &[u8]) -> Bytes {

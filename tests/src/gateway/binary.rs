@@ -1,4 +1,4 @@
-//! The binary under test, built once for every test of this process.
+//! The gateway binary under test, built once for all tests of this process.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,8 +8,9 @@ use std::{
 
 /// Path of the built `hookgate`.
 ///
-/// It is built here because a package's tests are told about its own binaries alone. The whole workspace is named so
-/// that every dependency has the features it had when the tests were built, and nothing is built twice.
+/// Cargo tells a package's tests only about its own binaries, so it is built here. Building the whole
+/// workspace gives every dependency the same features as in the build of the tests, so nothing is built
+/// twice.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(build)

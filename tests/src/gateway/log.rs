@@ -1,4 +1,4 @@
-//! The gateway's log as it is written: lines to look for and to wait for.
+//! The gateway's log: lines to search and to wait for.
 
 use std::{
     fmt,
@@ -38,7 +38,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Takes a line of JSON; anything before the object is kept in the text alone.
+    /// Parses a line of JSON. Text before the object is kept only in `text`.
     pub fn parse(text: &str) -> Self {
         let json = text.find('{').and_then(|start| serde_json::from_str(&text[start..]).ok());
         Line { text: text.to_owned(), json: json.unwrap_or(Value::Null) }
@@ -78,7 +78,7 @@ impl Log {
         self.0.state.send_modify(|state| state.is_closed = true);
     }
 
-    /// Reads no further, so that the pipe fills.
+    /// Stops reading, so that the pipe fills.
     pub fn pause(&self) {
         *self.0.is_paused.lock().expect("no holder of this lock panics") = true;
     }
@@ -94,10 +94,10 @@ impl Log {
         self.locked().clone()
     }
 
-    /// Waits for the first line that is as asked for, whether it was written already or not.
+    /// Waits for the first line that `wanted` accepts, including earlier ones.
     ///
     /// # Panics
-    /// When the log ends, or 35 s pass, without such a line.
+    /// If the log ends, or after 35 s.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&Line) -> bool) -> Line {
         let mut state = self.0.state.subscribe();
         let mut looked_at = 0;
@@ -105,7 +105,7 @@ impl Log {
             loop {
                 let is_closed = state.borrow_and_update().is_closed;
                 let found = {
-                    // Both under one lock: a line that came between would never be looked at.
+                    // Both under one lock, so that no line in between is missed.
                     let lines = self.locked();
                     let found = lines[looked_at..].iter().find(|line| wanted(line)).cloned();
                     looked_at = lines.len();
@@ -121,7 +121,7 @@ impl Log {
         found.unwrap_or_else(|| panic!("no such line in the gateway's log:\n{self}"))
     }
 
-    /// Waits until everything is read: the process closed its standard error.
+    /// Waits until everything is read and the process has closed its standard error.
     pub(super) async fn closed(&self) {
         let mut state = self.0.state.subscribe();
         let closed = timeout(PATIENCE, state.wait_for(|state| state.is_closed)).await;

@@ -1,4 +1,4 @@
-//! The built gateway as a child process: its configuration file, its log, its ports, its end.
+//! The gateway as a child process: its configuration file, log, ports and exit.
 
 mod binary;
 mod log;
@@ -22,10 +22,10 @@ use crate::{
     openapi::Port,
 };
 
-/// Bound of everything a test waits for here. The drain ends by 29 s, so nothing good takes longer.
+/// The timeout of all waits. A drain ends within 29 s, so nothing correct takes longer.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// A gateway that runs. Dropped, it is told to stop, and killed when it does not.
+/// A running gateway. On drop, it is told to stop, and killed if it doesn't.
 #[derive(Debug)]
 pub struct Gateway {
     process: Process,
@@ -36,12 +36,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway that has yet to start; see [`Setup`].
+    /// A gateway that is not started yet; see [`Setup`].
     pub fn with() -> Setup {
         Setup::new()
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until it logs its addresses.
     async fn listening(process: Process, directory: TempDir) -> Self {
         let line = process.log().wait_for(|line| line.message() == Some("listening")).await;
         let address = |name| -> Option<SocketAddr> {
@@ -52,17 +52,17 @@ impl Gateway {
         Gateway { data, ops, admin: address("admin_addr"), process, directory }
     }
 
-    /// Where agents call it.
+    /// The address for agents.
     pub fn data_addr(&self) -> SocketAddr {
         self.data
     }
 
-    /// Where operators look.
+    /// The address for probes and people.
     pub fn ops_addr(&self) -> SocketAddr {
         self.ops
     }
 
-    /// Where operators with a token look, if it opens that port.
+    /// The address of the admin port, if it is open.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin
     }
@@ -70,12 +70,12 @@ impl Gateway {
     /// The admin port, with this token.
     ///
     /// # Panics
-    /// When it isn't open.
+    /// If it isn't open.
     pub fn admin(&self, token: &str) -> HttpAgent {
         HttpAgent::new(self.admin.expect("the admin port is open")).of(Port::Admin).with_token(token)
     }
 
-    /// Its process, for as long as that runs.
+    /// The id of its process, valid while that runs.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -95,7 +95,7 @@ impl Gateway {
         HttpAgent::new(self.data)
     }
 
-    /// The operators' port.
+    /// The ops port.
     pub fn ops(&self) -> HttpAgent {
         HttpAgent::new(self.ops).of(Port::Ops)
     }
@@ -113,11 +113,11 @@ impl Gateway {
     /// Waits until `/readyz` answers 200.
     ///
     /// # Panics
-    /// When it does not within 35 s, or the gateway ends.
+    /// If it doesn't within 35 s, or the gateway ends.
     pub async fn wait_until_ready(&self) {
         let ops = self.ops();
         let ready = async {
-            // Nothing tells of readiness but asking for it.
+            // Polling is the only way to learn of readiness.
             while !ops.get("/readyz").await.is_ok_and(|answer| answer.status == 200) {
                 assert!(self.process.exit().is_none(), "the gateway ended:\n{}", self.log());
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -132,8 +132,8 @@ impl Gateway {
         self.directory.path().join(setup::FILE)
     }
 
-    /// Puts another configuration in the place of its file, as a whole, since the file may be read at any moment; and
-    /// sends SIGHUP.
+    /// Replaces its configuration file atomically, because the file may be read at any moment, and sends
+    /// SIGHUP.
     pub fn reload(&self, setup: &Setup) {
         let beside = self.file().with_extension("next");
         fs::write(&beside, setup.text()).expect("the directory is ours to write");
@@ -146,7 +146,7 @@ impl Gateway {
         self.process.signal("HUP");
     }
 
-    /// Waits until its routing table of this revision is in force.
+    /// Waits until its routing table of this revision is active.
     pub async fn wait_for_revision(&self, revision: u64) {
         let is_it = |line: &Line| {
             line.field("event").is_some_and(|event| event == "table.published")
@@ -155,7 +155,7 @@ impl Gateway {
         self.log().wait_for(is_it).await;
     }
 
-    /// Sends SIGTERM and leaves it to itself.
+    /// Sends SIGTERM without waiting.
     pub fn terminate(&self) {
         self.process.signal("TERM");
     }
@@ -165,7 +165,7 @@ impl Gateway {
         self.process.exited().await
     }
 
-    /// Waits for its end alone, and gives its exit code: nobody need read its log.
+    /// Waits for its end only, and returns its exit code. The log need not be read.
     pub async fn ended(&self) -> Option<i32> {
         self.process.ended().await
     }
@@ -176,7 +176,7 @@ impl Gateway {
         self.exited().await
     }
 
-    /// Ends it without a warning, as a crash does.
+    /// Kills it, like a crash.
     pub async fn kill(&self) -> ProcessExit {
         self.process.signal("KILL");
         self.exited().await

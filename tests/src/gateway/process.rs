@@ -1,4 +1,4 @@
-//! One child process: its log, signals to it, its end.
+//! A child process: its log, signals and exit.
 
 use std::{
     io::BufReader,
@@ -10,13 +10,13 @@ use std::{
 
 use super::{Log, PATIENCE};
 
-/// How long a process that is no longer needed may take to stop by itself.
+/// How long a process may take to stop by itself before it is killed.
 const FAREWELL: Duration = Duration::from_secs(8);
 
 /// How a process ended.
 #[derive(Debug)]
 pub struct ProcessExit {
-    /// None: a signal ended it.
+    /// `None` if a signal ended it.
     pub code: Option<i32>,
     /// Everything it wrote to standard error.
     pub log: Log,
@@ -84,11 +84,12 @@ impl Process {
         ProcessExit { code, log: self.log.clone() }
     }
 
-    /// Sends a signal by name, unless it has ended: its id may be another's by then.
+    /// Sends a signal by name, unless the process has ended: its id may belong to another process then.
     pub(super) fn signal(&self, name: &str) {
         let status = self.end.status();
         if status.is_none() {
-            // The shell's own `kill` is there where the program is not, and signals need no unsafe code this way.
+            // The shell's built-in `kill` exists even where the program doesn't, and no unsafe code is
+            // needed.
             let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id)]).status();
             sent.expect("a shell can be run");
         }

@@ -1,4 +1,4 @@
-//! A gateway's configuration, written as a sentence.
+//! Builds a gateway's configuration.
 
 use std::{
     fs,
@@ -15,17 +15,16 @@ use crate::{
     token::{ADMIN_AUDIENCE, AUDIENCE, ISSUER, SECRET},
 };
 
-/// Name of the configuration file.
 pub(super) const FILE: &str = "hookgate.yaml";
 
-/// A gateway that has yet to start. It takes the tokens of [`crate::token`] for every tenant, listens on free ports,
-/// logs JSON, and stops without a grace period; tenants, plugins and bindings are added.
+/// A gateway that is not started yet. It accepts the tokens of [`crate::token`] for every tenant, listens
+/// on free ports, logs JSON, and stops without a grace period. Tenants, plugins and bindings are added.
 #[derive(Debug, Clone)]
 #[must_use = "a gateway does nothing before it is started"]
 pub struct Setup {
     config: Config,
     environment: Vec<(String, String)>,
-    /// A program with arguments that becomes the gateway; empty for none.
+    /// A program with arguments that becomes the gateway; empty to start it directly.
     launcher: Vec<String>,
 }
 
@@ -55,28 +54,28 @@ impl Setup {
         Setup { config: Config::Built(config), environment: Vec::new(), launcher: Vec::new() }
     }
 
-    /// This configuration file in place of the one that is built. It has to set the addresses to port 0 and the log
-    /// to JSON for the gateway to be found.
+    /// Uses this configuration file instead. It must set the addresses to port 0 and the log to JSON, so
+    /// that the ports can be found.
     pub fn file(text: &str) -> Self {
         Setup { config: Config::Written(text.into()), environment: Vec::new(), launcher: Vec::new() }
     }
 
-    /// A tenant with nothing of its own.
+    /// Adds a tenant with nothing but its id.
     pub fn tenant(self, id: &str) -> Self {
         self.tenant_with(id, &json!({}))
     }
 
-    /// A tenant with these members beside its `id`.
+    /// Adds a tenant with these members besides its `id`.
     pub fn tenant_with(self, id: &str, members: &Value) -> Self {
         self.push("/tenants/list", &json!({ "id": id }), members)
     }
 
-    /// A plugin at the fake's endpoint, by its name.
+    /// Adds a plugin at the fake's endpoint, with the fake's name.
     pub fn plugin(self, plugin: &FakePlugin) -> Self {
         self.plugin_with(plugin, &json!({}))
     }
 
-    /// A plugin at the fake's endpoint, by its name, with these members beside; null takes one away.
+    /// Like [`Self::plugin`], with these members besides; null removes one.
     pub fn plugin_with(self, plugin: &FakePlugin, members: &Value) -> Self {
         let mut entry = json!({ "name": plugin.name(), "endpoint": plugin.endpoint() });
         if let Some(ca) = plugin.ca() {
@@ -85,22 +84,23 @@ impl Setup {
         self.push("/plugins", &entry, members)
     }
 
-    /// A plugin at the fake's endpoint that is called however often it failed.
+    /// Like [`Self::plugin`], but its breaker never opens.
     pub fn plugin_without_breaker(self, plugin: &FakePlugin) -> Self {
         self.plugin_with(plugin, &json!({ "breaker": { "failures": 1_000_000 } }))
     }
 
-    /// A built-in plugin by its own name, with this config.
+    /// Adds a built-in plugin with its own name and this config.
     pub fn builtin(self, name: &str, config: &Value) -> Self {
         self.push("/plugins", &json!({ "name": name, "builtin": name, "config": config }), &json!({}))
     }
 
-    /// A blocking binding for all tenants.
+    /// Adds a blocking binding for all tenants.
     pub fn binding(self, plugin: &str, priority: i64) -> Self {
         self.binding_with(plugin, priority, &json!({}))
     }
 
-    /// A binding with these members beside; for all tenants unless they name a tenant or a selector.
+    /// Adds a binding with these members besides. It is for all tenants unless they name a tenant or a
+    /// selector.
     pub fn binding_with(self, plugin: &str, priority: i64, members: &Value) -> Self {
         let mut entry = json!({ "plugin": plugin, "priority": priority });
         if members.get("tenant").is_none() && members.get("selector").is_none() {
@@ -109,7 +109,7 @@ impl Setup {
         self.push("/bindings", &entry, members)
     }
 
-    /// Sets the member at a JSON pointer, objects on the way included.
+    /// Sets the member at a JSON pointer, and creates the objects on the way.
     pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let mut place = self.built();
         for name in pointer.split('/').skip(1) {
@@ -128,25 +128,26 @@ impl Setup {
         self
     }
 
-    /// Sets an environment variable of the gateway's.
+    /// Sets an environment variable of the gateway.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Runs it by this program, whose last arguments are the gateway's command, and which becomes the gateway.
+    /// Starts it by this program, which gets the gateway's command as its last arguments and becomes the
+    /// gateway.
     pub fn launched_by(mut self, program: &[&str]) -> Self {
         self.launcher = program.iter().map(|&part| part.to_owned()).collect();
         self
     }
 
-    /// Keeps its plugins, tenants and bindings in the database at `url`, and its last good table in `folder`.
+    /// Stores plugins, tenants and bindings in the database at `url`, and the last good table in `folder`.
     pub fn store(self, url: &str, folder: &Path) -> Self {
         let last_good = folder.join("last-good.json").display().to_string();
         self.set("/store/url", url).set("/store/last_good", last_good)
     }
 
-    /// Opens the admin port to the issuer's tokens, which may have any scope.
+    /// Opens the admin port to the issuer's tokens with any scope.
     pub fn admin(self) -> Self {
         let scopes = ["invoke", "read", "admin", "plugin"].map(|scope| format!("hookgate:{scope}"));
         self.set("/server/admin_addr", "127.0.0.1:0")
@@ -167,7 +168,7 @@ impl Setup {
         Gateway::listening(process, directory).await
     }
 
-    /// Runs it to its end, for configurations that it refuses.
+    /// Runs it until it exits, for configurations that it rejects.
     pub async fn run_to_the_end(self) -> ProcessExit {
         let (process, _directory) = self.run().await;
         process.exited().await
@@ -182,13 +183,13 @@ impl Setup {
         (process.expect("starting does not panic"), directory)
     }
 
-    /// The file: every JSON document is a YAML document.
+    /// The file's text; every JSON document is a YAML document.
     pub fn text(&self) -> String {
         match &self.config {
             Config::Built(config) => {
                 let mut config = config.clone();
                 let tenants = &mut config["tenants"];
-                // A file that serves nobody is refused.
+                // A file without any served tenant is rejected.
                 if tenants["list"] == json!([]) && tenants.get("unknown").is_none() {
                     tenants["unknown"] = json!("accept");
                 }

@@ -1,8 +1,8 @@
-//! A bad network between the gateway and a plugin: passes bytes on, late, in drips, or not at all, loses the far end
-//! without a word, resets, refuses. It knows nothing of what the bytes mean, so it stands before plain HTTP/2 and TLS
-//! alike, on TCP and on Unix sockets, of which the latter know no reset: their connections just end.
+//! A faulty network between the gateway and a plugin: passes bytes on, delays them, drips them, drops them,
+//! lets the far end vanish, resets, refuses. It doesn't interpret the bytes, so it works for plain HTTP/2
+//! and TLS, on TCP and Unix sockets. Unix sockets have no reset, so their connections just end.
 //!
-//! The gateway is above, the plugin below: *down* is the way of a request, *up* the way of a reply.
+//! The gateway is above and the plugin below: *down* is the direction of requests, *up* that of replies.
 
 mod socket;
 
@@ -23,7 +23,7 @@ use tokio::{
 
 use self::socket::{Address, Held, Listener, Socket};
 
-/// Serves every proxy of the process.
+/// Serves all proxies of the process.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -33,66 +33,66 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("threads can be started")
 });
 
-/// Bound of [`Proxy::wait_until`].
+/// The timeout of [`Proxy::wait_until`].
 const PATIENCE: Duration = Duration::from_secs(35);
-/// Pieces of one direction on their way; more are not read.
+/// The maximum number of pieces in transit in one direction; beyond that, reading pauses.
 const ON_THEIR_WAY: usize = 256;
 
-/// What becomes of the bytes of one direction. A change holds for connections that are there, too; what was read
-/// before it stays on its way.
+/// What happens to the bytes of one direction. A change also applies to existing connections; bytes that
+/// were read before it stay in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// They are passed on.
     Pass,
-    /// They are passed on so much later, in order.
+    /// They are passed on after this delay, in order.
     Late(Duration),
-    /// They are passed on so many at a time, with this pause before each time.
+    /// This many at a time are passed on, after this pause each time.
     Drip(usize, Duration),
-    /// They are read and thrown away, and their end with them: the far side has vanished without FIN or RST.
+    /// They and their end are read and dropped: the far side has vanished without FIN or RST.
     Vanish,
-    /// They are not read: the sender's buffers fill.
+    /// They are not read, so the sender's buffers fill.
     Stop,
 }
 
-/// What becomes of new connections.
+/// What happens to new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AcceptPolicy {
     Open,
-    /// So many are reset before anything is read.
+    /// This many are reset before anything is read.
     Reset(u64),
 }
 
-/// What the proxy does; read by every connection.
+/// The proxy's current behaviour, which all connections read.
 #[derive(Debug, Clone, Copy)]
 struct ProxyState {
     down: Flow,
     up: Flow,
     door: AcceptPolicy,
-    /// Goes up by one whenever connections are reset or lost; each has the age of when it was accepted.
+    /// Incremented whenever connections are reset or lost. Each connection has the age at which it was
+    /// accepted.
     age: u64,
     /// Connections of an earlier age are reset.
     reset_before: u64,
-    /// To connections of an earlier age the far end has vanished.
+    /// For connections of an earlier age, the far end has vanished.
     lost_before: u64,
 }
 
-/// What went through so far.
+/// The traffic so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Connections accepted.
     pub connections: u64,
-    /// Bytes taken from the gateway, passed on or not.
+    /// Bytes read from the gateway, passed on or not.
     pub taken_down: u64,
-    /// Bytes that the plugin was sent.
+    /// Bytes sent to the plugin.
     pub passed_down: u64,
-    /// Bytes taken from the plugin, passed on or not.
+    /// Bytes read from the plugin, passed on or not.
     pub taken_up: u64,
-    /// Bytes that the gateway was sent.
+    /// Bytes sent to the gateway.
     pub passed_up: u64,
 }
 
-/// A proxy that runs on a thread of its own: a test that blocks does not stop it. Dropped, it takes its connections
-/// with it.
+/// A proxy on its own thread, so that a blocked test doesn't stop it. Dropping it drops its connections.
 pub struct Proxy {
     address: Address,
     _held: Held,
@@ -107,7 +107,8 @@ struct Shared {
 }
 
 impl Proxy {
-    /// A proxy before the plugin at this endpoint, of the same kind of socket; it passes everything on.
+    /// Starts a proxy for the plugin at this endpoint, with the same kind of socket. It passes everything
+    /// on.
     pub async fn before(endpoint: &str) -> Self {
         let (plugin, address, held) = Address::pair(endpoint);
         let (flow, door) = (Flow::Pass, AcceptPolicy::Open);
@@ -119,7 +120,7 @@ impl Proxy {
         proxy
     }
 
-    /// The plugin's endpoint with the proxy in its place; `scheme` is that of TCP endpoints.
+    /// The plugin's endpoint with the proxy's address. `scheme` is for TCP endpoints.
     pub fn endpoint(&self, scheme: &str) -> String {
         match &self.address {
             Address::Tcp(address) => format!("{scheme}://{address}"),
@@ -127,23 +128,23 @@ impl Proxy {
         }
     }
 
-    /// Has requests flow like this.
+    /// Sets the flow of requests.
     pub fn down(&self, flow: Flow) {
         self.shared.script.send_modify(|script| script.down = flow);
     }
 
-    /// Has replies flow like this.
+    /// Sets the flow of replies.
     pub fn up(&self, flow: Flow) {
         self.shared.script.send_modify(|script| script.up = flow);
     }
 
-    /// Has both flow like this.
+    /// Sets both flows.
     pub fn both(&self, flow: Flow) {
         self.down(flow);
         self.up(flow);
     }
 
-    /// Resets every connection there is.
+    /// Resets all current connections.
     pub fn reset(&self) {
         self.shared.script.send_modify(|script| {
             script.age += 1;
@@ -151,7 +152,7 @@ impl Proxy {
         });
     }
 
-    /// Has the far end of every connection there is vanish; new ones are not concerned.
+    /// Lets the far end of all current connections vanish. New ones are not affected.
     pub fn lose(&self) {
         self.shared.script.send_modify(|script| {
             script.age += 1;
@@ -159,21 +160,21 @@ impl Proxy {
         });
     }
 
-    /// Resets the next connections, so many, before anything is read of them.
+    /// Resets the next `connections` before anything is read from them.
     pub fn reset_next(&self, connections: u64) {
         let door = if connections == 0 { AcceptPolicy::Open } else { AcceptPolicy::Reset(connections) };
         self.shared.script.send_modify(|script| script.door = door);
     }
 
-    /// Closes the listener; connections stay.
+    /// Closes the listener, but keeps the connections.
     pub async fn refuse(&mut self) {
         let accepting = self.accepting.take().expect("it listens");
         accepting.abort();
-        let _ = accepting.await; // aborted, as asked for
+        let _ = accepting.await; // aborted on purpose
         self.address.clean_up();
     }
 
-    /// Listens again, at the same address.
+    /// Listens again at the same address.
     pub async fn listen(&mut self) {
         let address = self.address.clone();
         let listening = RUNTIME.spawn(async move { address.listen().await.expect("the address is free") });
@@ -182,15 +183,15 @@ impl Proxy {
         self.accepting = Some(RUNTIME.spawn(accept(listener, shared)));
     }
 
-    /// What went through so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> Traffic {
         *self.shared.traffic.borrow()
     }
 
-    /// Waits until so much went through.
+    /// Waits until `condition` holds for the traffic.
     ///
     /// # Panics
-    /// After 35 s, naming what did.
+    /// After 35 s, with the traffic.
     pub async fn wait_until(&self, condition: impl FnMut(&Traffic) -> bool) -> Traffic {
         let mut traffic = self.shared.traffic.subscribe();
         match timeout(PATIENCE, traffic.wait_for(condition)).await {
@@ -233,7 +234,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>) {
             gateway.reset_on_drop();
             continue;
         }
-        // Not part of this task: connections outlive the listener.
+        // Spawned separately, because connections outlive the listener.
         let shared = Arc::clone(&shared);
         tokio::spawn(async move { shared.connection(gateway).await });
     }
@@ -246,7 +247,7 @@ enum Direction {
 }
 
 impl Shared {
-    /// Serves one connection; it ends by a reset when one is asked for or the plugin can't be reached.
+    /// Serves one connection. It is reset on request, or if the plugin can't be reached.
     async fn connection(&self, mut gateway: Box<dyn Socket>) {
         let mut script = self.script.subscribe();
         let age = script.borrow().age;
@@ -259,12 +260,12 @@ impl Shared {
         }
     }
 
-    /// Returns when both directions have ended; fails when the plugin can't be reached.
+    /// Returns when both directions have ended; fails if the plugin can't be reached.
     async fn relay(&self, gateway: &mut Box<dyn Socket>, age: u64) -> io::Result<()> {
         let flows =
             |script: &ProxyState| !matches!(script.flow(Direction::Down, age), Flow::Stop | Flow::Vanish);
         let mut script = self.script.subscribe();
-        // What is lost from the beginning never reaches the plugin, not even as a connection.
+        // A connection that is lost from the beginning never reaches the plugin.
         let _ = script.wait_for(flows).await;
         let plugin = self.plugin.dial().await?;
         let (from_gateway, to_gateway) = tokio::io::split(gateway);
@@ -279,7 +280,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads to the end, or for ever where the end is lost.
+    /// Reads to the end, or forever if the end is lost.
     async fn take(
         &self,
         way: Direction,
@@ -311,7 +312,7 @@ impl Shared {
         }
     }
 
-    /// Writes what was taken, then its end.
+    /// Writes what was read, then its end.
     async fn pass_on(
         &self,
         way: Direction,
@@ -331,7 +332,7 @@ impl Shared {
                 };
                 let part = piece.split_to(most.min(piece.len()));
                 if to.write_all(&part).await.is_err() {
-                    return; // the other end is gone; what is left has nobody to go to
+                    return; // the other end is gone, so the rest can't be delivered
                 }
                 self.count(way, part.len(), Traffic::passed);
             }
@@ -345,7 +346,7 @@ impl Shared {
 }
 
 impl ProxyState {
-    /// For a connection of this age.
+    /// The flow for a connection of this age.
     fn flow(&self, way: Direction, age: u64) -> Flow {
         match way {
             _ if age < self.lost_before => Flow::Vanish,

@@ -1,4 +1,4 @@
-//! The proxy's sockets: TCP and Unix alike, and how each is made.
+//! The proxy's sockets, TCP and Unix.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -21,7 +21,7 @@ pub(super) enum Listener {
     Unix(UnixListener),
 }
 
-/// What keeps an address its holder's: a port, or the folder that a Unix socket goes with.
+/// Reserves an address: holds a port, or the folder of a Unix socket.
 pub(super) struct Held {
     _port: Option<ReservedPort>,
     _folder: Option<TempDir>,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 
 /// One end of a connection.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Has it end by RST rather than FIN, where there is such a thing.
+    /// Makes the connection end with RST instead of FIN, if the socket supports it.
     fn reset_on_drop(&self) {}
 }
 
@@ -77,7 +77,7 @@ impl Address {
         })
     }
 
-    /// Takes away what a closed listener leaves behind.
+    /// Removes what a closed listener leaves behind.
     pub(super) fn clean_up(&self) {
         if let Address::Unix(path) = self {
             std::fs::remove_file(path).expect("the socket is there");

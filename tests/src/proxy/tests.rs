@@ -2,7 +2,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::*;
 
-/// A plugin that sends back what it gets, and counts its connections.
+/// A plugin that echoes what it receives and counts its connections.
 async fn echo() -> (String, watch::Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -134,7 +134,7 @@ async fn resets_are_resets_at_the_door_and_later() {
     proxy.reset_next(1);
     let Address::Tcp(address) = proxy.address else { panic!("a TCP proxy") };
     let at_the_door = async { TcpStream::connect(address).await?.read(&mut [0]).await };
-    // While it is connected to, or right after.
+    // It fails while connecting or right after.
     let error = timeout(PATIENCE, at_the_door).await.expect("in time").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     assert_eq!(*connections.borrow(), 1, "it did not reach the plugin");

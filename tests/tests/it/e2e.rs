@@ -1,4 +1,5 @@
-//! The built gateway as an agent meets it: plugins of two tenants, over HTTP and gRPC, from start to SIGTERM.
+//! End-to-end test of the gateway as agents see it: plugins of two tenants, over HTTP and gRPC, from start
+//! to SIGTERM.
 
 use hookgate_proto::{
     gateway::v1::{BeforeToolCallRequest, BeforeToolCallResponse, StepOutcome},
@@ -17,7 +18,8 @@ use tonic::Code;
 
 const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 
-/// Above 2^53, with nulls, keys out of order, spaces and escapes: nothing on the way may parse and write it again.
+/// Contains a number above 2^53, nulls, unsorted keys, spaces and escapes: parsing and serializing it would
+/// change it.
 const ARGS: &str = r#"{"z": 9007199254740993, "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
 const PATCHED_ARGS: &str = r#"{"path": "/safe", "limit": 9007199254740995}"#;
 

@@ -1,4 +1,4 @@
-//! The scripted plugin does what its script says, seen by an ordinary gRPC client.
+//! Tests that the scripted plugin follows its script, with an ordinary gRPC client.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn dial(plugin: &FakePlugin) -> Result<Client, tonic::transport::Error> {
     Ok(PluginServiceClient::new(endpoint.connect().await?))
 }
 
-/// A client whose configuration the plugin knows.
+/// A client that has initialised the plugin.
 async fn client(plugin: &FakePlugin) -> Client {
     let mut client = dial(plugin).await.expect("the plugin listens");
     client.initialize(initialize()).await.expect("the plugin takes the configuration");
@@ -53,7 +53,7 @@ async fn call(client: &mut Client) -> Result<BeforeToolCallResponse, Status> {
     reply.expect("the plugin answers or fails in time").map(tonic::Response::into_inner)
 }
 
-/// What the client sees of a good answer that is sent in this way.
+/// What the client gets if a good answer is sent in this way.
 async fn sent(wire: WireBehaviour) -> Result<BeforeToolCallResponse, Status> {
     let plugin =
         FakePlugin::named("liar").flooding().at(POINT, Act::cancel("X", "no").sent(wire)).start().await;

@@ -7,7 +7,7 @@ use std::{
 
 use hookgate_tests::repository;
 
-/// A file that grows beyond this has more than one subject.
+/// A longer file has more than one subject.
 const MOST_LINES: usize = 500;
 
 #[test]
@@ -21,7 +21,7 @@ fn no_written_source_file_is_over_500_lines() {
     assert!(long.is_empty(), "split these files by subject: {long:?}");
 }
 
-/// A test in a file that no `mod` names would never run, and nothing would say so.
+/// A test in a file that no `mod` declares would silently never run.
 #[test]
 fn every_source_file_is_part_of_its_crate() {
     let orphans: Vec<_> =
@@ -33,7 +33,7 @@ fn lines(file: &Path) -> usize {
     fs::read_to_string(repository::root().join(file)).expect("a listed file is readable").lines().count()
 }
 
-/// Whether cargo finds the file by itself, or the file around it declares it.
+/// Whether cargo finds the file by itself, or a parent declares it.
 fn is_named_by_a_parent(file: &Path) -> bool {
     let folder = file.parent().expect("a file stands in a folder");
     let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("our file names are UTF-8");
@@ -55,7 +55,7 @@ fn is_named_by_a_parent(file: &Path) -> bool {
     parents(around).iter().any(|parent| declares(parent, name)) || is_named_by_path(file, folder)
 }
 
-/// Whether a file beside it declares it with a `path` attribute, as long tests of one file are.
+/// Whether a sibling declares it with a `path` attribute, as for long test modules.
 fn is_named_by_path(file: &Path, folder: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str()).expect("our file names are UTF-8");
     let attribute = format!("#[path = \"{name}\"]");
@@ -65,7 +65,7 @@ fn is_named_by_path(file: &Path, folder: &Path) -> bool {
     })
 }
 
-/// Whether cargo takes every file of the folder for a target of its own.
+/// Whether cargo treats every file of the folder as its own target.
 fn is_searched_by_cargo(folder: &Path) -> bool {
     let package = |folder: &Path| repository::root().join(folder).join("Cargo.toml").exists();
     let beside_manifest = ["tests", "examples", "benches"].iter().any(|name| folder.ends_with(name))
@@ -73,7 +73,7 @@ fn is_searched_by_cargo(folder: &Path) -> bool {
     beside_manifest || folder.ends_with("src/bin")
 }
 
-/// The files that may hold the `mod` lines for a folder's files.
+/// The files that may declare a folder's files.
 fn parents(folder: &Path) -> Vec<PathBuf> {
     vec![folder.join("mod.rs"), folder.join("lib.rs"), folder.join("main.rs"), folder.with_extension("rs")]
 }

@@ -1,4 +1,4 @@
-//! Integration tests: a folder per part of the gateway, a file per behaviour.
+//! Integration tests: a folder for each part of the gateway, a file for each behaviour.
 #![allow(clippy::unwrap_used)] // helpers of tests: what fails here fails the test
 
 mod admin;

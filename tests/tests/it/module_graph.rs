@@ -10,7 +10,7 @@ use hookgate_tests::repository;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Module, and the modules that it must never import.
+/// A module, and the modules that it must never import.
 const NEVER: &[(&str, &[&str])] = &[
     ("core", &["*"]),
     ("json", &["*"]),
@@ -73,7 +73,7 @@ fn reach(graph: &Graph, module: &str, reached: &mut BTreeSet<String>) {
     }
 }
 
-/// What each top-level module imports of the others; tests don't count.
+/// The other top-level modules that each one imports, without tests.
 fn imports() -> Graph {
     let mut graph = Graph::new();
     for file in repository::rust_files() {
@@ -98,7 +98,7 @@ fn is_test(inside: &Path) -> bool {
         || name.ends_with("fixtures.rs")
 }
 
-/// First segments of the `crate::` paths before the file's own tests.
+/// The first segments of the `crate::` paths before the file's own tests.
 fn imported(source: &str) -> Vec<String> {
     let code: String = source
         .split("#[cfg(test)]\nmod ")

@@ -1,4 +1,5 @@
-//! docs/guarantees.md, which says what each row means, against `tests/rows.toml`, which names the tests that prove it.
+//! Compares docs/guarantees.md, which describes each row, with `tests/rows.toml`, which names the tests
+//! that prove it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +11,7 @@ use hookgate_tests::{repository, sources::Tests};
 /// The tables by letter, with the number of their last row.
 const TABLES: [(char, u32); 6] = [('D', 47), ('G', 43), ('K', 48), ('L', 48), ('M', 24), ('R', 24)];
 
-/// The heading above the rows that no test proves.
+/// The heading above the rows without a test.
 const NOT_SERVED: &str = "\n## Not served\n";
 
 fn read(path: &str) -> String {
@@ -33,7 +34,7 @@ fn is_known(row: &str) -> bool {
     }
 }
 
-/// The rows in the tables of a page, each with the texts of its further cells.
+/// The rows in a page's tables, each with the texts of its other cells.
 fn rows_of_page(page: &str) -> Vec<(String, Vec<String>)> {
     let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let rows = cells.filter_map(|cells| {

@@ -1,4 +1,4 @@
-//! Events as HTTP sends them: one document, or server-sent events.
+//! Encodes events for HTTP: one document, or server-sent events.
 
 use std::{convert::Infallible, fmt::Write as _};
 
@@ -9,7 +9,7 @@ use futures::stream;
 use super::{EventStream, EventsPage, StreamEnd, StreamItem, Visibility};
 use crate::telemetry::events::Event;
 
-/// What is kept, as a JSON object.
+/// Recorded events as a JSON object.
 pub(super) fn json(EventsPage { events, dropped, seen }: &EventsPage) -> Bytes {
     let mut text = String::from("{\"events\":[");
     for (at, event) in events.iter().enumerate() {
@@ -21,7 +21,7 @@ pub(super) fn json(EventsPage { events, dropped, seen }: &EventsPage) -> Bytes {
     text.into()
 }
 
-/// What goes on, as server-sent events.
+/// A stream as server-sent events.
 pub(super) fn events(following: EventStream) -> Body {
     let pieces = stream::unfold(Some(Box::new(following)), |following| async {
         let mut following = following?;
@@ -53,7 +53,7 @@ fn put(seen: &Visibility, event: &Event, text: &mut String) {
     text.push_str("\n\n");
 }
 
-/// Events are gone which were not read, and so many of all where that is known.
+/// Tells the client that it missed events, and how many if that is known.
 fn dropped(count: Option<u64>) -> String {
     let count = count.map_or(String::new(), |count| format!("\"count\":{count}"));
     format!("event: events.dropped\ndata: {{{count}}}\n\n")

@@ -1,4 +1,4 @@
-//! The question: which events, from where on, once or for good; and how a query puts it.
+//! The query for events: which ones, since when, and whether to follow; and how to read it from a URL.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -13,42 +13,41 @@ use crate::{
     edge::header::single,
 };
 
-/// Most events of one answer.
+/// The maximum number of events in one answer.
 pub(in crate::admin) const MAX_EVENTS: usize = 1000;
-/// How many of the last may be asked for.
+/// The range of the `limit` parameter.
 pub(in crate::admin) const LIMIT_RANGE: RangeInclusive<usize> = 1..=MAX_EVENTS;
-/// Most patterns of one question, and the longest of them in bytes.
+/// Limits of name patterns: how many in one query, and how long in bytes.
 const MAX_PATTERNS: usize = 32;
 const MAX_PATTERN_BYTES: usize = 128;
-/// What a client that was cut off sends with its next request.
+/// Sent by server-sent-event clients when they reconnect.
 const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 
-/// What is asked.
 #[derive(Debug)]
 pub(in crate::admin) struct EventsQuery {
     pub(in crate::admin) follow: bool,
     pub(in crate::admin) since: Option<EventsSince>,
-    /// The last so many of those that are there.
+    /// Only the last `limit` of the recorded events.
     pub(in crate::admin) limit: Option<usize>,
-    /// Any of these names; none: all.
+    /// Name patterns; `None` matches every name.
     pub(in crate::admin) names: Option<RegexSet>,
     pub(in crate::admin) plugin: Option<String>,
     pub(in crate::admin) tenant: Option<String>,
-    /// This one and those that are worse.
+    /// The minimum level.
     pub(in crate::admin) level: Level,
 }
 
-/// From where on.
+/// Where the events begin.
 #[derive(Debug)]
 pub(in crate::admin) enum EventsSince {
-    /// After the event of this id.
+    /// After the event with this id.
     Id { process: String, id: u64 },
-    /// What happened in so long.
+    /// Within this time before now.
     Ago(Duration),
 }
 
 impl EventsSince {
-    /// After the event whose id is `text`; none: it is no id.
+    /// Parses an event id; returns `None` if `text` isn't one.
     pub(in crate::admin) fn id(text: &str) -> Option<Self> {
         let (process, id) = text.split_once('-')?;
         let is_process = process.len() == 12 && process.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -56,10 +55,10 @@ impl EventsSince {
     }
 }
 
-/// Reads the question.
+/// Reads the query from a request.
 ///
 /// # Errors
-/// PAYLOAD_INVALID, naming what is unknown, there twice, or no value of its kind.
+/// PAYLOAD_INVALID, naming a member that is unknown, repeated or malformed.
 pub(super) fn read(head: &Parts) -> Result<EventsQuery, Error> {
     let mut asked = EventsQuery {
         follow: false,
@@ -100,10 +99,10 @@ pub(super) fn read(head: &Parts) -> Result<EventsQuery, Error> {
     Ok(asked)
 }
 
-/// The names that `globs`, which are called `what`, stand for; none: all.
+/// Compiles name patterns; `None` if there are none. `what` names the parameter in errors.
 ///
 /// # Errors
-/// What is wrong with them, in words.
+/// A sentence that says what is wrong with the patterns.
 pub(in crate::admin) fn names(what: &str, globs: &[String]) -> Result<Option<RegexSet>, String> {
     if globs.len() > MAX_PATTERNS {
         return Err(format!("{what}: there are more than {MAX_PATTERNS}"));

@@ -1,4 +1,4 @@
-//! Which events somebody sees, and what of each.
+//! Decides which events a reader sees, and which members of each.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use tracing::Level;
 use super::query::EventsQuery;
 use crate::telemetry::events::Event;
 
-/// What a token that names a tenant is told of an event: what its agents say and are told themselves. What a plugin
-/// failed of, and which other plugins ran, is the operator's, and so is every member that isn't here.
+/// The members that a token which names a tenant sees: what its agents send and receive themselves. All
+/// other members are for operators only, such as why a plugin failed and which other plugins ran.
 const TENANT_VISIBLE_MEMBERS: &[&str] = &[
     "timestamp",
     "level",
@@ -40,13 +40,13 @@ const TENANT_VISIBLE_MEMBERS: &[&str] = &[
 
 /// What one reader sees.
 pub(in crate::admin) struct Visibility {
-    /// What this process is called in ids.
+    /// The process's tag in event ids.
     pub(super) tag: String,
     names: Option<RegexSet>,
     plugin: Option<String>,
     tenant: Option<String>,
     level: Level,
-    /// The tenant whose events these are; none: everybody's.
+    /// Only this tenant's events are visible; `None` means all.
     reader: Option<String>,
 }
 
@@ -66,7 +66,6 @@ impl Visibility {
         self.reader.as_deref()
     }
 
-    /// Whether it is shown at all.
     pub(super) fn shows(&self, event: &Event) -> bool {
         let is = |name: &str, wanted: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| event.says(name, wanted))
@@ -78,12 +77,12 @@ impl Visibility {
             && self.reader.as_ref().is_none_or(|reader| is_of(event, reader))
     }
 
-    /// What it is called, so that a stream can be gone on with after it.
+    /// The event's id, from which a client can resume a stream.
     pub(in crate::admin) fn id(&self, event: &Event) -> String {
         format!("{}-{}", self.tag, event.id)
     }
 
-    /// Writes it as a JSON object.
+    /// Writes the visible members as a JSON object.
     pub(in crate::admin) fn write(&self, event: &Event, text: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(text, "{{\"id\":\"{}\"", self.id(event));
@@ -96,19 +95,20 @@ impl Visibility {
         text.push('}');
     }
 
-    /// How many events of all are gone, for whoever may know: not a tenant, whose own they may not be.
+    /// Returns the number of lost events, except to a tenant: they may be another tenant's.
     pub(super) fn missed(&self, count: u64) -> Option<u64> {
         Some(count).filter(|_| self.reader.is_none())
     }
 }
 
-/// Whether it is about a call of this tenant. What happens to its plugins and its routing is the operator's.
+/// Whether the event is about a call of this tenant. Events about plugins and routing are for operators.
 fn is_of(event: &Event, tenant: &str) -> bool {
     let families = ["decision.", "step.", "auth."];
     families.iter().any(|family| event.name.starts_with(family)) && event.says("tenant", tenant)
 }
 
-/// Why a call was blocked its agent is told in the plugin's words. Why there was no decision may be about the inside.
+/// `detail` of a block is what the agent was told by the plugin. `detail` of other events may expose
+/// internals.
 fn is_told(event: &Event, member: &str) -> bool {
     TENANT_VISIBLE_MEMBERS.contains(&member) || (member == "detail" && event.name == "decision.block")
 }

@@ -1,4 +1,4 @@
-//! Events as messages: what is kept, or a stream that goes on and ends with a status.
+//! Encodes events as gRPC messages: recorded ones, or a stream that ends with a status.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -34,7 +34,7 @@ impl AdminRpc<'_> {
     }
 }
 
-/// What goes on, as frames: messages, and at last trailers.
+/// The frames of a stream: messages, then the trailers.
 fn body(following: EventStream) -> Body {
     let frames = stream::unfold(Some(Box::new(following)), |following| async {
         let mut following = following?;
@@ -57,10 +57,10 @@ fn frame(seen: &Visibility, step: StreamItem) -> Frame<Bytes> {
     })
 }
 
-/// That there is nothing new.
+/// Sent as a heartbeat.
 const EMPTY_RESPONSE: wire::StreamEventsResponse = wire::StreamEventsResponse { what: None };
 
-/// The messages that tell of these events, and before them that some are gone.
+/// The messages for these events, preceded by one that says how many were lost, if any.
 fn to_response<'a>(
     seen: &'a Visibility,
     dropped: Option<Option<u64>>,
@@ -82,7 +82,7 @@ fn framed(messages: impl Iterator<Item = wire::StreamEventsResponse>) -> Bytes {
     frames.freeze()
 }
 
-/// What a stream ends with.
+/// The status that a stream ends with.
 fn error(end: StreamEnd) -> Error {
     match end {
         StreamEnd::Draining => Error::new(Code::Draining, "The gateway is shutting down"),

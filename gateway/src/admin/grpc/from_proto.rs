@@ -1,4 +1,4 @@
-//! What messages ask for, in the words of the registry. A member that is wrong is named by a violation.
+//! Converts requests from protobuf to the registry's types. Errors name the wrong member as a violation.
 
 use std::time::Duration;
 
@@ -36,24 +36,24 @@ use crate::{
     },
 };
 
-/// PAYLOAD_INVALID: `member` is not what it must be.
+/// PAYLOAD_INVALID: `member` must be `right`.
 fn wrong(member: &str, right: &str) -> Error {
     Error::invalid(vec![Violation::new(format!("/{member}"), format!("`{member}` must be {right}"))])
 }
 
-/// The revision that `member` must name: 0 stands for none at all, so that a number which was left out would be the whole
-/// way back.
+/// The revision in `member`. It must be present: 0 means the empty registry, so an omitted number would
+/// otherwise roll everything back.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: it names none.
+/// PAYLOAD_INVALID if it is missing.
 pub(super) fn number(member: &str, number: Option<u64>) -> Result<u64, Error> {
     number.ok_or_else(|| wrong(member, "a revision's number; 0 is before the first"))
 }
 
-/// The kind that must be named.
+/// The object's kind.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: it isn't.
+/// PAYLOAD_INVALID if it is missing or unknown.
 pub(super) fn kind(kind: i32) -> Result<ObjectKind, Error> {
     match wire::Kind::try_from(kind) {
         Ok(wire::Kind::Plugin) => Ok(ObjectKind::Plugin),
@@ -75,10 +75,10 @@ fn owner(owner: i32) -> Result<Option<Owner>, Error> {
     }
 }
 
-/// The point that is named; none: none is.
+/// The point; `None` if unspecified.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: there is no such point.
+/// PAYLOAD_INVALID if there is no such point.
 pub(super) fn point(point: i32) -> Result<Option<Point>, Error> {
     ExtensionPoint::try_from(point).map(Point::from_wire).map_err(|_| no_point())
 }
@@ -87,20 +87,20 @@ fn no_point() -> Error {
     wrong("point", "one of the four extension points")
 }
 
-/// How many entries an answer has at most.
+/// The page size.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: fewer or more than it can have.
+/// PAYLOAD_INVALID if it is out of range.
 pub(super) fn size(size: Option<u32>) -> Result<usize, Error> {
     let Some(size) = size else { return Ok(listing::DEFAULT_PAGE_SIZE) };
     let size = usize::try_from(size).ok().filter(|size| PAGE_SIZES.contains(size));
     size.ok_or_else(|| wrong("page_size", &right_size()))
 }
 
-/// The place that `token` stands for, as `read` reads it; none: the beginning.
+/// The position in `token`, parsed with `read`; `None` for an empty token, which means the beginning.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: it stands for none.
+/// PAYLOAD_INVALID if `read` returns `None`.
 pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Error> {
     if token.is_empty() {
         return Ok(None);
@@ -109,7 +109,7 @@ pub(super) fn place<T>(token: &str, read: impl FnOnce(&str) -> Option<T>) -> Res
     read(token).map(Some).ok_or_else(|| wrong("page_token", right))
 }
 
-/// A part of a list of objects of `kind`.
+/// A query for a page of objects of `kind`.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
@@ -144,10 +144,10 @@ pub(super) fn list_query(kind: ObjectKind, asked: wire::ListObjectsRequest) -> R
     })
 }
 
-/// How a write is meant that may have any version.
+/// The options of a write whose version is optional.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: there can't be such a reason.
+/// PAYLOAD_INVALID if the reason is too long or not a line of text.
 pub(super) fn write_options(
     expected: Option<u64>,
     reason: String,
@@ -156,10 +156,11 @@ pub(super) fn write_options(
     Ok(WriteOptions { expected, upon: None, reason: self::reason(reason)?, dry_run, force: false })
 }
 
-/// How a write is meant that must name a version; `may_be_new`: 0 where there is to be none yet.
+/// The options of a write that must name a version. If `may_be_new`, 0 means that the object must not exist
+/// yet.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: it doesn't, or there can't be such a reason.
+/// PAYLOAD_INVALID if the version is missing, or the reason is too long or not a line of text.
 pub(super) fn object_write_options(
     expected: Option<u64>,
     may_be_new: bool,
@@ -171,10 +172,10 @@ pub(super) fn object_write_options(
     write_options(expected, reason, dry_run)
 }
 
-/// With `force`, which only a plugin's deletion has.
+/// Adds `force`, which only a plugin's deletion takes.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: this one hasn't.
+/// PAYLOAD_INVALID for another kind.
 pub(super) fn forced(kind: ObjectKind, force: bool, meant: WriteOptions) -> Result<WriteOptions, Error> {
     if force && kind != ObjectKind::Plugin {
         return Err(wrong("force", "absent: it is for plugins"));
@@ -182,15 +183,15 @@ pub(super) fn forced(kind: ObjectKind, force: bool, meant: WriteOptions) -> Resu
     Ok(WriteOptions { force, ..meant })
 }
 
-/// Why, in the operator's words.
+/// Checks a reason in the operator's words.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: there can't be such a reason.
+/// PAYLOAD_INVALID if it is too long or not a line of text.
 pub(super) fn reason(reason: String) -> Result<String, Error> {
     if can_be_reason(&reason) { Ok(reason) } else { Err(wrong("reason", &right_reason())) }
 }
 
-/// How a bypass is meant, and how long it is to last.
+/// The options and the duration of a bypass.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
@@ -206,25 +207,25 @@ pub(super) fn bypass(for_ms: u64, reason: String, dry_run: bool) -> Result<(Writ
     Ok((write_options(None, reason, dry_run)?, lasts))
 }
 
-/// How long a drain is waited for.
+/// How long to wait for a drain.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: longer than it may be.
+/// PAYLOAD_INVALID if it is longer than [`routes::MAX_DRAIN_TIMEOUT`].
 pub(super) fn patience(millis: Option<u64>) -> Result<Duration, Error> {
     let patience = millis.map_or(routes::DEFAULT_DRAIN_TIMEOUT, Duration::from_millis);
     let right = || format!("{} at most", routes::MAX_DRAIN_TIMEOUT.as_millis());
     if patience > routes::MAX_DRAIN_TIMEOUT { Err(wrong("timeout_ms", &right())) } else { Ok(patience) }
 }
 
-/// What a call's member `member` holds; empty: it isn't there.
+/// The JSON text of a test call's member, or empty if it is missing.
 fn text<'t>(member: &str, text: &'t [u8]) -> Result<&'t str, Error> {
     if text.is_empty() { Ok("") } else { part(member, &format!("`{member}_json`"), text) }
 }
 
-/// What a plugin is to be called with.
+/// A request for a test call.
 ///
 /// # Errors
-/// PAYLOAD_INVALID with the places of what is wrong.
+/// PAYLOAD_INVALID with the places of the errors.
 pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::TestCallRequest, Error> {
     let wire::CallPluginRequest { payload_json, context_json, tenant, tenant_config_json, .. } = asked;
     let point = point(asked.point)?.ok_or_else(no_point)?;
@@ -233,7 +234,7 @@ pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::TestCallRe
     }
     let tenant_config = match text("tenant_config", tenant_config_json)? {
         "" => None,
-        // The scanner takes nothing that this doesn't.
+        // Cannot fail: the scanner accepts only what this parser accepts.
         text => serde_json::from_str(text).map_err(|_| wrong("tenant_config", "an object"))?,
     };
     let question = TestCallResult { tenant: tenant.clone(), tenant_config };
@@ -241,7 +242,7 @@ pub(super) fn call(asked: &wire::CallPluginRequest) -> Result<routes::TestCallRe
     Ok(routes::TestCallRequest::new(point, question, context, payload))
 }
 
-/// Which events, and whether those to come.
+/// A query for events.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
@@ -273,7 +274,7 @@ pub(super) fn events(asked: wire::StreamEventsRequest) -> Result<events::EventsQ
     Ok(events::EventsQuery { follow, since, limit: limit.transpose()?, names, plugin, tenant, level })
 }
 
-/// Which call is to be explained.
+/// A request to explain a call.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.

@@ -1,6 +1,6 @@
-//! The admin API over gRPC: `hookgate.admin.v1.AdminService`, health and reflection. Thin: each rpc is what its message says, as
-//! a question, a write or an act that HTTP has too, and its answer is what HTTP would show, as a message. Who may do what is
-//! decided where HTTP asks for it.
+//! The admin API over gRPC: `hookgate.admin.v1.AdminService`, health and reflection. It is a thin layer:
+//! each rpc converts its message to a query, write or operation that HTTP has too, and converts the result
+//! back. Authorization is shared with HTTP.
 
 mod events;
 mod from_proto;
@@ -37,34 +37,33 @@ use crate::{
     snapshot::InForce,
 };
 
-/// What the path of every rpc begins with.
+/// The path prefix of every rpc.
 const SERVICE_PREFIX: &str = "/hookgate.admin.v1.AdminService/";
 
-/// Everything that speaks gRPC on the admin port.
+/// All gRPC services of the admin port.
 #[derive(Clone)]
 pub struct AdminGrpc {
     admin: Arc<Admin>,
-    /// For whoever is let in.
+    /// Available to authorized callers only.
     services: CommonServices,
 }
 
-/// One request of whoever was let in.
+/// One request of an authorized caller.
 struct AdminRpc<'a> {
     admin: &'a Admin,
     arrival: &'a RequestMeta,
     head: &'a Parts,
     operator: Operator,
-    /// Whom he is confined to.
+    /// The tenant that the caller is confined to.
     reader: Option<Arc<str>>,
 }
 
 impl AdminGrpc {
-    /// Puts `admin` beside `services`.
     pub fn new(admin: Arc<Admin>, services: CommonServices) -> Self {
         AdminGrpc { admin, services }
     }
 
-    /// Answers one request. The token comes first, for the services too.
+    /// Answers one request. Checks the token first, for the common services too.
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = RequestMeta::now();
         let (head, body) = request.into_parts();
@@ -91,11 +90,10 @@ impl AdminGrpc {
     }
 }
 
-/// The answer as frames.
 type RpcResult = Result<EventsAnswer, Error>;
 
 impl AdminRpc<'_> {
-    /// None: there is no such method.
+    /// Returns `None` if there is no such method.
     async fn answer(&self, in_force: Arc<InForce>, rpc: &str, body: Body) -> Option<RpcResult> {
         let most = if rpc == "Apply" { MAX_DOCUMENT_BYTES } else { MAX_OBJECT_BYTES };
         let by = &*in_force;
@@ -119,14 +117,14 @@ impl AdminRpc<'_> {
             "PutBypass" => self.unary(body, most, |asked| self.put_bypass(by, asked)).await,
             "DeleteBypass" => self.unary(body, most, |asked| self.delete_bypass(by, asked)).await,
             _ => {
-                // Kept, it would be taken for a call under way.
+                // Drop the snapshot: while held, it would count as a call in flight.
                 drop(in_force);
                 return self.act(rpc, body).await;
             }
         })
     }
 
-    /// The same of what takes a while, and holds no configuration that is in force meanwhile.
+    /// Like [`Self::answer`], for methods that take long and must not hold a snapshot.
     async fn act(&self, rpc: &str, body: Body) -> Option<RpcResult> {
         let most = MAX_OBJECT_BYTES;
         Some(match rpc {
@@ -142,7 +140,7 @@ impl AdminRpc<'_> {
         })
     }
 
-    /// Takes the one message, of at most `most` bytes, and gives back the one that `run` makes of it.
+    /// Reads one message of at most `most` bytes and encodes the message that `run` returns.
     async fn unary<Q, A, F>(&self, body: Body, most: usize, run: impl FnOnce(Q) -> F) -> RpcResult
     where
         Q: Message + Default,
@@ -153,7 +151,7 @@ impl AdminRpc<'_> {
         self.answered(body, most, answer).await
     }
 
-    /// The same, of an answer that has its frames.
+    /// Like [`Self::unary`], for a `run` that returns frames.
     async fn answered<Q, F>(&self, body: Body, most: usize, run: impl FnOnce(Q) -> F) -> RpcResult
     where
         Q: Message + Default,
@@ -166,7 +164,7 @@ impl AdminRpc<'_> {
         run(grpc::message(body, most)?).await
     }
 
-    /// Whether whoever asks may do what `method` stands for with what is `found` (none: it can't be there).
+    /// Checks that the caller may use `method` on `found`; `None` is NOT_FOUND.
     fn check(&self, found: Option<AdminRoute>, method: &Method) -> Result<(), Error> {
         let found = found.filter(|found| found.is_for(self.reader.as_deref(), method)).ok_or_else(nothing)?;
         match found {

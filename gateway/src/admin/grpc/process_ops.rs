@@ -1,4 +1,4 @@
-//! The rpcs that have this process do something.
+//! The rpcs that run operations on this process.
 
 use hookgate_proto::admin::v1 as wire;
 use http::Method;

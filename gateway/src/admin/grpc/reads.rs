@@ -1,4 +1,4 @@
-//! The rpcs that only look.
+//! The read-only rpcs.
 
 use hookgate_proto::admin::v1 as wire;
 use http::Method;

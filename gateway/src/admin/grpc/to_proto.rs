@@ -1,4 +1,4 @@
-//! What HTTP shows of objects, writes and revisions, as messages.
+//! Converts objects, write results and revisions to protobuf.
 
 use hookgate_proto::admin::v1 as wire;
 
@@ -78,7 +78,7 @@ pub(super) fn write_result(written: WriteView) -> wire::WriteResult {
     }
 }
 
-/// What came of a reload, and what it waits for.
+/// The result of a reload, and what it waits for.
 pub(super) fn outcome(outcome: ReloadResult) -> (wire::ReloadOutcome, Option<String>) {
     match outcome {
         ReloadResult::Applied => (wire::ReloadOutcome::Applied, None),

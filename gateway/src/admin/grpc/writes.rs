@@ -1,4 +1,4 @@
-//! The rpcs that write.
+//! The rpcs that write to the registry.
 
 use hookgate_proto::admin::v1 as wire;
 use http::Method;
@@ -142,7 +142,7 @@ impl AdminRpc<'_> {
         Ok(wire::DeleteBypassResponse { written })
     }
 
-    /// The kind of the object that `method` is to be done with, if whoever asks may do that.
+    /// Parses the object's kind, and checks that the caller may use `method` on the object.
     fn object(&self, kind: i32, name: &str, method: &Method) -> Result<ObjectKind, Error> {
         let kind = from_proto::kind(kind)?;
         self.check_route(RegistryRoute::one(kind, name), method)?;

@@ -1,5 +1,5 @@
-//! Letting go of a plugin for its maintenance: it is switched off for everybody who shares the registry, and it is waited
-//! until this process has nothing under way there.
+//! Drains a plugin for maintenance: switches it off in the registry, for every gateway that shares it, and
+//! waits until this process has no call in flight to it.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::{
     task::join::joined,
 };
 
-/// How it stands with a plugin that is drained.
+/// The result of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainResult {
-    /// That switched it off; none: it was off.
+    /// The revision that switched the plugin off; `None` if it was off already.
     pub revision: Option<u64>,
-    /// Whether that is in force in this process.
+    /// Whether that revision is active in this process.
     pub active: bool,
-    /// Calls of this process that are still under way there.
+    /// Calls of this process to the plugin that are still in flight.
     pub in_flight: usize,
-    /// Whether none is, and the plugin was told of the end.
+    /// Whether no call is in flight and the plugin's connections were shut down.
     pub drained: bool,
 }
 
 impl Upkeep {
-    /// Switches the plugin `name` off, upon the version `expected` where there is one, and waits up to `patience` until
-    /// this process has let go of it. Who asks must hold no configuration that is in force meanwhile: calls may go by
-    /// that.
+    /// Switches the plugin `name` off, provided it has version `expected` (if given), and waits up to
+    /// `patience` until this process has released it. The caller must not hold a snapshot meanwhile,
+    /// because the snapshot keeps the plugin in use.
     ///
     /// # Errors
-    /// Nothing was written. It is the file's, say, or was overtaken.
+    /// If nothing was written: the file owns the plugin, for example, or another write came first.
     pub async fn drain(
         &self,
         who: &OperationReason,
@@ -51,7 +51,7 @@ impl Upkeep {
         let wish = EditAction::Merge(json!({ "enabled": false }));
         let edit = Edit { kind: ObjectKind::Plugin, name: name.to_owned(), expected, wish };
         let operations = Arc::clone(&self.operations);
-        // Whoever hangs up leaves no write half done, or done without a word in the log.
+        // Run the write as a task, so that a caller who hangs up doesn't leave it half done or unlogged.
         let writing = tokio::spawn(async move { operations.write(&writer, &[edit], None, false).await });
         let WriteOutcome { revision, .. } = joined(writing).await?;
         let wanted = match revision {
@@ -60,14 +60,14 @@ impl Upkeep {
         };
         let active =
             self.gateway.snapshots.reaches(wanted, by.saturating_duration_since(Instant::now())).await;
-        // One that was replaced before may have calls as well.
+        // A client that was replaced earlier may still have calls too.
         let mut left = self.gateway.snapshots.leaving(name);
         left.extend(serving.filter(|serving| !left.iter().any(|left| Arc::ptr_eq(left, serving))));
         let released = join_all(left.iter().map(|client| client.released()));
         let is_released = tokio::select! {
             biased;
             released = timeout_at(by, released) => released.is_ok(),
-            // The process itself ends, and says how far this came.
+            // The process is ending: report how far the drain came.
             () = self.gateway.snapshots.settled() => false,
         };
         let in_flight = left.iter().map(|client| client.in_flight()).sum();

@@ -1,8 +1,8 @@
-//! What operators do with a running process, and not with what is stored: have the configuration read again, a plugin
-//! described again, let go of, tried out (docs/decisions/0035-what-is-asked-of-a-process.md). The same for every way in
-//! (HTTP, gRPC), which know who asks and how the answer looks.
+//! Operations on a running process, as opposed to the stored configuration: reload, describe a plugin
+//! again, drain it, make a test call (docs/decisions/0035-what-is-asked-of-a-process.md). HTTP and gRPC
+//! share this code; they authenticate the caller and encode the answer.
 //!
-//! Nothing here passes a chain, or counts as an agent's call.
+//! These operations pass no chain and don't count as agents' calls.
 
 mod drain;
 mod plugin;
@@ -26,18 +26,17 @@ pub use crate::{
 };
 use crate::{dataplane::call::Gateway, registry::operations::Operations};
 
-/// Who wants something of a process, and why.
+/// Who requests an operation, and why.
 #[derive(Debug, Clone)]
 pub struct OperationReason {
     /// See [`crate::auth::Operator::author`].
     pub author: String,
-    /// In his own words; may be empty.
+    /// In the operator's own words; may be empty.
     pub reason: String,
-    /// Of his request.
     pub request_id: Uuid,
 }
 
-/// A running process, as operators have it.
+/// Runs operations on this process.
 pub struct Upkeep {
     gateway: Arc<Gateway>,
     operations: Arc<Operations>,
@@ -45,13 +44,13 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// The process of `gateway`; whoever follows the configuration takes `asks`.
+    /// `asks` is read by the task that reloads the configuration.
     pub fn new(gateway: Arc<Gateway>, operations: Arc<Operations>, asks: mpsc::Sender<Ask>) -> Self {
         Upkeep { gateway, operations, asks }
     }
 }
 
-/// Says in the log who wants what. Before it is done: whoever reads what follows knows why.
+/// Logs an operation before it runs, so that the log lines that follow have their cause before them.
 pub fn log(who: &OperationReason, operation: &'static str, plugin: Option<&str>) {
     let OperationReason { author, reason, request_id } = who;
     tracing::info!(

@@ -1,4 +1,4 @@
-//! Having a plugin described again: because it was mended, or replaced behind the same address.
+//! Describes a plugin again, after it was repaired or replaced behind the same address.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,24 +16,24 @@ use crate::{
     upstream::PluginClient,
 };
 
-/// How long he waits for all endpoints.
+/// How long the operator waits for all endpoints.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What came of describing one endpoint again.
+/// The result for one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribeOutcome {
-    /// The endpoint, or a name that brought no address.
+    /// The endpoint, or a host name that resolved to no address.
     pub address: String,
-    /// Why it was not; none: it was described, accepted and initialised anew.
+    /// Why it failed; `None` if the endpoint was described, accepted and initialised again.
     pub trouble: Option<String>,
 }
 
 impl Upkeep {
-    /// Has every endpoint of the plugin `name` described and initialised again, one after the other. No call fails for
-    /// it. An entry that the plugin refused is tried again.
+    /// Describes and initialises every endpoint of the plugin `name` again, one after the other. No call
+    /// fails because of it. If the plugin rejected an entry, that entry is tried again.
     ///
     /// # Errors
-    /// NOT_FOUND, CONFLICT for a plugin that is switched off, DRAINING.
+    /// NOT_FOUND, CONFLICT if the plugin is switched off, DRAINING.
     pub async fn describe_again(
         &self,
         who: &OperationReason,
@@ -45,7 +45,7 @@ impl Upkeep {
         ask(&self.asks, Wish::Retry(name.to_owned()), by).await?;
         let client = self.dialled(name)?;
         if !Arc::ptr_eq(&before, &client) {
-            // Another entry, whose endpoints were described for it just now.
+            // A new entry is now active, and its endpoints have just been described.
             let all = client.endpoints().into_iter();
             return Ok(all
                 .map(|endpoint| DescribeOutcome { address: endpoint.address, trouble: None })
@@ -53,7 +53,7 @@ impl Upkeep {
         }
         let (tell, mut told) = mpsc::unbounded_channel();
         let describing = Arc::clone(&client);
-        // Whoever hangs up leaves nothing half done.
+        // Run as a task, so that a caller who hangs up doesn't leave it half done.
         tokio::spawn(async move {
             let tell = |described| {
                 let _ = tell.send(described);
@@ -73,21 +73,21 @@ impl Upkeep {
         Ok(tried)
     }
 
-    /// The plugin `name` as it is in force, and switched on.
+    /// The client of the active plugin `name`, if the plugin is switched on.
     fn dialled(&self, name: &str) -> Result<Arc<PluginClient>, Error> {
         find(&self.gateway.snapshots.in_force(), name).map(|(_, client)| Arc::clone(client))
     }
 
-    /// The client of the plugin `name` that calls go to now, if any may.
+    /// Like [`Self::dialled`], without the reason.
     pub(super) fn client(&self, name: &str) -> Option<Arc<PluginClient>> {
         self.dialled(name).ok()
     }
 }
 
-/// The plugin `name` as it is in force, and switched on.
+/// Finds the active plugin `name`.
 ///
 /// # Errors
-/// NOT_FOUND, or CONFLICT where it is switched off.
+/// NOT_FOUND, or CONFLICT if it is switched off.
 pub(super) fn find<'a>(
     in_force: &'a InForce,
     name: &str,

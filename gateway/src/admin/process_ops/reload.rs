@@ -1,4 +1,4 @@
-//! Reading the configuration again because an operator says so: what SIGHUP does, with an answer.
+//! Reloads the configuration on an operator's request: like SIGHUP, with an answer.
 
 use tokio::time::{Duration, Instant};
 
@@ -9,40 +9,40 @@ use crate::{
     registry::operations::Invalid,
 };
 
-/// How long he waits.
+/// How long the operator waits.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// When the store may be there again.
+/// `Retry-After` when the store is unavailable.
 const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How it stands after a reload.
+/// The state after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// What came of it.
     pub outcome: ReloadResult,
-    /// Of the table in force.
+    /// The revision of the active table.
     pub revision: u64,
-    /// Why entries of plugins are not in force, one sentence for each.
+    /// Why plugins' entries were rejected, one sentence each.
     pub rejected: Vec<String>,
-    /// Keys whose values in the file wait for another start of the process.
+    /// Keys whose changed values apply only after a restart.
     pub restart_required: Vec<&'static str>,
 }
 
-/// What came of what was read.
+/// What the reload led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReloadResult {
-    /// It is in force since now.
+    /// It is now active.
     Applied,
-    /// It is what was in force.
+    /// It equals the active configuration.
     Unchanged,
-    /// It is right, and waits for this.
+    /// It is valid and waits for this.
     Waiting(String),
 }
 
 impl Upkeep {
-    /// Has the file read again, and the registry.
+    /// Reads the file and the registry again.
     ///
     /// # Errors
-    /// CONFIG_INVALID with the places of what is wrong, STORE_UNAVAILABLE, DRAINING. What was in force stays.
+    /// CONFIG_INVALID with the places of the errors, STORE_UNAVAILABLE, DRAINING. The active configuration
+    /// stays.
     pub async fn reload(&self, who: &OperationReason) -> Result<ReloadReport, Error> {
         log(who, "reload", None);
         let came = ask(&self.asks, Wish::Reload, Instant::now() + RELOAD_TIMEOUT).await?;

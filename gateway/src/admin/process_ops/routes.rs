@@ -1,4 +1,5 @@
-//! What operators do with this process, over HTTP (docs/registry.md). Thin: what is done is [`Upkeep`]'s matter.
+//! The HTTP routes of operations on this process (docs/registry.md). The operations themselves are in
+//! [`Upkeep`].
 //!
 //! [`Upkeep`]: crate::admin::process_ops::Upkeep
 
@@ -46,15 +47,15 @@ use crate::{
     transcode::{self, ObjectWriter},
 };
 
-/// How long a drain is waited for where nothing is said.
+/// The default of a drain's `timeout`.
 pub(crate) const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest such wait.
+/// The maximum of a drain's `timeout`.
 pub(crate) const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the tenant of a call must be.
+/// The error message for a wrong `tenant` in a test call.
 pub(crate) const TENANT_REQUIREMENT: &str = "Must be a tenant's id, or be left out";
 
-/// What a path stands for.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessRoute {
     Reload,
@@ -63,16 +64,16 @@ pub(crate) enum ProcessRoute {
     Call(String),
 }
 
-/// What a call for a plugin says.
+/// The request for a test call.
 pub(crate) struct TestCallRequest {
     point: Point,
     question: TestCallOptions,
-    /// As an agent would send it.
+    /// In the form in which an agent would send it.
     request: Bytes,
 }
 
 impl TestCallRequest {
-    /// With these texts, which are JSON or empty.
+    /// `context` and `payload` are JSON texts or empty.
     pub(crate) fn new(point: Point, question: TestCallOptions, context: &str, payload: &str) -> Self {
         let mut request = Vec::with_capacity(context.len() + payload.len() + 32);
         ObjectWriter::object(&mut request, |object| {
@@ -84,7 +85,7 @@ impl TestCallRequest {
 }
 
 impl ProcessRoute {
-    /// The one with these parts, and a name that a plugin can have.
+    /// Resolves the parts of a path. Returns `None` for unknown ones and for impossible plugin names.
     pub(crate) fn find(parts: &[&str]) -> Option<Self> {
         match *parts {
             ["reload"] => Some(ProcessRoute::Reload),
@@ -103,7 +104,7 @@ impl ProcessRoute {
 }
 
 impl Admin {
-    /// Does what `route` stands for.
+    /// Runs the operation of `route`.
     pub(crate) async fn keep_up(
         &self,
         route: ProcessRoute,
@@ -148,7 +149,7 @@ impl Admin {
         }
     }
 
-    /// Lets go of the plugin `name`: see [`process_ops::Upkeep::drain`].
+    /// Drains the plugin `name`: see [`process_ops::Upkeep::drain`].
     pub(crate) async fn drain(
         &self,
         who: &OperationReason,
@@ -162,7 +163,7 @@ impl Admin {
         drained.map_err(|undone| write_error::error(undone, &SentBody::Object(ObjectKind::Plugin, name)))
     }
 
-    /// What came of calling the plugin `name`, as a JSON object.
+    /// Makes a test call to the plugin `name`. Returns its result as a JSON object.
     pub(crate) async fn call(
         &self,
         who: &OperationReason,
@@ -198,7 +199,7 @@ fn only_reason(uri: &Uri) -> Result<String, Error> {
     query::reason(&mut Query::read(uri, &["reason"])?)
 }
 
-/// Upon which version, how long, and why.
+/// Reads a drain's expected version, timeout and reason.
 fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
     let mut query = Query::read(uri, &["expected_version", "timeout", "reason"])?;
     let expected = query.read_as("expected_version", "a whole number", number)?;
@@ -209,7 +210,7 @@ fn drain(uri: &Uri) -> Result<(Option<u64>, Duration, String), Error> {
     Ok((expected, patience.unwrap_or(DEFAULT_DRAIN_TIMEOUT), query::reason(&mut query)?))
 }
 
-/// Reads the body of a call, which is an object without a key twice. Payload and context stay as they are.
+/// Reads the body of a test call: an object without duplicate keys. Payload and context keep their bytes.
 fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
     const KNOWN_MEMBERS: [&str; 5] = ["point", "payload", "context", "tenant", "tenant_config"];
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
@@ -247,7 +248,7 @@ fn parse_test_call(body: &Bytes) -> Result<TestCallRequest, Error> {
 #[derive(Serialize)]
 struct ReloadView<'a> {
     outcome: &'static str,
-    /// Of the table in force.
+    /// The revision of the active table.
     revision: u64,
     waiting_for: Option<&'a str>,
     rejected: &'a [String],
@@ -276,7 +277,7 @@ struct DescribeView<'v> {
 struct EndpointView {
     address: String,
     described: bool,
-    /// Why not; empty where there is nothing to say.
+    /// Why the endpoint failed; empty if it didn't.
     detail: String,
 }
 
@@ -295,7 +296,7 @@ impl DrainView {
     }
 }
 
-/// What came of a call. Members without a value are left out.
+/// The result of a test call. Members without a value are left out.
 fn view<P: ExtensionPoint>(who: &OperationReason, name: &str, trial: TestCallResult<P>) -> Bytes
 where
     P::Payload: transcode::Changes,
@@ -349,7 +350,7 @@ where
     object.member("sanitised", &u64::from(said.sanitised));
 }
 
-/// Why there is no verdict.
+/// Why the call has no verdict.
 struct FailureJson(Failure);
 
 impl transcode::WriteJson for FailureJson {
@@ -364,7 +365,7 @@ impl transcode::WriteJson for FailureJson {
     }
 }
 
-/// What to do about it.
+/// What the operator can do about a failure.
 const fn remedy(reason: step::Reason) -> &'static str {
     use step::Reason;
     match reason {

@@ -1,5 +1,5 @@
-//! One call of one plugin, as a chain would make it, for whoever wants to see what it says: by its own client, within its
-//! limits, by what it may do. It stands in no chain, counts for no tenant, and no observer hears of it.
+//! Makes one test call to a plugin, as a chain would: through the plugin's client, within its limits and
+//! with its access. The call is part of no chain, counts for no tenant, and is not passed to observers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,29 +28,29 @@ use crate::{
     upstream::{CallMeta, PluginReply},
 };
 
-/// The tenant of a call that names none.
+/// The tenant of a test call that names none.
 const DEFAULT_TENANT: &str = "test";
 
-/// What is asked of a plugin.
 #[derive(Debug, Clone, Default)]
 pub struct TestCallOptions {
-    /// For whom: by this tenant's config, time-out and `writable` for the plugin at the point. None: for nobody.
+    /// The tenant whose config, timeout and `writable` for the plugin at this point apply; `None` uses the
+    /// plugin's entry.
     pub tenant: Option<String>,
-    /// In place of the tenant's config; none: that, or an empty one.
+    /// Replaces the tenant's config. If `None`, the tenant's config is used, or an empty one.
     pub tenant_config: Option<config::JsonObject>,
 }
 
-/// What came of it.
+/// The result of a test call.
 pub struct TestCallResult<P: ExtensionPoint> {
-    /// As it was sent.
+    /// The payload as it was sent.
     pub payload: Arc<P::Payload>,
-    /// What the plugin said; else why there is nothing that could be used.
+    /// The plugin's reply, or why there is no usable one.
     pub result: Result<VerifiedReply<P>, Failure>,
-    /// From the wait for a place to the checked reply.
+    /// From waiting for a permit to the verified reply.
     pub took: Duration,
 }
 
-/// What a call goes by.
+/// The parameters of a call.
 struct TestCallParams<'a> {
     tenant: Arc<str>,
     config: Bytes,
@@ -59,11 +59,11 @@ struct TestCallParams<'a> {
     writable: Option<&'a [String]>,
 }
 
-/// Calls the plugin `name` at `P` with `request`. Dropped, the plugin's call is cancelled.
+/// Calls the plugin `name` at `P` with `request`. If the future is dropped, the call is cancelled.
 ///
 /// # Errors
-/// It isn't called: NOT_FOUND; CONFLICT for one that is switched off; PAYLOAD_INVALID for a tenant that isn't served;
-/// CONFIG_INVALID where the plugin's schema refuses the tenant's config.
+/// If the plugin isn't called: NOT_FOUND; CONFLICT if it is switched off; PAYLOAD_INVALID if the tenant
+/// isn't served; CONFIG_INVALID if the plugin's schema rejects the tenant's config.
 pub async fn trial<P: ExtensionPoint>(
     in_force: &InForce,
     who: &OperationReason,
@@ -107,7 +107,7 @@ pub async fn trial<P: ExtensionPoint>(
     Ok(TestCallResult { payload, result, took: began.elapsed() })
 }
 
-/// As the tenant's step has it, or as the plugin's entry.
+/// The parameters from the tenant's step, or else from the plugin's entry.
 fn terms<'a>(
     in_force: &'a InForce,
     plugin: &config::Plugin,
@@ -144,7 +144,7 @@ fn encode_config(config: &Value) -> (Bytes, String) {
     (config.to_string().into(), digest(config))
 }
 
-/// The plugin never sees a config that its schema refuses.
+/// Checks the tenant's config first: a plugin never sees a config that its schema rejects.
 fn check_config(manifest: &Manifest, config: &[u8]) -> Result<(), Error> {
     let Some(schema) = &manifest.tenant_config_schema else { return Ok(()) };
     let config: Value = serde_json::from_slice(config)
@@ -152,7 +152,7 @@ fn check_config(manifest: &Manifest, config: &[u8]) -> Result<(), Error> {
     let violations: Vec<_> = schema
         .iter_errors(&config)
         .map(|error| {
-            // Masked: somebody may have written a secret there.
+            // Masked, because the config may contain secrets.
             let message = format!("The plugin's schema refuses it: {}", error.masked());
             Violation::new(format!("/tenant_config{}", error.instance_path()), message)
         })

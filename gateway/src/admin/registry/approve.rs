@@ -1,5 +1,5 @@
-//! Consent to what a plugin wants: what was shown is what is sent back, so that nobody approves of anything else
-//! (docs/decisions/0033-consent.md).
+//! Records consent to a plugin's manifest. The operator sends back exactly what was shown, so that no other
+//! manifest is approved by mistake (docs/decisions/0033-consent.md).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,11 +25,11 @@ struct Approval {
 }
 
 impl Admin {
-    /// What is consented to by `body`.
+    /// Checks the consent in `body`.
     ///
     /// # Errors
-    /// PAYLOAD_INVALID; CONFLICT where the plugin `name` wants something else by now, or nothing, as far as this process
-    /// knows.
+    /// PAYLOAD_INVALID; CONFLICT if the plugin `name`, as far as this process knows, now asks for something
+    /// else or for nothing.
     pub(in crate::admin) async fn approved(
         &self,
         in_force: &InForce,
@@ -42,7 +42,7 @@ impl Admin {
             Error::invalid(vec![Violation { message, ..wrong }])
         })?;
         let contents = self.contents().await?;
-        // Whether there is such a plugin, and whose it is, is found where it is written.
+        // The write itself checks that the plugin exists and who owns it.
         let Some(TypedObject::Plugin(plugin)) =
             contents.get(ObjectKind::Plugin, name).map(|entry| &entry.typed)
         else {

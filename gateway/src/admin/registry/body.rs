@@ -1,4 +1,4 @@
-//! What a writer sends: JSON within a size and a time, with no key twice and no deeper than calls' payloads.
+//! Reads request bodies: JSON, limited in size, depth and receive time, without duplicate keys.
 
 use std::time::Duration;
 
@@ -19,48 +19,44 @@ use crate::{
     },
 };
 
-/// Longest time in which a body is received.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a path takes.
+/// What a path accepts as its body.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::admin) struct BodySpec {
     /// The media type.
     media_type: &'static str,
-    /// Whether it goes without saying: `curl -T` says none.
+    /// Whether the content type may be omitted, as `curl -T` does.
     is_usual: bool,
-    /// Largest body, in bytes.
+    /// The maximum size in bytes.
     most: usize,
-    /// How deep its values may lie.
+    /// The maximum depth.
     depth: usize,
 }
 
 impl BodySpec {
-    /// An object.
     pub(super) const OBJECT: BodySpec = BodySpec {
         media_type: "application/json",
         is_usual: true,
         most: MAX_OBJECT_BYTES,
         depth: json::MAX_DEPTH,
     };
-    /// What replaces members of an object (RFC 7396).
+    /// A merge patch (RFC 7396).
     pub(super) const PATCH: BodySpec =
         BodySpec { media_type: "application/merge-patch+json", is_usual: false, ..BodySpec::OBJECT };
-    /// Many objects.
+    /// A document with many objects.
     pub(super) const DOCUMENT: BodySpec = BodySpec { most: MAX_DOCUMENT_BYTES, ..BodySpec::OBJECT };
 
-    /// A call for a plugin, of at most `most` bytes: in its members lie a payload's values.
+    /// A test call of at most `most` bytes. It may be deeper, because it contains the payload.
     pub(in crate::admin) const fn call(most: usize) -> Self {
         BodySpec { most, depth: json::MAX_DEPTH + 2, ..BodySpec::OBJECT }
     }
 }
 
-/// Largest object, in bytes.
 pub(in crate::admin) const MAX_OBJECT_BYTES: usize = 1 << 20;
-/// Largest document of many objects, in bytes.
 pub(in crate::admin) const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
-/// Receives the object that `body` is.
+/// Receives a JSON object.
 ///
 /// # Errors
 /// As [`text`].
@@ -73,10 +69,10 @@ pub(super) async fn receive(
     parsed("The body", &text(headers, body, taken, room).await?)
 }
 
-/// Receives the object that `body` is, to the byte.
+/// Receives a JSON object as its bytes.
 ///
 /// # Errors
-/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of what is wrong.
+/// CONTENT_TYPE, PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID with the places of the errors.
 pub(in crate::admin) async fn text(
     headers: &HeaderMap,
     body: Body,
@@ -89,7 +85,7 @@ pub(in crate::admin) async fn text(
     Ok(bytes)
 }
 
-/// Receives `body`, of which `most` bytes count and `framing` don't, within the time that it may take.
+/// Receives `body` of at most `most` bytes, not counting `framing`, within [`BODY_TIMEOUT`].
 ///
 /// # Errors
 /// PAYLOAD_TOO_LARGE, OVERLOADED, or PAYLOAD_INVALID.
@@ -113,20 +109,20 @@ pub(in crate::admin) async fn receive_bytes(
     }
 }
 
-/// The object that `text`, which is called `name`, holds.
+/// Parses the object in `text`. Errors call it `name`.
 ///
 /// # Errors
-/// PAYLOAD_INVALID with the places of what is wrong.
+/// PAYLOAD_INVALID with the places of the errors.
 pub(in crate::admin) fn read(name: &str, text: &[u8]) -> Result<Value, Error> {
     scan(name, text, json::MAX_DEPTH)?;
     parsed(name, text)
 }
 
-/// The object of a call for a plugin that `text`, which is called `name`, holds to the byte: there it is the member `member`,
-/// which pointers begin with.
+/// Checks one object of a test call and returns its text unchanged. Errors call it `name`, and their
+/// pointers begin with `member`, as in the HTTP body.
 ///
 /// # Errors
-/// PAYLOAD_INVALID with the places of what is wrong.
+/// PAYLOAD_INVALID with the places of the errors.
 pub(in crate::admin) fn part<'t>(member: &str, name: &str, text: &'t [u8]) -> Result<&'t str, Error> {
     scan(name, text, json::MAX_DEPTH + 1).map_err(|mut error| {
         for violation in &mut error.violations {
@@ -151,7 +147,7 @@ fn scan(name: &str, text: &[u8], depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `value` says; a member that can't be so is named.
+/// Deserializes `value`. The error names the member that doesn't fit.
 pub(super) fn deserialize<T: DeserializeOwned>(value: Value) -> Result<T, Violation> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let mut pointer = String::new();
@@ -168,7 +164,7 @@ pub(super) fn deserialize<T: DeserializeOwned>(value: Value) -> Result<T, Violat
 
 fn parsed(name: &str, text: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(text).map_err(|error| {
-        // The scanner takes nothing that this doesn't.
+        // Cannot fail: the scanner accepts only what this parser accepts.
         Error::new(Code::PayloadInvalid, format!("{name} can't be read: {error}"))
     })
 }

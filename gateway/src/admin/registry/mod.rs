@@ -1,8 +1,8 @@
-//! Plugins, tenants and bindings one by one, and their revisions: shown, written, tried out (docs/registry.md). Thin:
-//! what may be written, and what comes of it, is [`Operations`]' matter.
+//! The HTTP routes of the registry: plugins, tenants, bindings and revisions are listed, written and
+//! previewed (docs/registry.md). It is a thin layer over [`Operations`], which decides what may be written.
 //!
-//! Whoever is confined to a tenant sees that tenant and the bindings for it alone, and can't tell anything else from
-//! what isn't there.
+//! A caller confined to a tenant sees only that tenant and its own bindings, and can't tell a hidden object
+//! from a missing one.
 
 mod approve;
 pub(super) mod body;
@@ -39,7 +39,7 @@ use crate::{
     snapshot::InForce,
 };
 
-/// What a path stands for.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RegistryRoute {
     List(ObjectKind),
@@ -54,15 +54,14 @@ pub(super) enum RegistryRoute {
     RollBack(u64),
 }
 
-/// Who asks.
 pub(super) struct RegistryCaller<'a> {
     pub(super) operator: &'a Operator,
-    /// Whom he is confined to.
+    /// The tenant that the caller is confined to.
     pub(super) tenant: Option<&'a str>,
 }
 
 impl RegistryRoute {
-    /// The one with these parts, and a name that an object can have where one must be there.
+    /// Resolves the parts of a path. Returns `None` for unknown ones and for impossible object names.
     pub(super) fn find(parts: &[&str]) -> Option<Self> {
         let kind = |text: &str| ObjectKind::ALL.into_iter().find(|kind| plural(*kind) == text);
         match *parts {
@@ -84,18 +83,18 @@ impl RegistryRoute {
         }
     }
 
-    /// To the object of this name, whether one can have it or not.
+    /// The route to an object. `name` need not be a possible name.
     pub(super) fn one(kind: ObjectKind, name: &str) -> Option<Self> {
-        // A bypass is written and ended at its binding.
+        // A bypass has no route of its own; it is written and ended at its binding.
         (kind != ObjectKind::Bypass).then(|| RegistryRoute::One(kind, name.to_owned()))
     }
 
-    /// To the plugin's switch, if one can have this name.
+    /// The route to a plugin's switch; `None` if `plugin` can't be a name.
     pub(super) fn switch(plugin: &str, on: bool) -> Option<Self> {
         edit::can_be_name(plugin).then(|| RegistryRoute::Switch { plugin: plugin.to_owned(), on })
     }
 
-    /// The methods that it takes, as `Allow` names them.
+    /// The value of `Allow`.
     pub(super) fn allow(&self) -> &'static str {
         match self {
             RegistryRoute::List(_)
@@ -111,7 +110,7 @@ impl RegistryRoute {
         }
     }
 
-    /// Whether a token that is confined to the tenant `own` may learn that there is such a path.
+    /// Whether a caller confined to the tenant `own` may know that the path exists.
     pub(super) fn is_for(&self, own: &str, method: &Method) -> bool {
         let is_own = match self {
             RegistryRoute::List(ObjectKind::Binding) | RegistryRoute::One(ObjectKind::Binding, _) => true,
@@ -121,14 +120,14 @@ impl RegistryRoute {
         is_own && *method == Method::GET
     }
 
-    /// Whether it wants the scope `hookgate:admin`: what was written by whom is not for every reader.
+    /// Whether the scope `hookgate:admin` is required. Authors and revisions are not for every reader.
     pub(super) fn is_administration(&self, method: &Method) -> bool {
         !matches!(self, RegistryRoute::List(_) | RegistryRoute::One(..)) || *method != Method::GET
     }
 }
 
 impl Admin {
-    /// The answer to whoever may ask.
+    /// Answers a request of an authorized caller.
     pub(super) async fn registry(
         &self,
         in_force: &InForce,
@@ -178,7 +177,7 @@ impl Admin {
         Ok((StatusCode::OK, shown))
     }
 
-    /// The objects of `kind` among `contents` that are `wanted`, of those that whoever is confined to `own` may see.
+    /// The page of objects of `kind` that match `wanted` and that a caller confined to `own` may see.
     pub(super) fn list<'c>(
         &self,
         in_force: &InForce,
@@ -206,10 +205,10 @@ impl Admin {
         PageView { objects: Objects::new(kind, views), next_cursor: next, revision }
     }
 
-    /// One object of `contents`.
+    /// Finds one object.
     ///
     /// # Errors
-    /// NOT_FOUND, also where it is not for whoever is confined to `own`.
+    /// NOT_FOUND, also if a caller confined to `own` may not see it.
     pub(super) fn one<'c>(
         &self,
         in_force: &InForce,
@@ -226,15 +225,15 @@ impl Admin {
         Ok(self.object(in_force, contents, registered.as_ref(), entry))
     }
 
-    /// What there is.
+    /// The registry's current contents.
     ///
     /// # Errors
-    /// STORE_UNAVAILABLE: nobody knows.
+    /// STORE_UNAVAILABLE if nothing was ever read.
     pub(super) async fn contents(&self) -> Result<std::sync::Arc<Contents>, Error> {
         self.operations.contents().await.map_err(to_error)
     }
 
-    /// One object as operators see it. `registered`: the plugin as it is in force.
+    /// One object as operators see it. `registered` is the active plugin.
     fn object<'a>(
         &self,
         in_force: &InForce,
@@ -270,18 +269,18 @@ impl Admin {
     }
 }
 
-/// Why nothing is shown.
+/// Converts an error of a request without a body.
 pub(super) fn to_error(undone: OperationError) -> Error {
     write_error::error(undone, &SentBody::Nothing)
 }
 
-/// Whether whoever is confined to the tenant `own` may see `entry`.
+/// Whether a caller confined to the tenant `own` may see `entry`.
 fn is_for(entry: &Entry, own: Option<&str>) -> bool {
     let Some(own) = own else { return true };
     match &entry.typed {
         TypedObject::Plugin(_) | TypedObject::Bypass(_) => false,
         TypedObject::Tenant(tenant) => tenant.id == own,
-        // What is for several tenants is the operator's; the plan shows what of it concerns this one.
+        // Bindings for several tenants are for operators; a tenant sees their effect in its plan.
         TypedObject::Binding(binding) => own != "*" && binding.tenant.as_deref() == Some(own),
     }
 }

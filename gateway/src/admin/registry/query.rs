@@ -1,5 +1,4 @@
-//! What stands beside a question about the registry, or beside a write: how much of a list, which objects, upon which
-//! version, why, and whether in earnest.
+//! Reads the query parameters of registry requests: pages, filters, preconditions, reasons and `dry_run`.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -20,19 +19,19 @@ use crate::{
     upstream::State,
 };
 
-/// A part of a list of objects.
+/// A query for a page of objects.
 #[derive(Debug)]
 pub(in crate::admin) struct ListQuery {
     pub(in crate::admin) limit: usize,
-    /// Behind the object of this name.
+    /// After the object of this name.
     pub(in crate::admin) after: Option<String>,
     pub(in crate::admin) filter: ListFilter,
-    /// Plugins in this state.
+    /// Only plugins in this state.
     pub(in crate::admin) state: Option<State>,
 }
 
 impl ListQuery {
-    /// Of `kind`, as `uri` says.
+    /// Reads the query for objects of `kind`.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, naming the member.
@@ -61,7 +60,7 @@ impl ListQuery {
     }
 }
 
-/// How many entries, and behind which revision.
+/// The page size, and the revision after which the page begins.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
@@ -72,7 +71,7 @@ pub(super) fn revisions(uri: &Uri) -> Result<(usize, Option<u64>), Error> {
     Ok((most, query.read_as("cursor", right, listing::read_revision_cursor)?))
 }
 
-/// The other end of a comparison; none: what is there now.
+/// The other revision of a comparison; `None` means the current one.
 ///
 /// # Errors
 /// PAYLOAD_INVALID, naming the member.
@@ -80,10 +79,10 @@ pub(super) fn difference(uri: &Uri) -> Result<Option<u64>, Error> {
     Query::read(uri, &["to"])?.read_as("to", "a revision's number", number)
 }
 
-/// Takes no members.
+/// Rejects any parameter.
 ///
 /// # Errors
-/// PAYLOAD_INVALID, naming the first.
+/// PAYLOAD_INVALID, naming the first one.
 pub(super) fn none(uri: &Uri) -> Result<(), Error> {
     Query::read(uri, &[]).map(drop)
 }
@@ -93,51 +92,49 @@ fn most(query: &mut Query) -> Result<usize, Error> {
     Ok(query.read_as("limit", &right_size(), most)?.unwrap_or(listing::DEFAULT_PAGE_SIZE))
 }
 
-/// How many entries a part of a list may be asked to have at most.
+/// The allowed page sizes.
 pub(in crate::admin) const PAGE_SIZES: RangeInclusive<usize> = 1..=listing::MAX_PAGE_SIZE;
 
-/// The same in words.
 pub(in crate::admin) fn right_size() -> String {
     format!("{} to {}", PAGE_SIZES.start(), PAGE_SIZES.end())
 }
 
-/// What the version of an object is, in words. `may_be_new`: it may be none that is there.
+/// Describes a valid version in words. If `may_be_new`, 0 is allowed too.
 pub(in crate::admin) fn right_version(may_be_new: bool) -> String {
     let none = if may_be_new { ", or 0 where there is to be none yet" } else { "" };
     format!("the `version` of the object as it was read{none}")
 }
 
-/// What a reason is, in words.
+/// Describes a valid reason in words.
 pub(in crate::admin) fn right_reason() -> String {
     format!("{MAX_REASON} bytes at most, without control characters")
 }
 
-/// The state of this name.
 pub(in crate::admin) fn state(name: &str) -> Option<State> {
     State::ALL.iter().copied().find(|state| state.as_str() == name)
 }
 
-/// Their names, in words.
+/// The names of all states in words.
 pub(in crate::admin) fn states() -> String {
     format!("one of {}", State::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", "))
 }
 
-/// Which members a write takes.
+/// The precondition that a write takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreconditionKind {
-    /// The version must be named.
+    /// The object's version is required.
     Version,
-    /// It must be, and is 0 where there is to be none yet.
+    /// The object's version is required; 0 means that it must not exist yet.
     VersionOrNone,
-    /// It may be.
+    /// The object's version is optional.
     AnyVersion,
-    /// The registry's revision may be named.
+    /// The registry's revision is optional.
     Revision,
-    /// There is none.
+    /// No precondition.
     Nothing,
 }
 
-/// How a write is meant.
+/// The options of a write.
 #[derive(Debug)]
 pub(in crate::admin) struct WriteOptions {
     /// See [`crate::registry::edit::Edit::expected`].
@@ -146,12 +143,12 @@ pub(in crate::admin) struct WriteOptions {
     pub(in crate::admin) upon: Option<u64>,
     pub(in crate::admin) reason: String,
     pub(in crate::admin) dry_run: bool,
-    /// Plugins go with their bindings.
+    /// Delete a plugin together with its bindings.
     pub(in crate::admin) force: bool,
 }
 
 impl WriteOptions {
-    /// As `uri` says. `may_force`: it may delete.
+    /// Reads the options. `may_force`: the request may contain `force`.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, naming the member that is wrong or missing.
@@ -179,7 +176,7 @@ impl WriteOptions {
         Ok(WriteOptions { expected, upon: revision, reason, dry_run, force })
     }
 
-    /// The same of a bypass, and how long it is to last.
+    /// Reads the options of a bypass, and its duration.
     ///
     /// # Errors
     /// PAYLOAD_INVALID, naming the member that is wrong or missing.
@@ -208,15 +205,15 @@ impl WriteOptions {
     }
 }
 
-/// Whether a bypass may last so long.
+/// Whether a bypass may last this long.
 pub(in crate::admin) fn can_last(time: &Duration) -> bool {
     (MIN_BYPASS_DURATION..=MAX_BYPASS_DURATION).contains(time)
 }
 
-/// Why, in the operator's own words; absent: nothing.
+/// The reason in the operator's own words; empty if absent.
 ///
 /// # Errors
-/// PAYLOAD_INVALID: it is too long, or no line of text.
+/// PAYLOAD_INVALID if it is too long or not a line of text.
 pub(in crate::admin) fn reason(query: &mut Query) -> Result<String, Error> {
     Ok(written_reason(query)?.unwrap_or_default())
 }
@@ -225,7 +222,7 @@ fn written_reason(query: &mut Query) -> Result<Option<String>, Error> {
     query.read_as("reason", &right_reason(), |text| can_be_reason(text).then(|| text.to_owned()))
 }
 
-/// Digits alone.
+/// Parses digits only, without a sign.
 pub(in crate::admin) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,4 +1,4 @@
-//! What operators see of objects, writes and revisions. Plugins' config is masked wherever an object is shown.
+//! The JSON views of objects, writes and revisions. Plugins' config is masked in every view.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -13,17 +13,17 @@ use crate::{
     store::{Change, ObjectContent, Revision},
 };
 
-/// What the registry knows of an object beside its name.
+/// An object without its name.
 #[derive(Serialize)]
 pub(in crate::admin) struct StoredObject {
     pub(in crate::admin) owner: Owner,
-    /// Null where there is no registry.
+    /// Null if there is no registry.
     pub(in crate::admin) version: Option<u64>,
     pub(in crate::admin) spec: Value,
 }
 
 impl StoredObject {
-    /// Of `entry`; `has_versions`: it is in a registry.
+    /// `has_versions`: the object is in a registry.
     pub(super) fn new(entry: &Entry, has_versions: bool) -> Self {
         let object = &entry.object;
         StoredObject {
@@ -34,7 +34,6 @@ impl StoredObject {
     }
 }
 
-/// One object.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(in crate::admin) enum ObjectView<'a> {
@@ -59,12 +58,12 @@ pub(in crate::admin) enum ObjectView<'a> {
         #[serde(flatten)]
         bypass: &'a Bypass,
         version: u64,
-        /// Whether this gateway leaves the binding out.
+        /// Whether this gateway currently applies the bypass.
         active: bool,
     },
 }
 
-/// A part of a list of objects.
+/// A page of objects.
 #[derive(Serialize)]
 pub(in crate::admin) struct PageView<'a> {
     #[serde(flatten)]
@@ -73,7 +72,6 @@ pub(in crate::admin) struct PageView<'a> {
     pub(in crate::admin) revision: u64,
 }
 
-/// Objects by what they are.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::admin) enum Objects<'a> {
@@ -94,18 +92,18 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Serialize)]
 pub(in crate::admin) struct WriteView {
-    /// Null: nothing had to be changed, or it was only tried out.
+    /// Null if nothing changed, or for a dry run.
     pub(in crate::admin) revision: Option<u64>,
     pub(in crate::admin) dry_run: bool,
     pub(in crate::admin) changes: Vec<ChangeView>,
-    /// Null: what is there now isn't right here, so that nothing compares with it.
+    /// Null if the current registry is invalid on this gateway, so that the effects can't be computed.
     pub(in crate::admin) effects: Option<Effects>,
     pub(in crate::admin) unvalidated: Vec<String>,
     pub(in crate::admin) active: bool,
-    /// Plugins that were written and refuse that.
+    /// Written plugins that rejected their new entry.
     pub(in crate::admin) rejected: Vec<HeldBack>,
 }
 
@@ -122,13 +120,13 @@ impl WriteView {
         }
     }
 
-    /// Whether the one object that was written was not there before.
+    /// Whether the write created its object.
     pub(super) fn is_creation(&self) -> bool {
         self.revision.is_some() && self.changes.iter().any(|change| change.before.is_none())
     }
 }
 
-/// What changed of one object.
+/// The change of one object.
 #[derive(Serialize)]
 pub(in crate::admin) struct ChangeView {
     pub(in crate::admin) kind: ObjectKind,
@@ -161,14 +159,14 @@ pub(in crate::admin) fn changes(changes: &[Change]) -> Vec<ChangeView> {
     changes.iter().map(one).collect()
 }
 
-/// A part of the list of revisions.
+/// A page of revisions.
 #[derive(Serialize)]
 pub(in crate::admin) struct Revisions<'a> {
     pub(super) revisions: Vec<RevisionView<'a, ChangeCounts>>,
     pub(super) next_cursor: Option<String>,
 }
 
-/// A revision, with `changes` as they are asked for.
+/// A revision, with its changes in full or as counts.
 #[derive(Serialize)]
 pub(in crate::admin) struct RevisionView<'a, C> {
     pub(in crate::admin) number: u64,
@@ -185,7 +183,7 @@ impl<'a, C> RevisionView<'a, C> {
     }
 }
 
-/// Changes by kind.
+/// The number of changes by kind.
 #[derive(Serialize)]
 pub(in crate::admin) struct ChangeCounts {
     pub(in crate::admin) plugins: usize,
@@ -202,7 +200,7 @@ impl ChangeCounts {
     }
 }
 
-/// What differs between two revisions.
+/// The difference between two revisions.
 #[derive(Serialize)]
 pub(in crate::admin) struct Difference {
     pub(in crate::admin) from: u64,

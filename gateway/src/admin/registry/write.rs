@@ -1,4 +1,4 @@
-//! Writes: what is sent becomes wishes, and what came of them an answer.
+//! Writes to the registry: turns a request into edits and the outcome into an answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,10 +41,9 @@ use crate::{
     task::join::joined,
 };
 
-/// How long a writer waits until this process serves by what was written.
+/// How long a writer waits until this process serves what was written.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is to be done.
 enum WriteTask {
     Edits(Vec<Edit>, Option<Prune>),
     RollBack(u64),
@@ -52,7 +51,7 @@ enum WriteTask {
 }
 
 impl WriteTask {
-    /// The plugins that it names.
+    /// The plugins that the edits name.
     fn plugins(&self) -> Vec<String> {
         let WriteTask::Edits(edits, _) = self else { return Vec::new() };
         let plugins = edits.iter().filter(|edit| edit.kind == ObjectKind::Plugin);
@@ -60,7 +59,7 @@ impl WriteTask {
     }
 }
 
-/// A write as it was asked for.
+/// A write request.
 pub(in crate::admin) struct WriteRequest {
     task: WriteTask,
     meant: WriteOptions,
@@ -68,7 +67,7 @@ pub(in crate::admin) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// One object is to be as `wish` says.
+    /// Applies `wish` to one object.
     pub(in crate::admin) fn object(
         kind: ObjectKind,
         name: String,
@@ -79,41 +78,41 @@ impl WriteRequest {
         WriteRequest { task: WriteTask::Edits(vec![Edit { kind, name, expected, wish }], None), meant, sent }
     }
 
-    /// A plugin is to be switched on, or off.
+    /// Switches a plugin on or off.
     pub(in crate::admin) fn switch(plugin: String, on: bool, meant: WriteOptions) -> Self {
         WriteRequest::object(ObjectKind::Plugin, plugin, EditAction::Merge(json!({ "enabled": on })), meant)
     }
 
-    /// Objects are to be as `document` says.
+    /// Applies all objects of `document`.
     ///
     /// # Errors
-    /// PAYLOAD_INVALID: it is none, with the places of what is wrong.
+    /// PAYLOAD_INVALID with the places of the errors if it isn't a valid document.
     pub(in crate::admin) fn document(document: Value, meant: WriteOptions) -> Result<Self, Error> {
         let wishes = document_of(document)?.wishes(meant.force).map_err(Error::invalid)?;
         let DocumentEdits { edits, prune, places } = wishes;
         Ok(WriteRequest { task: WriteTask::Edits(edits, prune), meant, sent: SentBody::Document(places) })
     }
 
-    /// The plugin is to do what was consented to.
+    /// Records consent to a plugin's manifest.
     pub(in crate::admin) fn approval(plugin: String, accepted: Consent, meant: WriteOptions) -> Self {
         WriteRequest::object(ObjectKind::Plugin, plugin, EditAction::Accept(accepted), meant)
     }
 
-    /// The binding is to be out of the tenant's chains for a while, or back in them.
+    /// Takes a binding out of a tenant's chains for a while, or puts it back.
     pub(in crate::admin) fn bypass(in_force: &InForce, glass: BypassRequest, meant: WriteOptions) -> Self {
         let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
         let here = LocalView { serves_others, stands: stands(in_force, &glass) };
         WriteRequest { task: WriteTask::Bypass(glass, here), meant, sent: SentBody::Nothing }
     }
 
-    /// Everything is to be as it was at the revision `number`.
+    /// Rolls the registry back to the revision `number`.
     pub(in crate::admin) fn roll_back(number: u64, meant: WriteOptions) -> Self {
         WriteRequest { task: WriteTask::RollBack(number), meant, sent: SentBody::Nothing }
     }
 }
 
 impl Admin {
-    /// Does what `route` stands for.
+    /// Performs the write of `route`.
     pub(super) async fn write(
         &self,
         in_force: &InForce,
@@ -129,7 +128,7 @@ impl Admin {
         Ok((status, encode(&written)))
     }
 
-    /// Does what `operator` asked for.
+    /// Performs a write of `operator` and waits until it is active.
     pub(in crate::admin) async fn perform(
         &self,
         operator: &Operator,
@@ -140,18 +139,18 @@ impl Admin {
         let writer = Writer { author: operator.author(), reason, upon };
         let operations = Arc::clone(&self.operations);
         let named = task.plugins();
-        // A writer who hangs up doesn't leave a write half done, or done without a word in the log.
+        // Run as a task, so that a writer who hangs up doesn't leave it half done or unlogged.
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
         let done = until_the_end(&self.ended, joined(doing)).await;
         let outcome = done.map_err(|undone| write_error::error(undone, &sent))?;
         let in_force = !dry_run && self.is_in_force(&outcome).await?;
-        // A dry run knows of those alone that were written before.
+        // A dry run can only know of rejections of what was written earlier.
         let knows = !dry_run || outcome.changes.is_empty();
         let rejected = if knows { self.rejected(&named, &outcome) } else { Vec::new() };
         Ok(WriteView::new(&outcome, dry_run, in_force, rejected))
     }
 
-    /// The plugins among `named` and among what `outcome` changed that go on by the entry before, for they refuse this one.
+    /// The plugins in `named` and in `outcome` that rejected their new entry and keep the previous one.
     fn rejected(&self, named: &[String], outcome: &WriteOutcome) -> Vec<HeldBack> {
         let changed = outcome.changes.iter().filter(|change| change.kind == ObjectKind::Plugin);
         let changed: Vec<_> = changed.map(|change| &*change.name).collect();
@@ -160,7 +159,8 @@ impl Admin {
         rejected
     }
 
-    /// Whether this process serves by what the registry holds after `outcome`. Bypasses wait for nothing that the revision does.
+    /// Waits until this process serves what the registry holds after `outcome`. A bypass becomes active
+    /// even while its revision is pending.
     async fn is_in_force(&self, outcome: &WriteOutcome) -> Result<bool, Error> {
         Ok(match outcome.revision {
             Some(revision) => {
@@ -242,8 +242,8 @@ impl Admin {
     }
 }
 
-/// Whether an object can have this name. What can't is not there; `may_be_new`: nor can it come. `pointer`: to the name in
-/// what was sent.
+/// Checks an object's name. If `may_be_new`, an impossible name is an error of the request; otherwise no
+/// such object exists. `pointer` is the name's place in the request.
 ///
 /// # Errors
 /// NOT_FOUND, or PAYLOAD_INVALID.
@@ -273,7 +273,7 @@ async fn perform(
     }
 }
 
-/// Whether the binding is in the tenant's chains by what is in force, or would be without a bypass.
+/// Whether the binding is in the tenant's active chains, or would be without a bypass.
 fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequest) -> bool {
     let TenantRoute::Known(plans) = in_force.invoker.routes().table.tenant(tenant) else { return false };
     Point::ALL.into_iter().any(|point| {
@@ -283,7 +283,7 @@ fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequ
     })
 }
 
-/// Whether `changes` are bypasses and nothing else, and it is as they say; `contents` are what the registry holds.
+/// Whether `changes` are bypasses only and all of them are active. `contents` are the registry's contents.
 fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> bool {
     let bypasses = &in_force.config.bypasses;
     let is_so =
@@ -297,6 +297,6 @@ fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> 
 }
 
 fn document_of(value: Value) -> Result<ApplyDocument, Error> {
-    // Objects are taken as they are, so that no value of theirs is in these words.
+    // Objects are passed on unparsed, so the error can't quote any of their values.
     deserialize(value).map_err(|wrong| Error::invalid(vec![wrong]))
 }

@@ -1,4 +1,4 @@
-//! What an operator is told whose wish was not granted: the one place where the registry's refusals become [`Error`]s.
+//! Maps the registry's [`OperationError`]s to API errors. This is the only place that does so.
 
 use std::time::Duration;
 
@@ -16,21 +16,22 @@ use crate::{
     },
 };
 
-/// When to ask again for what the store may be able to do then.
+/// `Retry-After` when the store may soon be able to answer.
 const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Where objects stand in the body that was sent.
+/// Where objects are in the body that was sent.
 pub(crate) enum SentBody {
-    /// Nowhere: there was none, or it names no object.
+    /// There was no body, or it names no object.
     Nothing,
-    /// This one is the body.
+    /// The body is this object.
     Object(ObjectKind, String),
-    /// Each has its place.
+    /// The body contains objects at these places.
     Document(DocumentPointers),
 }
 
 impl SentBody {
-    /// The pointer to what stands at `pointer` in an object: into the body where it is there, else `/bindings/NAME/...`.
+    /// A pointer into the body for `pointer` in an object. If the object isn't in the body, the pointer is
+    /// `/bindings/NAME/...`.
     fn pointer(&self, kind: ObjectKind, name: &str, pointer: &str) -> String {
         match self {
             SentBody::Object(sent, own) if *sent == kind && own == name => pointer.to_owned(),
@@ -46,7 +47,7 @@ impl SentBody {
     }
 }
 
-/// What `undone` means to whoever sent `sent`.
+/// The API error for `undone`.
 pub(crate) fn error(undone: OperationError, sent: &SentBody) -> Error {
     match undone {
         OperationError::Refused(refusal) => edit_error(refusal, sent),
@@ -145,7 +146,7 @@ fn sentence(error: &RegistryError) -> String {
     capital(&error.to_string())
 }
 
-/// `text` as a sentence begins.
+/// `text` with a capital first letter.
 fn capital(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()

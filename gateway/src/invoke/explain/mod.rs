@@ -1,8 +1,9 @@
-//! Why a call of a tenant at a point runs what it runs: a plan and the facts of a call, said in full, for operators.
+//! Explains which steps a call of a tenant runs at a point, and why. For operators.
 //!
-//! Pure, and without rules of its own: which bindings stand is [`crate::routing`]'s to say, whether a condition holds
-//! [`crate::routing::Conditions`]', what a step comes to `before.rs`'s and [`super::decide`]'s, how much time it has
-//! [`super::budget`]'s. It tells names, times and patterns, and never a value of a configuration.
+//! Pure, and without rules of its own: it asks [`crate::routing`] which bindings apply,
+//! [`crate::routing::Conditions`] whether conditions hold, `precheck.rs` and [`super::decide`] for the
+//! steps' outcomes, and [`super::budget`] for their times. An explanation contains names, times and
+//! patterns, but never a value of plugins' config.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -28,8 +29,8 @@ pub use crate::invoke::explain::model::{
 };
 use walk::{Takes, TimedForecast, walk};
 
-/// Explains what `question` asks of `table`, which was built from `config`. Without `manifests_known` nobody has asked the
-/// plugins who they are: they are taken to offer whatever their bindings name.
+/// Answers `question` from `table`, which was built from `config`. Unless `manifests_known`, every plugin
+/// is assumed to offer the points that its bindings name.
 pub fn explain(
     config: &Config,
     table: &RouteTable,
@@ -113,7 +114,7 @@ fn steps(
     steps.collect()
 }
 
-/// `step`, as if its plugin offered what the binding names where that isn't known.
+/// Returns `step`; unless `manifests_known`, as if its plugin offered what the binding names.
 fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     let mut step = step.clone();
     if !manifests_known {
@@ -125,7 +126,8 @@ fn assume_manifest(step: &Step, manifests_known: bool) -> Step {
     step
 }
 
-/// What conditions look at: the call's values before and after are the same, since no plugin was asked.
+/// The values for conditions. A payload's values before and after patches are equal, because no plugin is
+/// called.
 fn subject(question: &ExplainQuery) -> MatchSubject<'_> {
     let ExplainQuery { call, text, .. } = question;
     MatchSubject {
@@ -185,7 +187,7 @@ fn explain_step(
     }
 }
 
-/// The conditions of `step` in the order in which they are looked at.
+/// The conditions of `step`, in evaluation order.
 fn condition_reports(step: &Step, question: &ExplainQuery) -> Vec<ConditionReport> {
     let call = &question.call;
     let one = |(condition, result)| {
@@ -194,7 +196,7 @@ fn condition_reports(step: &Step, question: &ExplainQuery) -> Vec<ConditionRepor
             Condition::Models => call.model.clone(),
             Condition::Label(key) => call.labels.get(key).cloned(),
             Condition::Tools => call.tool.clone(),
-            // Its text is the caller's matter, and may be long.
+            // The text may be long, and the caller knows it.
             Condition::Text => None,
         };
         let (field, written) = match condition {

@@ -1,4 +1,4 @@
-//! An explanation as data: what the admin port answers and the command line shows.
+//! The data of an explanation: the answer of the admin API, which the command line displays.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,27 +13,25 @@ use crate::{
     routing::{self, ConditionOutcome},
 };
 
-/// What is asked.
+/// The request for an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainQuery {
-    /// Whose call it is.
     pub tenant: String,
-    /// Where.
     pub point: Point,
-    /// What else decides about its steps.
+    /// Values of the call that affect its steps.
     pub call: ExplainCall,
-    /// `text` or `content`; never said again.
+    /// `text` or `content`; never repeated in the answer.
     pub text: Option<String>,
 }
 
 impl ExplainQuery {
-    /// A call that carries nothing.
+    /// A call without any values.
     pub fn new(tenant: impl Into<String>, point: Point) -> Self {
         ExplainQuery { tenant: tenant.into(), point, call: ExplainCall::default(), text: None }
     }
 }
 
-/// What a call carries that decides about its steps. What is absent it doesn't carry.
+/// The values of a call that affect its steps; `None` means that the call doesn't carry it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainCall {
     /// The tool's name.
@@ -44,99 +42,88 @@ pub struct ExplainCall {
     pub model: Option<String>,
     /// The request's labels and `claim.*`.
     pub labels: BTreeMap<String, String>,
-    /// How long the caller waits, in milliseconds; absent: it doesn't say.
+    /// How long the caller waits, in milliseconds, if it says so.
     pub timeout_ms: Option<u64>,
 }
 
-/// Why a call runs what it runs.
+/// Explains which steps a call runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Whose call it is.
     pub tenant: TenantReport,
-    /// Where.
     pub point: Point,
-    /// What it was said to carry.
+    /// The assumed values of the call.
     pub call: ExplainCall,
-    /// Of what is in force at a gateway; none for a file.
+    /// The gateway's active revision; `None` for a file.
     pub revision: Option<u64>,
-    /// Whether manifests are known: a file alone doesn't tell what plugins offer.
+    /// Whether manifests are known. From a file alone it is unknown what plugins offer.
     pub manifests_known: bool,
-    /// The plan's digest, with versions as far as they are known; none for a tenant without a plan.
+    /// The plan's digest, with versions as far as known; `None` if the tenant has no plan.
     pub plan_digest: Option<String>,
     /// In the order in which they run.
     pub steps: Vec<StepExplanation>,
-    /// Bindings that might stand here and don't.
+    /// Bindings that could apply here but don't.
     pub absent: Vec<AbsentBinding>,
-    /// The invocation's time.
     pub budget: BudgetReport,
-    /// Sentences on what will surprise.
+    /// Warnings about surprising consequences.
     pub warnings: Vec<String>,
 }
 
-/// The tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// Its id.
     pub id: String,
-    /// What the table says of it.
+    /// How the table lists the tenant.
     pub status: TenantLookup,
     /// `tenants.unknown`.
     pub unknown: UnknownTenant,
-    /// The error that its calls are answered with; none where it is served.
+    /// The error code of its calls; `None` if they are served.
     pub code: Option<String>,
-    /// Names a listed tenant whose id is nearly the same.
+    /// Names a listed tenant with a similar id.
     pub hint: Option<String>,
 }
 
-/// What the table says of a tenant.
+/// How the table lists a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantLookup {
     /// Listed and served.
     Listed,
-    /// Not listed and served with the bindings for all.
+    /// Not listed, and served with the global bindings.
     Unlisted,
-    /// Listed and switched off.
+    /// Listed, but switched off.
     Disabled,
-    /// Neither listed nor served.
+    /// Not listed and not served.
     Refused,
 }
 
-/// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepExplanation {
-    /// The binding's name.
     pub binding: String,
-    /// The plugin's.
     pub plugin: String,
-    /// The accepted manifest's; none before there is one.
+    /// From the accepted manifest; `None` until there is one.
     pub version: Option<String>,
-    /// Its place.
     pub priority: i64,
     /// What the plugin may do.
     pub mode: Mode,
-    /// What a failure does.
     pub on_error: OnError,
-    /// The step's time-out, in milliseconds.
+    /// The step's timeout in milliseconds.
     pub timeout_ms: Millis,
-    /// Who says so.
     pub timeout_source: TimeoutSource,
-    /// For whom the binding stands.
+    /// Whom the binding is for.
     pub source: BindingSource,
-    /// The labels that the tenant has in common with the binding's selector: all of it; none without one.
+    /// The binding's selector, whose labels the tenant has; `None` if it has none.
     pub selector: Option<BTreeMap<String, String>>,
-    /// Names of the top-level keys of the plugin's tenant-level configuration that are this tenant's.
+    /// The top-level keys of the tenant-level configuration that this tenant overrides.
     pub overrides: Vec<String>,
-    /// In the order in which they are looked at.
+    /// In evaluation order.
     pub conditions: Vec<ConditionReport>,
-    /// What it comes to where every plugin continues at once.
+    /// The forecast if every plugin continues at once.
     #[serde(flatten)]
     pub comes: StepForecast,
-    /// What it comes to where every plugin takes all the time it gets, and continues then.
+    /// The forecast if every plugin takes all its time and then continues.
     pub worst_case: WorstCase,
 }
 
-/// Whose time-out a step has.
+/// The origin of a step's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeoutSource {
@@ -146,58 +133,56 @@ pub enum TimeoutSource {
     Plugin,
 }
 
-/// For whom a binding stands.
+/// Whom a binding is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BindingSource {
-    /// For all tenants, or those of its selector.
+    /// All tenants, or those of its selector.
     Global,
-    /// For this one.
+    /// This tenant.
     Tenant,
 }
 
-/// A condition, and what it comes to.
+/// A condition and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionReport {
     /// `tools`, `agents`, `models`, `text`, or `labels.` and the key.
     pub field: String,
-    /// As written; for `text` with `contains` or `regex` before them.
+    /// As written; for `text` with `contains` or `regex` before each pattern.
     pub patterns: Vec<String>,
-    /// What the call carries; none for nothing, and for `text`, whose value is never said again.
+    /// The call's value. `None` if there is none, and always for `text`, whose value is never repeated.
     pub value: Option<String>,
-    /// Whether it holds.
     pub result: ConditionOutcome,
 }
 
-/// What becomes of a step.
+/// The expected outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepForecast {
-    /// In a word.
     pub outcome: ExpectedOutcome,
     /// The reason of a failure, as in answers.
     pub reason: Option<String>,
-    /// A sentence on it.
+    /// One sentence.
     pub detail: Option<String>,
 }
 
-/// A step's outcome as far as it is known before any plugin is called; the names are those of answers, but for `called` and
-/// `not_reached`.
+/// A step's outcome, as far as it is known before any plugin is called. The names are those of answers,
+/// except `called` and `not_reached`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectedOutcome {
     /// Its plugin is called.
     Called,
-    /// Its plugin sees the call after the answer.
+    /// Its plugin gets the call after the answer.
     Observed,
     /// A condition is known to be false.
     SkippedCondition,
-    /// Too little time for a step that may be skipped.
+    /// Too little time is left for a step that may be skipped.
     SkippedBudget,
     /// It fails without being called, and the chain ends.
     Failed,
     /// It fails without being called, and the chain goes on.
     FailedOpen,
-    /// The chain has ended before it.
+    /// The chain ends before it.
     NotReached,
 }
 
@@ -216,36 +201,33 @@ impl ExpectedOutcome {
     }
 }
 
-/// A step where every plugin takes all the time it gets.
+/// The forecast of a step if every plugin takes all its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorstCase {
-    /// What becomes of it.
     #[serde(flatten)]
     pub comes: StepForecast,
-    /// The most it can get, in milliseconds; none where it isn't called.
+    /// The time that it gets at most, in milliseconds; `None` if it isn't called.
     pub allowance_ms: Option<Millis>,
-    /// What it leaves for later steps that must not fail, in milliseconds; none where the time isn't looked at.
+    /// The time that it must leave for later mandatory steps, in milliseconds; `None` if time doesn't
+    /// matter for it.
     pub reserved_ms: Option<Millis>,
-    /// Whether it gets less than its own time-out.
+    /// Whether it gets less than its own timeout.
     pub budget_limited: bool,
 }
 
-/// A binding that might stand here and doesn't.
+/// A binding that could apply here but doesn't.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentBinding {
-    /// Its name.
     pub binding: String,
-    /// Its plugin's.
     pub plugin: String,
-    /// Why.
     pub cause: AbsenceCause,
-    /// The selector that the tenant doesn't fit.
+    /// The selector that the tenant doesn't match.
     pub selector: Option<BTreeMap<String, String>>,
-    /// The points that leave this one out.
+    /// The binding's points, which don't include this one.
     pub points: Option<Vec<Point>>,
     /// When a bypass ends.
     pub until: Option<Until>,
-    /// Why it was bypassed; none where that is not for the reader.
+    /// Why it was bypassed; `None` if the reader may not know.
     pub reason: Option<String>,
 }
 
@@ -255,17 +237,17 @@ pub struct AbsentBinding {
 pub enum AbsenceCause {
     /// The binding has `enabled: false`.
     BindingDisabled,
-    /// Its plugin has.
+    /// Its plugin has `enabled: false`.
     PluginDisabled,
     /// The tenant lacks a label of its selector.
     Selector,
     /// The tenant's `disable` names it.
     Disabled,
-    /// Its `points` leave this one out.
+    /// Its `points` don't include this one.
     Points,
     /// It has no `points`, and its plugin doesn't offer this one.
     NotOffered,
-    /// An operator has taken it out of the tenant's chains for a while.
+    /// An operator bypasses it for the tenant.
     Bypassed,
 }
 
@@ -283,22 +265,22 @@ impl From<routing::AbsenceReason> for AbsenceCause {
     }
 }
 
-/// The invocation's time, in milliseconds.
+/// The invocation's budget, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BudgetReport {
     /// `limits.budget`.
     pub limit_ms: Millis,
-    /// What the caller says.
+    /// The caller's timeout.
     pub caller_timeout_ms: Option<Millis>,
-    /// What is kept back of that, so that the answer reaches it.
+    /// The part of it that is reserved for sending the answer.
     pub margin_ms: Option<Millis>,
-    /// The smaller of the limit, and the caller's time less the margin.
+    /// The smaller of the limit and the caller's timeout less the margin.
     pub total_ms: Millis,
-    /// The most that a step which may be skipped leaves for later ones: half of it.
+    /// The maximum that steps which may be skipped leave for later ones: half of the total.
     pub max_reserved_ms: Millis,
 }
 
-/// A time in milliseconds, to the microsecond; whole ones are integers in JSON.
+/// A time in milliseconds, to the microsecond. Whole numbers are integers in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub Duration);
 

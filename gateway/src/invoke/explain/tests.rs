@@ -1,5 +1,5 @@
-//! Random configurations and calls: what is explained is what a real chain does, step by step, where plugins answer at
-//! once and where they take all the time they get.
+//! Property tests with random configurations and calls: an explanation agrees step by step with a real
+//! chain, both if plugins answer at once and if they take all their time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,11 +37,11 @@ const TENANTS: usize = 3;
 const LIMITS: ReplyLimits =
     ReplyLimits { request: 4096, notices: 16, notice_bytes: 8192, details_bytes: 4096 };
 
-/// A configuration, what plugins said so far, and a call.
+/// A configuration, the manifests so far, and a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) members: Value,
-    /// By plugin: none, or the points offered.
+    /// Each plugin's offered points; `None` if it has no manifest yet.
     offers: Vec<Option<[bool; 4]>>,
     pub(crate) question: ExplainQuery,
 }
@@ -74,7 +74,7 @@ impl Case {
 /// Plugins that continue, at once or when their time is over.
 struct Continuing {
     takes: Takes,
-    /// By binding: the time each was given.
+    /// The time that each binding was given.
     given: Mutex<BTreeMap<String, Duration>>,
 }
 
@@ -90,7 +90,7 @@ impl Plugins for Continuing {
         self.given.lock().expect("no panic").insert(step.binding.to_string(), limit);
         if self.takes == Takes::AllItGets {
             tokio::time::sleep(limit).await;
-            // The chain goes on behind it, so its reason is seen.
+            // The chain goes on after this, so the reason is visible.
             if step.on_error == OnError::Skip {
                 return Err(Failure::ran_out(Reason::Timeout, "it did not answer in time"));
             }
@@ -112,7 +112,7 @@ impl Plugins for Continuing {
     }
 }
 
-/// The call of `question`, as the edge hands it on.
+/// The context of `question`, as the edge builds it.
 fn context(question: &ExplainQuery) -> CallContext {
     let received = Instant::now();
     let mut ctx = CallContext {
@@ -150,7 +150,7 @@ async fn run<P: ExtensionPoint>(
     chain.run(1).await.steps
 }
 
-/// A real chain, under a clock that stands still but for the plugins.
+/// Runs a real chain under a clock that only the plugins advance.
 fn real(
     config: &Config,
     plan: &Plan,
@@ -184,7 +184,7 @@ fn real(
     (steps, plugins.given.into_inner().expect("no panic"))
 }
 
-/// A step as answers report it: binding, outcome, reason.
+/// A step as reported in answers: binding, outcome, reason.
 type Reported = (String, StepOutcome, Option<String>);
 
 fn reported(steps: &[StepReport]) -> Vec<Reported> {
@@ -194,7 +194,8 @@ fn reported(steps: &[StepReport]) -> Vec<Reported> {
     steps.iter().map(one).collect()
 }
 
-/// What answers would report of `comes`; none: the step is not in them. `asked` is what a plugin that was asked makes of it.
+/// The report that `comes` predicts; `None` if the step isn't in answers. `asked` is the outcome of steps
+/// whose plugin is called.
 fn predicted(
     step: &StepExplanation,
     comes: &StepForecast,
@@ -206,7 +207,7 @@ fn predicted(
             let reason = asked.1.map(|reason| reason.as_str().to_owned());
             return Some((step.binding.clone(), asked.0, reason));
         }
-        // Why an observer's call fails is told after the answer.
+        // Why an observer's call fails is known only after the answer.
         ExpectedOutcome::Observed => return Some((step.binding.clone(), StepOutcome::Observed, None)),
         ExpectedOutcome::SkippedCondition => StepOutcome::SkippedCondition,
         ExpectedOutcome::SkippedBudget => StepOutcome::SkippedBudget,
@@ -238,7 +239,8 @@ fn conditions() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A binding: plugin, for whom, mode, points, half its time-out in ms, enabled, overridable, conditions, place.
+/// A random binding: plugin, tenant, mode, points, half its timeout in ms, enabled, overridable,
+/// conditions, priority.
 type Drawn = (usize, Value, Value, Option<Vec<Point>>, Option<u64>, bool, bool, Value, i64);
 
 fn bindings() -> impl Strategy<Value = Vec<Value>> {
@@ -326,8 +328,8 @@ fn question() -> impl Strategy<Value = ExplainQuery> {
     let whose = select(&["t0", "t1", "t2", "stranger"][..]);
     let tool = maybe(&["fs.read", "fs.write", "shell1", "", "web"]);
     let labels = prop::collection::btree_map("team|claim[.]role", "|a|b", 0..3);
-    // By twenties, so that no limit has a fraction of a millisecond, which timers round up; 10 ms are too few for any step
-    // that may be skipped.
+    // Multiples of 20, so that no limit has a fraction of a millisecond, which timers round up. 10 ms is
+    // too little for any step that may be skipped.
     let waits = prop_oneof![1 => Just(10), 3 => (1_u64..30).prop_map(|n| 20 * n), 3 => (1_u64..3_000).prop_map(|n| 20 * n)];
     let waits = prop::option::weighted(0.5, waits);
     let carried = (tool, maybe(&["coder", "", "x"]), maybe(&["m-1", "m-22"]), maybe(&["a secret", "", "y"]));
@@ -347,7 +349,8 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
     (members(), offers, question()).prop_map(|(members, offers, question)| Case { members, offers, question })
 }
 
-/// Compares the explanation of `question` with real chains; gives back what became of its steps at once and in the worst case.
+/// Compares the explanation of `question` with real chains. Returns the outcomes of its steps, both at once
+/// and in the worst case.
 pub(crate) fn compare(
     config: &Config,
     table: &RouteTable,
@@ -432,7 +435,7 @@ fn what_is_explained_is_what_a_real_chain_does() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever might stand here does, or it is said why not.
+    /// Every binding that could apply is either a step or absent with a reason.
     #[test]
     fn every_binding_that_concerns_a_tenant_is_explained_once(case in cases()) {
         let config = case.config();
@@ -449,7 +452,7 @@ proptest! {
         prop_assert_eq!(explained.into_iter().collect::<BTreeSet<_>>(), concerned);
     }
 
-    /// What the admin port says the command line reads.
+    /// The command line reads what the admin API answers.
     #[test]
     fn an_explanation_survives_json(case in cases()) {
         let config = case.config();

@@ -1,4 +1,4 @@
-//! A plan from its first step to its last without asking anybody, as [`super::super::chain`] would walk it.
+//! Walks a plan as [`super::super::chain`] would, but calls no plugin.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ pub(super) enum Takes {
     AllItGets,
 }
 
-/// How a step goes.
+/// The forecast of one step and its time.
 #[derive(Debug)]
 pub(super) struct TimedForecast {
     pub(super) comes: StepForecast,
-    /// The most it can take; zero where it would get too little; none where time is not looked at.
+    /// The maximum time; zero if it would get too little, `None` if time doesn't matter.
     pub(super) limit: Option<Duration>,
-    /// Whether that is less than its own time-out.
+    /// Whether that is less than its own timeout.
     pub(super) cut: bool,
 }
 
-/// Walks `steps`, of whose conditions `met` tells what they come to, with `total` time.
+/// Walks `steps` with `total` time. `met` says for each step whether its conditions hold.
 pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) -> Vec<TimedForecast> {
     let (mut left, mut ended) = (total, false);
     let mut one = |(step, met): (&Step, &bool)| {
@@ -43,7 +43,7 @@ pub(super) fn walk(steps: &[Step], met: &[bool], total: Duration, takes: Takes) 
         }
         let mut limit = None;
         let (event, failure, cut) = match step.mode {
-            // What the plugin says or why it can't is heard after the answer, and the step stays `observed`.
+            // An observer's reply or failure comes after the answer, so the step stays `observed`.
             Mode::Observe => (observe_event(*met), grant(step).err().filter(|_| *met), false),
             Mode::Enforce | Mode::Advise => {
                 let allowance = || {
@@ -80,7 +80,7 @@ fn comes(outcome: StepOutcome, event: StepEvent, failure: Option<Failure>) -> St
         StepOutcome::SkippedBudget => ExpectedOutcome::SkippedBudget,
         StepOutcome::Failed => ExpectedOutcome::Failed,
         StepOutcome::FailedOpen => ExpectedOutcome::FailedOpen,
-        // What it says then is the plugin's.
+        // The rest depends on the plugin's reply.
         StepOutcome::Continued
         | StepOutcome::Modified
         | StepOutcome::Cancelled

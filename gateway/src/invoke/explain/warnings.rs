@@ -1,9 +1,8 @@
-//! What will surprise whoever reads a plan, in sentences.
+//! Warnings about surprising consequences of a plan.
 
 use super::{BudgetReport, ExpectedOutcome, Millis, StepExplanation};
 use crate::core::step::{Mode, OnError};
 
-/// Warnings of `steps` under `budget`.
 pub(super) fn warnings(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<String> {
     let mut warnings: Vec<_> = steps.iter().filter_map(at_once).collect();
     warnings.extend(add_up(steps, budget));
@@ -11,7 +10,7 @@ pub(super) fn warnings(steps: &[StepExplanation], budget: &BudgetReport) -> Vec<
     warnings
 }
 
-/// The step can't do its work, however fast everybody is.
+/// Warns about a step that can't work, no matter how fast the plugins are.
 fn at_once(step: &StepExplanation) -> Option<String> {
     let why = || {
         let reason = step.comes.reason.as_deref().unwrap_or_default();
@@ -39,7 +38,7 @@ fn at_once(step: &StepExplanation) -> Option<String> {
     }
 }
 
-/// The steps that must not fail can take longer than the invocation.
+/// Warns if mandatory steps can take longer than the invocation.
 fn add_up(steps: &[StepExplanation], budget: &BudgetReport) -> Option<String> {
     let must = |step: &&StepExplanation| {
         step.mode != Mode::Observe

@@ -1,4 +1,4 @@
-//! The gateway's answers as an agent meets them: go on, a block, or no decision. Reads messages; sends none.
+//! The gateway's answers as an agent sees them: continue, a block, or no decision. Only decodes messages.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::{
     AfterToolResultPayload, BeforeLlmRequestPayload, BeforeResponsePayload, BeforeToolCallPayload, Point,
 };
 
-/// Domain of the gateway's own error codes in `google.rpc.ErrorInfo`.
+/// The domain of the gateway's error codes in `google.rpc.ErrorInfo`.
 const ERROR_DOMAIN: &str = "hookgate";
-/// Type of the detail of an error that holds the chain's steps.
+/// The type of the error detail that contains the chain's steps.
 const CHAIN_REPORT_TYPE: &str = "type.googleapis.com/hookgate.gateway.v1.ChainReport";
 
 /// Go on, with this payload.
@@ -28,11 +28,12 @@ pub struct Continue<P> {
     pub payload: P,
     /// Whether a plugin changed it.
     pub modified: bool,
-    /// What the plugins remarked, in the order of the chain.
+    /// The plugins' notices, in the order of the chain.
     pub notices: Vec<PluginNotice>,
-    /// Facts of the answer.
+    /// Facts about the answer.
     pub answered: AnswerFacts,
-    /// Why there was no decision, where the agent was told to go on without one; the payload is then its own.
+    /// Why there was no decision, if the agent was told to go on without one; the payload is then the
+    /// agent's own.
     pub no_decision: Option<NoDecision>,
 }
 
@@ -43,27 +44,27 @@ impl<P> Continue<P> {
     }
 }
 
-/// Facts of an answer, for logs and for `Agent::with_plan`.
+/// Facts about an answer, for logs and for `Agent::with_plan`.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct AnswerFacts {
     /// The gateway's id of this invocation.
     pub request_id: String,
-    /// Which chain ran.
+    /// The digest of the plan that ran.
     pub plan_digest: String,
-    /// Revision of the routing in force.
+    /// The revision of the routing table.
     pub revision: u64,
-    /// What happened at each step; empty where the gateway keeps it to itself.
+    /// What happened at each step; empty if the gateway doesn't reveal it.
     pub steps: Vec<Step>,
 }
 
 /// Why the action must not go on.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AgentError {
-    /// A plugin said no. Never retry it.
+    /// A plugin blocked the action. Never retry it.
     #[error(transparent)]
     Blocked(Box<BlockedCall>),
-    /// Nobody said yes: an error, a time-out, or the gateway can't be reached.
+    /// There is no decision because of an error, a timeout or an unreachable gateway.
     #[error(transparent)]
     NoDecision(Box<NoDecision>),
 }
@@ -73,7 +74,7 @@ pub enum AgentError {
 #[error("{message}")]
 #[non_exhaustive]
 pub struct BlockedCall {
-    /// Where.
+    /// The point of the call.
     pub point: Point,
     /// Machine-readable reason, such as `TOOL_NOT_ALLOWED`.
     pub code: String,
@@ -81,17 +82,17 @@ pub struct BlockedCall {
     pub message: String,
     /// This one action, or the whole run.
     pub scope: Scope,
-    /// When it makes sense to ask again.
+    /// When it makes sense to try again.
     pub retry_after: Option<Duration>,
-    /// The plugin, where the gateway tells.
+    /// The plugin, if the gateway reveals it.
     pub plugin: Option<String>,
-    /// The binding that put it into the chain, where the gateway tells.
+    /// The binding that put it into the chain, if the gateway reveals it.
     pub binding: Option<String>,
     /// The payload as the chain left it.
     pub payload: Payload,
-    /// What the plugins remarked, in the order of the chain.
+    /// The plugins' notices, in the order of the chain.
     pub notices: Vec<PluginNotice>,
-    /// Facts of the answer.
+    /// Facts about the answer.
     pub answered: AnswerFacts,
 }
 
@@ -119,27 +120,29 @@ pub enum Payload {
 #[error("no decision at {point}: {} {message}", code.as_deref().unwrap_or("(no code)"))]
 #[non_exhaustive]
 pub struct NoDecision {
-    /// Where.
+    /// The point of the call.
     pub point: Point,
-    /// The gateway's error code, such as `PLUGIN_TIMEOUT`; none when the gateway did not answer.
+    /// The gateway's error code, such as `PLUGIN_TIMEOUT`; `None` if the gateway did not answer.
     pub code: Option<String>,
     /// The gRPC status.
     pub status: Code,
     /// One sentence.
     pub message: String,
-    /// When to try again, where the gateway says so.
+    /// When to try again, if the gateway says so.
     pub retry_after: Option<Duration>,
     /// What is wrong with the request: JSON pointer and sentence.
     pub violations: Vec<(String, String)>,
-    /// The plugin of the step that ended the chain, where one did and the gateway tells. So are the next fields.
+    /// The plugin of the step that ended the chain, if a step did and the gateway reveals it. The same
+    /// holds for the next fields.
     pub plugin: Option<String>,
     /// The binding that put it into the chain.
     pub binding: Option<String>,
     /// Why that step failed, such as `timeout` or `breaker_open`.
     pub reason: Option<String>,
-    /// What happened at each step; the one that ended the chain is `FAILED`. Empty where the gateway keeps it to itself.
+    /// What happened at each step; the one that ended the chain is `FAILED`. Empty if the gateway doesn't
+    /// reveal it.
     pub steps: Vec<Step>,
-    /// How many steps of a long chain are left out before the first of `steps`.
+    /// How many steps of a long chain are omitted before the first of `steps`.
     pub omitted_steps: u32,
 }
 
@@ -169,7 +172,7 @@ impl NoDecision {
         Box::new(NoDecision::from_status(point, &Status::internal(message)))
     }
 
-    /// Whether the same call may well succeed later. Asking again runs the plugins again.
+    /// Whether the same call may succeed later. Trying again runs the plugins again.
     pub fn is_transient(&self) -> bool {
         match self.code.as_deref() {
             Some(code) => matches!(
@@ -188,14 +191,14 @@ impl NoDecision {
     }
 }
 
-/// The steps in the details of an error.
+/// The chain report in the details of an error.
 fn chain_report(status: &Status) -> Option<ChainReport> {
     let details = RpcStatus::decode(status.details()).ok()?.details;
     let report = details.iter().find(|detail| detail.type_url == CHAIN_REPORT_TYPE)?;
     ChainReport::decode(&*report.value).ok()
 }
 
-/// What an answer says; an answer that says nothing is no decision.
+/// Reads an answer. An answer without a decision is a [`NoDecision`].
 pub(super) fn read<W: AgentPoint>(
     response: W::Response,
 ) -> Result<Result<Continue<W::Payload>, BlockedCall>, Box<NoDecision>> {

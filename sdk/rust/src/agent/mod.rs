@@ -1,14 +1,15 @@
-//! Calls Hookgate from an agent. [`Agent`] keeps what a caller owes the gateway (docs/protocol.md, section 4):
+//! Calls Hookgate from an agent. [`Agent`] implements most of a caller's duties (docs/protocol.md, section
+//! 4). The rest depends on the result of a call:
 //!
-//! - `Ok(Continue { payload, .. })`: go on **with this payload**, not with your own. Ask a person for approval on
-//!   this one too.
-//! - `Err(AgentError::Blocked(..))`: don't. Before a tool call: don't run the tool, give the model the message as a
-//!   tool error, don't call `after_tool_result` for it. After a tool result: the message replaces the result; the
-//!   tool is not run again, and your own error still stands. Before the response: the message replaces the content.
-//!   Never retry a block.
-//! - `Err(AgentError::NoDecision(..))`: stop. Where an outage may be ignored, say so for that point with
-//!   [`Agent::on_no_decision`]; the answer is then `Ok`, with your own payload and the reason in `no_decision`.
-//!   Where a plugin is to blame, [`NoDecision`] names its step and has the steps that ran.
+//! - `Ok(Continue { payload, .. })`: go on **with this payload**, not with your own. If a person must
+//!   approve the action, show them this one.
+//! - `Err(AgentError::Blocked(..))`: stop the action, and never retry it. Before a tool call: don't run the
+//!   tool, give the model the message as a tool error, and don't call `after_tool_result`. After a tool
+//!   result: the message replaces the result; the tool is not run again, and your own error still applies.
+//!   Before the response: the message replaces the content.
+//! - `Err(AgentError::NoDecision(..))`: stop. If an outage may be ignored at a point, say so with
+//!   [`Agent::on_no_decision`]; the result is then `Ok`, with your own payload and the reason in
+//!   `no_decision`. If a plugin is to blame, [`NoDecision`] names its step and contains the steps that ran.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -54,7 +55,7 @@ use crate::{
 pub use answer::{AgentError, AnswerFacts, BlockedCall, Continue, NoDecision, Payload, Scope};
 pub use token::{Claims, Signer, Token, TokenError};
 
-/// The gateway's own budget for an invocation; longer waiting is of no use by default.
+/// The gateway's default budget for an invocation; by default, waiting longer is useless.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -127,24 +128,25 @@ impl Agent {
         self
     }
 
-    /// Refuses an answer of another chain than the one that an earlier answer named: for a run that was paused.
+    /// Accepts only answers of the plan that an earlier answer named. Use it to resume a paused run.
     #[must_use]
     pub fn with_plan(mut self, plan_digest: impl Into<String>) -> Self {
         self.plan = Some(plan_digest.into());
         self
     }
 
-    /// Asks what each step changes: `answered.steps[].changes`, empty where the gateway keeps its steps to itself. For
-    /// looking into a chain; answers grow with it.
+    /// Asks for the changes of each step: `answered.steps[].changes`, empty if the gateway doesn't reveal
+    /// its steps. Meant for inspecting a chain; it makes answers larger.
     #[must_use]
     pub fn with_trace(mut self) -> Self {
         self.trace = true;
         self
     }
 
-    /// For a plugin that calls a gateway itself: keeps within the time that its own caller left, and forwards
-    /// trace context and call depth, by which a gateway breaks loops. With the cargo feature `otel`, the current
-    /// OpenTelemetry span is the parent of the gateway's instead of the caller's.
+    /// For a plugin that itself calls a gateway: limits calls to the time that its caller has left, and
+    /// forwards the trace context and the call depth, by which a gateway detects loops. With the cargo
+    /// feature `otel`, the gateway's span becomes a child of the current OpenTelemetry span instead of the
+    /// caller's.
     #[must_use]
     pub fn with_caller(mut self, ctx: &Context) -> Self {
         self.until = ctx.time_left().and_then(|left| Instant::now().checked_add(left));
@@ -221,7 +223,7 @@ impl Agent {
         }
     }
 
-    /// One call; nothing is ever sent twice.
+    /// Makes one call. A call is never sent twice.
     async fn send<W: AgentPoint>(&self, payload: W::Payload) -> Result<W::Response, Status> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map_or(self.timeout, |left| left.min(self.timeout));
@@ -241,7 +243,7 @@ impl Agent {
         let began = Instant::now();
         match tokio::time::timeout(left, W::send(client, request)).await {
             Err(_) => Err(overdue()),
-            // tonic watches the time too, and calls it a cancellation.
+            // tonic enforces the timeout too, and reports it as a cancellation.
             Ok(Err(status)) if status.code() == tonic::Code::Cancelled && began.elapsed() >= left => {
                 Err(overdue())
             }

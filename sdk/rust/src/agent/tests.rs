@@ -18,7 +18,7 @@ use crate::listen::connections;
 
 type Answer = Result<wire::BeforeToolCallResponse, Status>;
 
-/// Answers every tool call in the same way, and keeps what it was asked.
+/// Gives every tool call the same answer, and records the requests.
 #[derive(Clone)]
 struct Gateway {
     answer: Arc<dyn Fn() -> Answer + Send + Sync>,
@@ -143,7 +143,7 @@ async fn a_block_is_raised_with_all_that_is_said_and_never_retried() {
             ..continues()
         })
     });
-    // Going on without a decision is not going on against one.
+    // `GoOn` applies to no decision, never to a block.
     let agent = gateway.agent().await.on_no_decision(Point::BeforeToolCall, OnNoDecision::GoOn);
     let Err(AgentError::Blocked(block)) = agent.before_tool_call(payload("own")).await else {
         panic!("not blocked")

@@ -1,4 +1,4 @@
-//! Where an agent's bearer token comes from: a fixed one, or short ones that it signs itself.
+//! The source of an agent's bearer token: a fixed token, or short-lived ones that it signs itself.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::metadata::AsciiMetadataValue;
 
-/// Fewest bytes of an HS256 secret (RFC 7518, section 3.2; docs/protocol.md, section 5).
+/// The minimum length of an HS256 secret (RFC 7518, section 3.2; docs/protocol.md, section 5).
 const MIN_SECRET_BYTES: usize = 32;
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ pub enum TokenError {
     NotVisible,
 }
 
-/// Where the bearer token comes from. Its `Debug` shows no secret.
+/// The source of the bearer token. Its `Debug` output contains no secret.
 #[derive(Debug, Clone)]
 pub struct Token(Source);
 
@@ -65,20 +65,20 @@ fn bearer(token: &str) -> Result<AsciiMetadataValue, TokenError> {
     Ok(header)
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone)]
 pub struct Claims {
     /// `iss`: an issuer that the gateway is configured with.
     pub issuer: String,
     /// `aud`: the gateway's audience.
     pub audience: String,
-    /// `tenant_id`: for which tenant.
+    /// `tenant_id`: the tenant.
     pub tenant: String,
     /// `sub`: who acts for the tenant.
     pub operator: String,
 }
 
-/// Signs short tokens for one tenant, and keeps each until it is near its end.
+/// Signs short-lived tokens for one tenant, and reuses each until it is about to expire.
 pub struct Signer {
     key: EncodingKey,
     header: Header,
@@ -105,7 +105,7 @@ struct TokenBody<'a> {
 }
 
 impl Signer {
-    /// Signs with HS256. Tokens are good for 60 s and carry the scope `hookgate:invoke`.
+    /// Signs with HS256. Tokens are valid for 60 s and have the scope `hookgate:invoke`.
     ///
     /// # Errors
     /// When the secret has fewer than 32 bytes.
@@ -117,21 +117,22 @@ impl Signer {
         Ok(Signer { key, header, claims, ttl: DEFAULT_TTL, current: Mutex::new(None) })
     }
 
-    /// How long a token is good for, in whole seconds; at least 1 s. Short is safe: nobody can call a token back.
+    /// How long a token is valid, in whole seconds and at least 1 s. Keep it short, because a token can't
+    /// be revoked.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Duration::from_secs(ttl.as_secs().max(1));
         self
     }
 
-    /// Names the key, where the gateway knows several.
+    /// Names the key, if the gateway knows several.
     #[must_use]
     pub fn with_kid(mut self, kid: impl Into<String>) -> Self {
         self.header.kid = Some(kid.into());
         self
     }
 
-    /// A token with at least a fifth of its life left.
+    /// A token with at least a fifth of its lifetime left.
     pub fn token(&self) -> String {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {

@@ -1,4 +1,4 @@
-//! The four points as types on the agent's side, so that a call is written once.
+//! The four points as types on the agent's side, so that the code for a call is written once.
 
 use hookgate_proto::{
     gateway::v1::{
@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, transport::Channel};
 use super::answer::{AnswerFacts, Payload};
 use crate::Point;
 
-/// An answer of any point, taken apart.
+/// The parts of an answer, for any point.
 pub(super) struct ParsedAnswer<P> {
     pub(super) decision: Decision,
     pub(super) payload: Option<P>,

@@ -1,4 +1,4 @@
-//! One instance of a plugin per configuration digest, for as long as a gateway holds it; who holds which.
+//! The instances of a plugin: one for each configuration digest that some gateway holds.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,25 +11,25 @@ use std::{
 
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// Most instances, so that gateways which crashed, or don't say what they let go of, leave no more behind. One that has a
-/// call under way stays beyond that.
+/// The maximum number of instances. It limits what is left over from gateways that crashed or never
+/// release. An instance with calls in flight may exceed it.
 const MAX_INSTANCES: usize = 16;
 
-/// Most holders noted of an instance: more than any installation has gateways. One that crashed never lets go; past this
-/// number the one that was seen least recently is forgotten.
+/// The maximum number of holders of an instance, more than any installation has gateways. A crashed gateway
+/// never releases, so beyond this number the least recently seen holder is forgotten.
 const MAX_HOLDERS: usize = 64;
 
-/// Most calls under way at one instance.
+/// The maximum number of calls in flight at one instance.
 const MAX_CALLS: u32 = u32::MAX >> 3;
 
 struct Instance<P> {
     digest: String,
-    /// The gateway processes that initialised it and did not let go of it, the one seen last at the end.
+    /// The gateways that initialised it and have not released it, the most recently seen one last.
     holders: VecDeque<String>,
     plugin: Arc<P>,
-    /// Each call under way has one of its permits.
+    /// Each call in flight holds one permit.
     calls: Arc<Semaphore>,
-    /// When it was initialised or called last, in the order of all of them.
+    /// The sequence number of its last initialisation or call.
     used: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl<P> Instance<P> {
         }
     }
 
-    /// Whether `gateway` held it.
+    /// Removes `gateway` from the holders, and returns whether it was one.
     fn let_go(&mut self, gateway: &str) -> bool {
         let place = self.holders.iter().position(|holder| holder == gateway);
         place.and_then(|place| self.holders.remove(place)).is_some()
@@ -57,7 +57,7 @@ impl<P> Instance<P> {
     }
 }
 
-/// An instance at a call.
+/// Keeps an instance in use during a call.
 pub(crate) struct InstanceGuard<P> {
     plugin: Arc<P>,
     _permit: OwnedSemaphorePermit,
@@ -78,20 +78,20 @@ pub(crate) struct RetiredInstance<P> {
 }
 
 impl<P> RetiredInstance<P> {
-    /// The plugin, when its last call has ended.
+    /// Waits until the last call has ended.
     pub(crate) async fn unused(self) -> Arc<P> {
-        // It is never closed.
+        // Never fails, because the semaphore is never closed.
         let _all = self.calls.acquire_many(MAX_CALLS).await;
         self.plugin
     }
 }
 
-/// The instances, in the order in which they were initialised last. A call only reads; initialising and letting go write, and
-/// never while awaiting.
+/// The instances, ordered by their last initialisation. Calls only take the read lock; initialising and
+/// releasing take the write lock, but never across an await.
 pub(crate) struct Instances<P> {
     ready: RwLock<VecDeque<Instance<P>>>,
-    /// What is being started: two gateways that bring the same configuration share one start. An entry dies with
-    /// the last request that waits for it, so that a start which was given up leaves nothing behind.
+    /// Starts in progress, so that two gateways with the same configuration share one start. An entry lives
+    /// as long as a request waits for it, so an abandoned start leaves nothing behind.
     starting: Mutex<HashMap<String, Weak<OnceCell<Arc<P>>>>>,
     uses: AtomicU64,
 }
@@ -105,7 +105,7 @@ impl<P> Instances<P> {
         }
     }
 
-    /// The instance for a digest, for one call.
+    /// Finds the instance for a digest, for one call.
     pub(crate) fn get(&self, digest: &str) -> Option<InstanceGuard<P>> {
         let ready = self.ready.read().unwrap_or_else(PoisonError::into_inner);
         let instance = ready.iter().find(|instance| instance.digest == digest)?;
@@ -122,7 +122,7 @@ impl<P> Instances<P> {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts an instance unless there is one, and notes that `gateway` holds it. Gives back the instance that
+    /// Starts an instance unless it exists, and records that `gateway` holds it. Returns the instance that
     /// had to make room.
     pub(crate) async fn start<E, F>(
         &self,
@@ -152,7 +152,7 @@ impl<P> Instances<P> {
         cell
     }
 
-    /// Notes that `gateway` holds the instance for a digest, if there is one.
+    /// Records that `gateway` holds the instance for a digest, if it exists.
     fn hold(&self, ready: &mut VecDeque<Instance<P>>, digest: &str, gateway: &str) -> bool {
         let Some(place) = ready.iter().position(|instance| instance.digest == digest) else { return false };
         let Some(mut instance) = ready.remove(place) else { return false };
@@ -162,10 +162,10 @@ impl<P> Instances<P> {
         true
     }
 
-    /// Puts the instance behind the others. Where there are too many, the one that was used least recently goes.
+    /// Adds an instance. If there are too many, removes the least recently used one.
     fn keep(&self, digest: &str, gateway: &str, plugin: &Arc<P>) -> Option<RetiredInstance<P>> {
         let mut ready = self.write();
-        // Another request that shared the start may have been faster.
+        // Another request that shared the start may have added it already.
         if self.hold(&mut ready, digest, gateway) {
             return None;
         }
@@ -184,8 +184,8 @@ impl<P> Instances<P> {
         ready.remove(oldest).map(Instance::released)
     }
 
-    /// Lets go of what `gateway` holds, or of that one `digest`; gives back, last one first, the instances that nobody holds
-    /// any longer.
+    /// Releases all that `gateway` holds, or only `digest`. Returns the instances without any holder, the
+    /// newest first.
     pub(crate) fn release(&self, gateway: &str, digest: Option<&str>) -> Vec<RetiredInstance<P>> {
         let mut ready = self.write();
         let mut released = Vec::new();
@@ -201,7 +201,7 @@ impl<P> Instances<P> {
         released
     }
 
-    /// Every instance, last one first.
+    /// Removes all instances, the newest first.
     pub(crate) fn take_all(&self) -> Vec<Arc<P>> {
         let mut ready = self.write();
         std::mem::take(&mut *ready).into_iter().rev().map(|instance| instance.plugin).collect()

@@ -1,5 +1,5 @@
-//! Answers a gateway's calls with a [`Plugin`]: the gRPC service of the contract. Owns the instances, one per
-//! configuration digest; knows nothing of sockets.
+//! Serves a [`Plugin`] as the contract's gRPC service. Owns the instances, one per configuration digest;
+//! knows nothing of sockets.
 
 mod instances;
 
@@ -23,20 +23,20 @@ use crate::{
     wire::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, PointWire},
 };
 
-/// How long the end waits for instances that flush: as long as a gateway waits for Shutdown.
+/// How long the shutdown waits for instances to flush: as long as a gateway waits for Shutdown.
 const MAX_FLUSH: Duration = Duration::from_secs(5);
-/// Trailing metadata that says why a plugin could not answer.
+/// The trailer that says why a plugin could not answer.
 const REASON: &str = "hookgate-reason";
-/// The reason of a call that names a configuration which this process was not given.
+/// The reason for a call with a configuration that was not initialised in this process.
 const NOT_INITIALIZED: &str = "NOT_INITIALIZED";
 
-// Methods that aren't extension points, in full, as spans name them.
+// The other methods' full names, for spans.
 const DESCRIBE: &str = "hookgate.plugin.v1.PluginService/Describe";
 const INITIALIZE: &str = "hookgate.plugin.v1.PluginService/Initialize";
 const RELEASE: &str = "hookgate.plugin.v1.PluginService/Release";
 const SHUTDOWN: &str = "hookgate.plugin.v1.PluginService/Shutdown";
 
-/// The plugin as a tower service for `http::Request`s, to be served in this process or behind a listener.
+/// The plugin as a tower service, for use in this process or behind a listener.
 pub fn service<P: Plugin>() -> PluginServiceServer<PluginHost<P>> {
     server(Arc::new(PluginHost::new()))
 }
@@ -45,12 +45,12 @@ pub(crate) fn server<P: Plugin>(host: Arc<PluginHost<P>>) -> PluginServiceServer
     PluginServiceServer::from_arc(host).max_decoding_message_size(MAX_CALL_BYTES)
 }
 
-/// The instances of a plugin and the gRPC service that they answer behind. Made by [`service`].
+/// The gRPC service of a plugin, with its instances. Created by [`service`].
 pub struct PluginHost<P: Plugin> {
     instances: Instances<P>,
     tenant_configs: TenantConfigs<P::TenantConfig>,
     points: Vec<crate::Offer>,
-    /// Instances that flush.
+    /// Instances that are flushing.
     flushes: TaskTracker,
 }
 
@@ -64,19 +64,19 @@ impl<P: Plugin> PluginHost<P> {
         }
     }
 
-    /// Lets go of every instance, last one first.
+    /// Shuts down all instances, the newest first.
     pub(crate) async fn shutdown(&self) {
         for plugin in self.instances.take_all() {
             plugin.shutdown().await;
         }
-        // Those that were let go of before, and whose last call may have ended just now.
+        // Also wait for instances that were released earlier and may still be flushing.
         self.flushes.close();
         if timeout(MAX_FLUSH, self.flushes.wait()).await.is_err() {
             tracing::warn!(plugin = P::NAME, "an instance still flushes; stopping without it");
         }
     }
 
-    /// Has each of these flush when its last call has ended. Nobody who gives up waiting keeps them from it.
+    /// Flushes each of these after its last call. This happens even if the caller stops waiting.
     fn flush(&self, retired: impl IntoIterator<Item = RetiredInstance<P>>) -> Vec<JoinHandle<()>> {
         let flush = |instance: RetiredInstance<P>| async move { instance.unused().await.shutdown().await };
         retired.into_iter().map(|instance| self.flushes.spawn(flush(instance))).collect()
@@ -122,7 +122,7 @@ impl<P: Plugin> PluginHost<P> {
         if digest.is_empty() {
             return Err(Status::invalid_argument("`config_digest` is missing"));
         }
-        // Initialize doesn't wait for calls by the configuration that made room.
+        // Initialize doesn't wait for the calls of the instance that made room.
         drop(self.flush(self.instances.start(digest, gateway, || self.start(&request)).await?));
         Ok(Response::new(wire::InitializeResponse {}))
     }
@@ -143,7 +143,7 @@ async fn finished<P: Plugin>(flushes: Vec<JoinHandle<()>>) -> Result<(), Status>
     all.into_iter().collect::<Result<_, _>>().map_err(|_| panicked::<P>("at shutdown"))
 }
 
-/// A panic of the author's code is that call's failure alone; the panic hook has printed the rest.
+/// A panic in the plugin fails only that call; the panic hook has already printed it.
 fn panicked<P: Plugin>(place: &str) -> Status {
     Status::internal(format!("{} panicked {place}", P::NAME))
 }
@@ -154,7 +154,7 @@ fn not_initialized() -> Status {
     status
 }
 
-/// What a plugin says of itself.
+/// The plugin's manifest.
 pub(crate) fn manifest<P: Plugin>() -> DescribeResponse {
     DescribeResponse {
         name: P::NAME.to_owned(),

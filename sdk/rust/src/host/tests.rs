@@ -15,7 +15,7 @@ use crate::{
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static GATE_WAITERS: AtomicUsize = AtomicUsize::new(0);
-/// Lets one call that waits go on.
+/// Each permit releases one waiting call.
 static GATE: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
 
 #[derive(Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ struct TenantConfig {
     limit: u32,
 }
 
-/// Does what the tool's name says.
+/// Acts as the tool's name says.
 struct Scripted {
     name: String,
     calls: AtomicUsize,
@@ -102,7 +102,7 @@ impl Plugin for Scripted {
         }
     }
 
-    // Written, but not offered: never called.
+    // Implemented but not offered, so never called.
     async fn before_response(
         &self,
         _: &Context,
@@ -291,7 +291,7 @@ async fn gateways_that_crashed_are_forgotten_once_there_are_too_many() {
         named(&mut client, &format!("crashed-{crashed}"), "z1").await;
         named(&mut client, "alive", "z1").await;
     }
-    // The one alive was seen all the time, and with it the last 63 that came.
+    // The live gateway was seen throughout, and with it the last 63 that came.
     let shutdown = |gateway: String| wire::ShutdownRequest { gateway_instance_id: gateway };
     let stopped = || STOPPED.lock().unwrap().iter().any(|name| name == "z1");
     for gone in (137..200).map(|gone| format!("crashed-{gone}")) {
@@ -344,7 +344,7 @@ async fn a_point_that_is_not_offered_is_not_answered() {
     let call = Call { config_digest: "a".to_owned(), ..Default::default() };
     let request = wire::BeforeResponseRequest { call: Some(call.clone()), payload: Some(Default::default()) };
     assert_eq!(client.before_response(request).await.unwrap_err().code(), Code::Unimplemented);
-    // Offered, but not written: continues.
+    // Offered but not implemented: continues.
     let request = wire::AfterToolResultRequest { call: Some(call), payload: Some(Default::default()) };
     let answer = client.after_tool_result(request).await.unwrap().into_inner();
     assert_eq!(answer.verdict, Some(wire::after_tool_result_response::Verdict::Continue(wire::Continue {})));

@@ -1,5 +1,5 @@
-//! Runs a plugin as a process: a listener with the plugin's service, `grpc.health.v1` and reflection behind it,
-//! and a graceful stop. What the calls mean is [`crate::host`]'s.
+//! Runs a plugin as a process: listens, serves the plugin, `grpc.health.v1` and reflection, and stops
+//! gracefully. [`crate::host`] answers the calls.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -15,23 +15,23 @@ use crate::{
     listen::{Listener, connections, listen},
 };
 
-/// Calls under way when the stop is asked for get this long to finish: less than the 30 s that Kubernetes waits.
+/// How long calls in flight may take to finish after a stop; less than the 30 s that Kubernetes allows.
 const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 /// Why a plugin could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address can't be read.
+    /// The address is malformed.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The address can't be listened at.
+    /// Listening failed.
     #[error("can't listen at {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Signals can't be waited for.
+    /// Signal handlers can't be installed.
     #[error("can't wait for signals: {0}")]
     Signal(io::Error),
     /// The connection handling failed.
@@ -39,17 +39,17 @@ pub enum ServeError {
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Serves a plugin at `unix:///path` or `http://host:port` until SIGTERM or ctrl-c; then finishes the calls under
-/// way.
+/// Serves a plugin at `unix:///path` or `http://host:port` until SIGTERM or Ctrl-C, then finishes the calls
+/// in flight.
 ///
 /// # Errors
-/// When the address is wrong or taken.
+/// If the address is malformed or taken.
 pub async fn serve<P: Plugin>(address: &str) -> Result<(), ServeError> {
     let stop = stop_signal()?;
     Server::<P>::bind(address).await?.run(stop).await
 }
 
-/// Resolves on SIGTERM or ctrl-c. The signals are caught from this call on.
+/// Resolves on SIGTERM or Ctrl-C. Signals are caught from this call on.
 ///
 /// # Errors
 /// When the signals can't be caught.
@@ -64,7 +64,7 @@ pub fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, ServeE
     })
 }
 
-/// A plugin that listens, and is served by [`Server::run`].
+/// A plugin that listens; [`Server::run`] serves it.
 pub struct Server<P: Plugin> {
     listener: Listener,
     address: Address,
@@ -73,11 +73,11 @@ pub struct Server<P: Plugin> {
 }
 
 impl<P: Plugin> Server<P> {
-    /// Listens at `unix:///path` or `http://host:port`. A socket file at which nobody listens is replaced, one at
-    /// which somebody does is not; the new one has the mode 0660.
+    /// Listens at `unix:///path` or `http://host:port`. A stale socket file is replaced, one in use is not.
+    /// The new file has the mode 0660.
     ///
     /// # Errors
-    /// When the address is wrong or taken.
+    /// If the address is malformed or taken.
     pub async fn bind(address: &str) -> Result<Self, ServeError> {
         let wanted: Address = address.parse()?;
         let bound = listen(&wanted).await;
@@ -85,20 +85,20 @@ impl<P: Plugin> Server<P> {
         Ok(Server { listener, address, host: Arc::new(PluginHost::new()), drain: DEFAULT_DRAIN_TIMEOUT })
     }
 
-    /// Where it listens, with the port that was taken.
+    /// The address with the actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// How long calls under way may take to finish once the stop is asked for. The default is 25 s.
+    /// How long calls in flight may take to finish after a stop. The default is 25 s.
     #[must_use]
     pub fn with_drain(mut self, drain: Duration) -> Self {
         self.drain = drain;
         self
     }
 
-    /// Serves until `stop` resolves; then takes no more calls, finishes those under way and lets the instances
-    /// flush.
+    /// Serves until `stop` resolves. Then accepts no more calls, finishes those in flight, and shuts the
+    /// instances down.
     ///
     /// # Errors
     /// When the connection handling fails.
@@ -114,14 +114,14 @@ impl<P: Plugin> Server<P> {
         let stop = async {
             stop.await;
             health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
-            // Before the drain, so that a successor can listen at once.
+            // Before the drain, so that a successor can listen immediately.
             if let Address::Unix(path) = &address {
                 let _ = std::fs::remove_file(path);
             }
             let _ = stopping.send(());
         };
         let overdue = async {
-            // An error: `stop` was dropped because the serving is over.
+            // On an error, `stop` was dropped because serving has ended.
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -219,7 +219,7 @@ async fn the_socket_is_for_owner_and_group() {
 #[tokio::test]
 async fn a_socket_at_which_nobody_listens_is_replaced() {
     let (_folder, address) = socket();
-    // Dropping the listener of the standard library leaves the file, as a killed process does.
+    // The standard library's listener leaves its file behind, like a killed process.
     drop(std::os::unix::net::UnixListener::bind(path(&address)).unwrap());
     describes_initialises_and_answers(&address).await;
 }
@@ -291,7 +291,7 @@ async fn a_stop_finishes_the_call_under_way_and_takes_no_more() {
     ENTERED.notified().await;
 
     plugin.stop.send(()).unwrap();
-    // The successor's bind succeeds once the socket file is gone, which is before the drain ends.
+    // The successor can bind once the socket file is gone, which is before the drain ends.
     for _ in 0..1000 {
         if !std::path::Path::new(path(&address)).exists() {
             break;

@@ -1,5 +1,5 @@
-//! The exporters and the threads they work on. They have a runtime of their own, so that the last export arrives even if
-//! the plugin's runtime has one thread, which is the one that waits for it.
+//! The exporters and their threads. They have their own runtime, so that the last export works even if the
+//! plugin's runtime has a single thread, which is blocked waiting for it.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::Plugin;
 
-/// The end of the plugin waits this long for the last export: Kubernetes kills a container after 30 s, most of which
-/// belong to the calls under way.
+/// How long the end of the plugin waits for the last export. Kubernetes kills a container after 30 s, most
+/// of which belong to the calls in flight.
 const LAST_EXPORT: Duration = Duration::from_secs(2);
 
 /// The signals that are exported. Dropping it sends what is queued.
@@ -30,7 +30,8 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// As the environment says; `None` if it names no endpoint. Nothing is dialled before there is something to send.
+    /// Starts what the environment configures; `None` if it names no endpoint. Connects only when there is
+    /// something to send.
     pub(super) fn start<P: Plugin>() -> Result<Option<Self>, TelemetryError> {
         let traces = variables::transport(Signal::Traces, variables::read)?;
         let logs = variables::transport(Signal::Logs, variables::read)?;
@@ -64,7 +65,7 @@ impl Drop for Exports {
             drop(logger.map(|logger| logger.shutdown_with_timeout(LAST_EXPORT)));
             drop(also_done);
         });
-        // Nothing is sent: the channel closes when both have ended.
+        // Nothing is ever sent; the channel closes when both have ended.
         let _ = all_done.recv_timeout(LAST_EXPORT);
     }
 }

@@ -1,4 +1,4 @@
-//! What goes where: which spans and lines are exported, and which lines go to standard error.
+//! Filters: which spans and lines are exported, and which lines go to standard error.
 
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::{
@@ -10,18 +10,19 @@ use tracing_subscriber::{
 
 use crate::call_span;
 
-/// Crates that the exporters are made of. Exporting what they say would make them export again.
+/// The crates that the exporters use. Exporting their output would cause further exports.
 const EXPORTERS: [&str; 7] = ["hyper", "tonic", "h2", "tower", "reqwest", "rustls", "opentelemetry"];
 
-/// Levels by `RUST_LOG`; a directive that can't be read is left out.
+/// The levels from `RUST_LOG`. Malformed directives are ignored.
 pub(super) fn levels() -> EnvFilter {
     EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy()
 }
 
-/// Spans of the plugin, and of the SDK at any level: without the call's span the others would lose their trace.
+/// The plugin's spans, and the SDK's at any level: without the call's span, the others would lose their
+/// trace.
 ///
-/// Events are left out. They are exported as log records, and as events of a span they would arrive twice; an event at
-/// the level ERROR would also turn the span of a successful call into a failed one.
+/// Events are left out. They are exported as log records, so as span events they would arrive twice. An
+/// event at the level ERROR would also mark the span of a successful call as failed.
 pub(super) fn exported_spans<S>() -> impl Filter<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -30,7 +31,7 @@ where
     levels().or(FilterFn::new(is_call)).and(spans)
 }
 
-/// Lines of the plugin and the SDK.
+/// The lines of the plugin and the SDK.
 pub(super) fn exported_lines<S>() -> impl Filter<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -38,12 +39,12 @@ where
     levels().and(FilterFn::new(|item: &Metadata<'_>| item.is_event() && !is_of_exporters(item.target())))
 }
 
-/// Whether it is the SDK's span of a call.
+/// Whether this is the SDK's span of a call.
 pub(super) fn is_call(item: &Metadata<'_>) -> bool {
     item.target() == call_span::TARGET
 }
 
-/// Whether a target belongs to one of the crates that the exporters are made of, such as `hyper_util::client`.
+/// Whether a target belongs to one of the exporters' crates, such as `hyper_util::client`.
 fn is_of_exporters(target: &str) -> bool {
     let name = target.split("::").next().unwrap_or(target);
     EXPORTERS.iter().any(|exporter| {

@@ -176,13 +176,14 @@ where
     spans.into_iter().chain(lines).collect::<Vec<_>>().boxed()
 }
 
-/// Entering a span makes its OpenTelemetry context the current one (context activation, the default). The bridge of the
-/// log lines and [`inject`] depend on that.
+/// Entering a span makes its OpenTelemetry context current (context activation, on by default). The bridge
+/// for log lines and [`inject`] depend on it.
 fn spans_layer<S>(tracer: &SdkTracerProvider) -> OpenTelemetryLayer<S, opentelemetry_sdk::trace::SdkTracer>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    // Source locations, threads and busy times are not part of the conventions for a call, and every span would carry them.
+    // Source locations, threads and busy times are not part of the conventions, and every span would carry
+    // them.
     tracing_opentelemetry::layer()
         .with_tracer(tracer.tracer(SCOPE))
         .with_location(false)
@@ -191,15 +192,16 @@ where
         .with_tracked_inactivity(false)
 }
 
-/// Makes the caller's span the parent of `span`, which must not have been entered yet: afterwards its parent is fixed.
+/// Makes the caller's span the parent of `span`. `span` must not have been entered yet, because entering
+/// fixes the parent.
 pub(crate) fn set_parent(span: &Span, metadata: &MetadataMap) {
     let caller =
         TraceContextPropagator::new().extract_with_context(&Context::new(), &MetadataReader(metadata));
-    // It fails without a layer that exports, and then there is nothing to set.
+    // This fails only without an exporting layer, in which case there is nothing to set.
     let _ = span.set_parent(caller);
 }
 
-/// Writes the current trace context into the metadata of a call that is about to be sent, if there is one.
+/// Writes the current trace context, if any, into the metadata of an outgoing call.
 pub(crate) fn inject(metadata: &mut MetadataMap) {
     let current = Context::current();
     if current.span().span_context().is_valid() {
@@ -215,7 +217,7 @@ impl Extractor for MetadataReader<'_> {
     }
 
     fn keys(&self) -> Vec<&str> {
-        // The propagator asks for its own keys by name.
+        // The propagator reads its keys by name.
         Vec::new()
     }
 }

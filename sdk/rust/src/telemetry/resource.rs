@@ -1,4 +1,4 @@
-//! The resource: which process the spans and log records come from.
+//! The resource: describes the process that exports spans and log records.
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::{
@@ -9,7 +9,7 @@ use opentelemetry_sdk::{
 use super::variables;
 use crate::Plugin;
 
-/// The plugin's name and version, replaced by what the environment says.
+/// The plugin's name and version, unless the environment overrides them.
 pub(super) fn resource<P: Plugin>() -> Resource {
     let own = [KeyValue::new("service.name", P::NAME), KeyValue::new("service.version", P::VERSION)];
     let resource = Resource::builder_empty()

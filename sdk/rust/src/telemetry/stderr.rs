@@ -17,7 +17,8 @@ use tracing_subscriber::{
 
 use super::{BoxedLayer, filters};
 
-/// While a collector is down the exporters report every attempt. One report in this many seconds is written.
+/// While a collector is down, the exporters report every attempt. One report in this many seconds is
+/// written.
 const REPORT_EVERY: u64 = 30;
 
 pub(super) fn layer<S>() -> BoxedLayer<S>
@@ -33,7 +34,7 @@ where
     }
 }
 
-/// Everything but the fields of the SDK's own span, and most reports of the exporters.
+/// Drops the fields of the SDK's own span, and most reports of the exporters.
 fn to_stderr<S>() -> impl Filter<S> {
     let (started, last) = (Instant::now(), AtomicU64::new(0));
     dynamic_filter_fn(move |item, _| {

@@ -62,10 +62,10 @@ impl Plugin for Guard {
     }
 }
 
-/// A log record: its text, trace id and span id.
+/// A log record: its text, and its trace and span id.
 type Line = (String, Option<(TraceId, SpanId)>);
 
-/// Keeps what is exported.
+/// Collects what is exported.
 #[derive(Debug, Clone, Default)]
 struct Kept {
     spans: Arc<Mutex<Vec<SpanData>>>,
@@ -102,7 +102,7 @@ impl Kept {
     }
 }
 
-/// Runs calls of these tools, each with at most `patience`, as a gateway in the trace [`TRACE`].
+/// Calls these tools, each with the timeout `patience`, as a gateway in the trace [`TRACE`].
 async fn calls(tools: &[&str], patience: Duration) -> Kept {
     let kept = Kept::default();
     let tracer = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();

@@ -1,4 +1,4 @@
-//! OpenTelemetry's environment variables, as far as they decide whether and how a signal is exported. The exporters
+//! The OpenTelemetry environment variables that decide whether and how a signal is exported. The exporters
 //! read the others themselves.
 
 use super::TelemetryError;
@@ -31,7 +31,7 @@ pub(super) fn read(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
-/// How the environment wants `signal` exported; `None` for not at all.
+/// The transport that the environment configures for `signal`; `None` if it isn't exported.
 pub(super) fn transport(
     signal: Signal,
     read: impl Fn(&str) -> Option<String>,
@@ -41,7 +41,7 @@ pub(super) fn transport(
     if is("OTEL_SDK_DISABLED", "true") || is(&format!("OTEL_{name}_EXPORTER"), "none") {
         return Ok(None);
     }
-    // The variable of the signal replaces the one of all signals.
+    // The signal's own variable overrides the general one.
     let setting = |key: &str| {
         let both = [format!("OTEL_EXPORTER_OTLP_{name}_{key}"), format!("OTEL_EXPORTER_OTLP_{key}")];
         both.into_iter().find_map(|variable| Some((read(&variable)?, variable)))

@@ -1,5 +1,5 @@
-//! Who gets in at the admin port, and when it is open at all: a token of its own audience for everything, a scope, and
-//! for a token with a tenant that tenant's plan alone.
+//! Tests access to the admin port: when it is open, the audience and the scopes that tokens need, and that
+//! a token with a tenant sees only that tenant's plan.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -84,7 +84,7 @@ async fn a_token_is_good_at_the_port_of_its_audience_alone() {
     let gateway = Gateway::with().tenant("acme").admin().start().await;
     let both = Token::for_tenant("acme").scopes("hookgate:invoke hookgate:read hookgate:admin");
     let (data, admin) = (both.clone().audience(AUDIENCE).mint(), both.audience(ADMIN_AUDIENCE).mint());
-    // Twice: what one port remembers is not the other's.
+    // Twice, because the ports must not share their caches.
     for _ in 0..2 {
         assert_eq!(gateway.http(&data).call(POINT, payload()).await.status, 200);
         assert_eq!(get(&gateway.admin(&admin), PATHS[3]).await.status, 200);
@@ -103,7 +103,7 @@ async fn an_issuer_grants_no_more_scopes_and_tenants_than_it_may() {
     assert_http_error(&get(&gateway.admin(&operator()), PATHS[0]).await, Code::ScopeMissing);
 
     let gateway = setup.set("/auth/issuers/0/tenants", json!(["acme"])).start().await;
-    // Whoever sees all tenants has to be sent by somebody who may speak for all.
+    // An operator for all tenants needs an issuer that may speak for all.
     assert_http_error(&get(&gateway.admin(&operator()), PATHS[0]).await, Code::TokenInvalid);
     let of = |tenant| Token::for_operators().claim("tenant_id", tenant).mint();
     assert_http_error(&get(&gateway.admin(&of("globex")), PATHS[3]).await, Code::TenantUnknown);
@@ -123,8 +123,8 @@ async fn a_token_with_a_tenant_sees_that_tenants_plan_and_nothing_else() {
 
         let mut without_ids = Vec::new();
         for hidden in [
-            "/admin/v1/tenants/globex/plan", // there is one
-            "/admin/v1/tenants/nobody/plan", // there is none
+            "/admin/v1/tenants/globex/plan", // exists
+            "/admin/v1/tenants/nobody/plan", // doesn't exist
             "/admin/v1/tenants/ACME/plan",
             "/admin/v1/tenants/acme%00/plan",
             "/admin/v1/tenants",
@@ -178,14 +178,14 @@ async fn an_unknown_path_and_another_method_are_told_once_the_token_is_good() {
         &get(&agent, "/admin/v1/tenants/acme/plan?pont=before_response").await,
         Code::PayloadInvalid,
     );
-    // And the other ports know nothing of it.
+    // The other ports don't have these paths.
     assert_eq!(gateway.http(&token("acme")).get(PATHS[0]).await.unwrap().status, 404);
     assert_eq!(gateway.ops().get(PATHS[0]).await.unwrap().status, 404);
 }
 
 #[tokio::test]
 async fn the_port_stays_closed_where_nobody_could_be_let_in() {
-    // Held by the test: a gateway that listened there would not start.
+    // The test holds the port: a gateway that listened on it would not start.
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap().to_string();
     let gateway = Gateway::with().tenant("acme").set("/server/admin_addr", address).start().await;

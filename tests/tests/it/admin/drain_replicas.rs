@@ -1,4 +1,4 @@
-//! A plugin is drained for its maintenance while two gateways over one database use it (docs/registry.md).
+//! Tests draining a plugin that two gateways with one database use (docs/registry.md).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ async fn replica(url: &str, folder: &TempDir) -> Gateway {
     setup.set("/egress/cidrs", json!(["127.0.0.0/8"])).set("/limits/budget", "60s").start().await
 }
 
-/// A call that the plugin holds.
+/// A call that the plugin holds back.
 async fn held(gateway: &Gateway, plugin: &FakePlugin) -> JoinHandle<u16> {
     let before = plugin.counts().calls;
     let agent = gateway.http(&token("acme"));
@@ -65,7 +65,7 @@ async fn a_drained_plugin_is_let_go_of_by_every_replica_and_no_call_under_way_is
     assert_eq!(here.await.expect("it ends"), 200);
     assert_eq!(plugin.counts().shutdowns, 1, "the other replica's call is still under way");
 
-    // The other one follows: no more calls, the one under way to its end, then Shutdown.
+    // The other gateway follows: no new calls, the call in flight finishes, then Shutdown.
     serves_by(&other, revision).await;
     assert_eq!((call(&one, "acme").await.status, call(&other, "acme").await.status), (200, 200));
     assert_eq!(plugin.counts().calls, calls, "nobody calls it any more");

@@ -1,5 +1,5 @@
-//! What happens, for operators: kept for a while, and as a stream that goes on, which nobody holds up and nobody sees of
-//! another tenant.
+//! Tests events for operators: recorded ones and streams. Slow readers hold nothing up, and no tenant sees
+//! another's events.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn a_plugin_that_goes_and_comes_back_is_told_at_once_and_kept() {
         assert_eq!(sent.id.as_deref(), sent.data["id"].as_str(), "{sent:?}");
         assert_eq!((&sent.data["plugin"], &sent.data["level"]), (&json!("guard"), &json!(level)));
     }
-    // It is the line of the log, with an id.
+    // An event is its log line with an id.
     let line =
         gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.disconnected"))).await;
     let mut logged: Value = serde_json::from_str(&line.text).unwrap();
@@ -73,7 +73,7 @@ async fn events_do_not_depend_on_the_level_of_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let (file, log) = (folder.path().join("hookgate.yaml"), folder.path().join("log"));
     std::fs::write(&file, setup.set("/server/admin_addr", admin.clone()).text()).unwrap();
-    // Not by the harness, which finds the ports in a line of level info.
+    // Not started by the harness, which finds the ports in a line of level info.
     let _gateway = tokio::process::Command::new(tokio::task::spawn_blocking(binary).await.unwrap())
         .args(["serve", "--config"])
         .arg(&file)
@@ -176,7 +176,7 @@ async fn a_stream_that_was_cut_off_goes_on_after_its_last_event_and_a_gap_is_tol
         ("decision.block", &missed.body["request_id"])
     );
 
-    // More than is kept; the same question finds a gap.
+    // More than is recorded, so the same query finds a gap.
     for _ in 0..1001 {
         agent.call(POINT, payload()).await;
     }
@@ -189,10 +189,10 @@ async fn a_stream_that_was_cut_off_goes_on_after_its_last_event_and_a_gap_is_tol
         (&answer.body["dropped"], answer.body["events"].as_array().unwrap().len()),
         (&json!(true), 1000)
     );
-    // Calls push out calls alone.
+    // Calls displace only calls.
     assert!(names(&events(&operator, "event=plugin.*").await).contains(&"plugin.registered"));
 
-    // An id of another process: what it stands for is not known here.
+    // An id of another process is unknown here.
     let mut other = Stream::after(&operator, "event=table.*", "0123456789ab-1").await;
     assert_eq!(
         (other.next().await.name, other.next().await.name),
@@ -219,7 +219,7 @@ async fn who_does_not_read_holds_nobody_up_and_is_told_what_it_missed() {
     let mut start = [0; 12];
     slow.read_exact(&mut start).await.unwrap();
     assert_eq!(&start, b"HTTP/1.1 200");
-    // What nobody takes: more than the sending end buffers (4 MB), and more than is kept behind it (1,000).
+    // More than the sender buffers (4 MB) plus what is recorded beyond it (1,000).
     let most = 2800;
     for _ in 0..most / 8 {
         let calls = join_all((0..8).map(|_| agent.call(POINT, payload()))).await;
@@ -252,9 +252,9 @@ async fn at_most_32_follow_and_who_leaves_makes_room() {
     let answer = operator.get("/admin/v1/events?follow=true").await.unwrap();
     assert_http_error(&answer, Code::Overloaded);
     assert!(answer.header("retry-after").is_some(), "{answer:?}");
-    events(&operator, "").await; // what is kept can be had
+    events(&operator, "").await; // recorded events are still available
     streams.pop();
-    // Nothing tells that the gateway has seen it go but asking.
+    // Only trying again shows that the gateway has noticed the closed stream.
     let open = async { while Stream::try_open(&operator, "").await.is_none() {} };
     tokio::time::timeout(Duration::from_secs(20), open).await.expect("a place is free again");
 }
@@ -299,7 +299,7 @@ async fn a_token_that_names_a_tenant_sees_that_tenants_calls_and_nothing_of_the_
     }
     let all = events(&operator(&gateway), "tenant=globex").await;
     assert!(format!("{all:?}").contains(CANARY), "there was something to hide");
-    // An id, too, tells nothing of how many there were in between.
+    // Ids don't reveal how many other events there were in between.
     let ids: Vec<u64> = kept
         .iter()
         .map(|event| event["id"].as_str().unwrap().split_once('-').unwrap().1.parse().unwrap())
@@ -312,7 +312,7 @@ async fn the_end_of_the_process_and_of_the_token_end_the_stream_and_say_so() {
     let mut guard = FakePlugin::named("guard").start().await;
     let gateway = setup().plugin(&guard).binding("guard", 10).start().await;
     let operator = operator(&gateway);
-    // Good for some seconds more: `exp` has passed, and the leeway of 30 s nearly.
+    // Valid for a few more seconds: `exp` has passed, and the leeway of 30 s almost.
     let short = gateway.admin(&Token::for_operators().expiring_in(-20).mint());
     let mut short = Stream::open(&short, "event=none").await;
     let ended = short.next().await;

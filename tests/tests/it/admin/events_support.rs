@@ -1,4 +1,4 @@
-//! Reading events of the admin port, kept ones and streams.
+//! Reads recorded events and streams from the admin port.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::timeout;
 
-/// Longer than anything here may take, and shorter than the agent's own patience.
+/// Longer than anything here takes, and shorter than the agent's timeout.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What is kept.
+/// The recorded events.
 pub(crate) async fn events(agent: &HttpAgent, query: &str) -> Vec<Value> {
     let answer: HttpAnswer = agent.get(&format!("/admin/v1/events?{query}")).await.expect("it answers");
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.body["events"].as_array().expect("a list").clone()
 }
 
-/// Asks until there are `count`: a call's line is written after its answer.
+/// Polls until there are `count`: a call's line is written after its answer.
 pub(crate) async fn wait_for(agent: &HttpAgent, query: &str, count: usize) {
     let there = async { while events(agent, query).await.len() < count {} };
     timeout(PATIENCE, there).await.expect("they are kept");
@@ -49,19 +49,19 @@ impl Stream {
         Stream::try_open(agent, query).await.expect("there is a place")
     }
 
-    /// None: too many follow.
+    /// Returns `None` if too many clients follow.
     pub(crate) async fn try_open(agent: &HttpAgent, query: &str) -> Option<Self> {
         Stream::of(agent.request(Method::GET, &format!("/admin/v1/events?follow=true&{query}"))).await
     }
 
-    /// After the event with this id.
+    /// Follows after the event with this id.
     pub(crate) async fn after(agent: &HttpAgent, query: &str, id: &str) -> Self {
         let request = agent.request(Method::GET, &format!("/admin/v1/events?follow=true&{query}"));
         Stream::of(request.header("last-event-id", id)).await.expect("there is a place")
     }
 
     async fn of(request: reqwest::RequestBuilder) -> Option<Self> {
-        // It goes on for as long as the test does.
+        // The stream must outlive the agent's timeout.
         let request = request.timeout(Duration::from_secs(600));
         let answer = timeout(PATIENCE, request.send()).await.expect("it answers").expect("it answers");
         if answer.status() == 503 {
@@ -71,7 +71,7 @@ impl Stream {
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         assert_eq!(answer.headers()["cache-control"], "no-store");
         let mut stream = Stream { answer, buffer: String::new() };
-        // From here on it is told of everything.
+        // From here on, it receives all events.
         let first = stream.frame().await;
         assert_eq!(first.as_deref(), Some(": following"), "it says at once that it follows");
         Some(stream)
@@ -111,7 +111,7 @@ impl Stream {
         self.maybe_next().await.expect("it goes on")
     }
 
-    /// The next one with this name.
+    /// The next event with this name.
     pub(crate) async fn next_named(&mut self, name: &str) -> Sent {
         loop {
             let sent = self.next().await;
@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// All that is left, to its end.
+    /// All remaining events until the end of the stream.
     pub(crate) async fn rest(&mut self) -> Vec<Sent> {
         let mut all = Vec::new();
         while let Some(sent) = self.maybe_next().await {

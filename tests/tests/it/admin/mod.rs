@@ -1,4 +1,4 @@
-//! The admin port: what operators see and do, over HTTP, gRPC and the socket.
+//! The admin API: what operators see and do, over HTTP, gRPC and the socket.
 
 mod auth;
 mod drain_replicas;

@@ -1,4 +1,4 @@
-//! The effective plan of a tenant: what runs for it, in which order, from where, and the digest that answers name.
+//! Tests the effective plan of a tenant: steps, order, sources, and the digest that answers contain.
 
 use hookgate::core::error::Code;
 use hookgate_tests::{
@@ -17,13 +17,13 @@ async fn plan(agent: &HttpAgent, tenant: &str) -> Value {
     answer.body
 }
 
-/// Bindings of a plan at a point.
+/// The bindings of a plan at a point.
 fn bindings(plan: &Value, point: &str) -> Vec<String> {
     let steps = plan["points"][point]["steps"].as_array().expect("a list");
     steps.iter().map(|step| step["binding"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Takes the digests of a step, which are text and no configuration.
+/// Removes the digests of a step, which are texts but not configuration.
 fn without_digests(mut step: Value) -> Value {
     for member in ["config_digest", "tenant_config_digest"] {
         let digest = step[member].take();
@@ -79,7 +79,7 @@ async fn a_plan_says_of_each_step_what_its_binding_says() {
     assert_eq!(Value::Array(steps), expected);
     assert_eq!(bindings(&acme, "before_response"), ["away", "guard@acme"], "a plan for each point");
 
-    // It is the plan that answers name.
+    // Answers contain the digest of this plan.
     let answer = gateway.http(&token("acme")).call(POINT, payload()).await;
     assert_eq!(answer.body["plan_digest"], acme["points"]["before_tool_call"]["plan_digest"]);
     assert_eq!(tenant_config_digest, json!(guard.seen()[0].call.tenant_config_digest));

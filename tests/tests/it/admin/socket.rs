@@ -1,5 +1,5 @@
-//! The admin socket: a file whose mode is the authority, there from the start to the end, with everything and without a
-//! token.
+//! Tests the admin socket: its file mode decides who may use it, it exists from start to end, and it grants
+//! everything without a token.
 
 use std::{
     fs,
@@ -25,10 +25,10 @@ use tempfile::TempDir;
 use crate::{cli::support::Folder, edge::support::assert_http_error};
 
 const STATUS: &str = "/admin/v1/status";
-/// The user of nobody's, whatever it is called.
+/// The uid of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// A folder for a socket, which everybody may look into, and where in it.
+/// A folder for a socket that everybody may enter, and the socket's path.
 fn place() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -47,7 +47,7 @@ async fn get(path: &Path, what: &str) -> HttpAnswer {
 #[tokio::test]
 async fn whoever_may_open_the_socket_sees_everything_without_a_token() {
     let (_folder, path) = place();
-    // No issuer has an admin audience, so that the port stays closed.
+    // No issuer has an admin audience, so the port stays closed.
     let gateway = setup(&path).set("/log/level", "debug").start().await;
     assert_eq!(gateway.admin_addr(), None);
     let file = fs::symlink_metadata(&path).unwrap();
@@ -60,7 +60,7 @@ async fn whoever_may_open_the_socket_sees_everything_without_a_token() {
     assert_eq!(get(&path, "/admin/v1/plugins").await.status, 200);
     assert_eq!(get(&path, "/admin/v1/tenants/acme/plan").await.body["tenant"], json!("acme"));
     assert_http_error(&get(&path, "/admin/v1/tenants/nobody/plan").await, Code::NotFound);
-    // A token, and be it none, is not looked at.
+    // A token is ignored, even an invalid one.
     let with = HttpAgent::over_socket(&path).with_token("nonsense");
     assert_eq!(with.get(STATUS).await.unwrap().status, 200);
 
@@ -83,15 +83,16 @@ async fn the_port_beside_it_still_wants_a_token() {
     assert_eq!(operator.get(STATUS).await.unwrap().status, 200);
 }
 
-/// A process of another user, who may do all that this one may but for its mode: root lets everybody in.
+/// Calls as another user, for whom only the mode of the socket matters: root could always connect.
 #[tokio::test]
 async fn another_user_cannot_open_it() {
     let (folder, path) = place();
     let _gateway = setup(&path).start().await;
-    // The gateway's own program is in a folder that is nobody's to enter.
+    // The gateway's binary is in a folder that `nobody` can't enter.
     let program = folder.path().join("hookgate");
     tokio::task::spawn_blocking(binary).await.unwrap();
-    // Not by this process: what another thread starts meanwhile would hold it open for writing, and nobody could run it.
+    // Copied by another process: a child of another thread could inherit the file open for writing, and
+    // then nobody could execute it.
     let copied = Command::new("cp").arg(binary()).arg(&program).status().unwrap();
     assert!(copied.success());
     let explain = |uid: Option<u32>| {
@@ -114,7 +115,7 @@ async fn another_user_cannot_open_it() {
         said.contains("Permission denied") && said.contains("its user and root alone may open"),
         "{said}"
     );
-    // Only the mode is in his way.
+    // Only the mode prevented access.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(explain(Some(NOBODY)).status.success());
 }
@@ -136,7 +137,7 @@ async fn one_that_a_crash_left_behind_is_replaced_and_one_in_use_ends_the_start(
     assert!(path.exists(), "nobody was left to remove it");
     let third = setup(&path).start().await;
     assert_eq!(get(&path, STATUS).await.status, 200);
-    // A gateway that ends takes only its own file with it.
+    // At its end, a gateway removes only its own file.
     fs::remove_file(&path).unwrap();
     let other = UnixListener::bind(&path).unwrap();
     third.stop().await;
@@ -180,7 +181,7 @@ async fn another_path_waits_for_a_restart() {
     let gateway = setup(&path).start().await;
     let other = folder.path().join("other.sock");
     gateway.reload(&setup(&other).set("/limits/budget", "1s"));
-    // Said once it is in the status.
+    // Logged once it is in the status.
     gateway.log().wait_for(|line| line.field("keys") == Some(&json!("server.admin_socket"))).await;
     let waiting = get(&path, STATUS).await.body["configuration"]["restart_required"].clone();
     assert_eq!((waiting, other.exists()), (json!(["server.admin_socket"]), false));

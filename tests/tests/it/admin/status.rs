@@ -1,4 +1,4 @@
-//! What operators see of plugins and of the gateway: each state with its reason, and nothing secret.
+//! Tests the status of plugins and of the gateway: each state with its reason, and no secrets.
 
 use hookgate_proto::{
     plugin::v1::{Access, SideEffects},
@@ -25,7 +25,7 @@ fn setup() -> Setup {
     Gateway::with().tenant("acme").tenant_with("off", &json!({ "enabled": false })).admin()
 }
 
-/// Of a plugin that was never called.
+/// The totals of a plugin that was never called.
 fn no_calls() -> Value {
     let none = json!({ "calls": 0, "successes": 0, "failures": 0, "latency_ms_total": 0.0 });
     json!({
@@ -33,7 +33,7 @@ fn no_calls() -> Value {
     })
 }
 
-/// A plugin's status beside these members, with one endpoint that is as the plugin is.
+/// The status of a plugin with these further members and one endpoint in the same state.
 fn status(name: &str, [state, reason, detail]: [&str; 3], address: &str, more: &Value) -> Value {
     let mut status = json!({
         "name": name, "state": state, "reason": reason, "detail": detail,
@@ -52,7 +52,7 @@ fn status(name: &str, [state, reason, detail]: [&str; 3], address: &str, more: &
     status
 }
 
-/// A plugin whose manifest is out of the ordinary in every member.
+/// A plugin whose manifest differs from the default in every member.
 fn describing_itself() -> Builder {
     let plugin =
         FakePlugin::named("ready").only(&[POINT, ExtensionPoint::BeforeResponse]).access(Access::Read);
@@ -63,7 +63,7 @@ fn describing_itself() -> Builder {
     })
 }
 
-/// What is shown of a plugin, less what its entry says.
+/// A plugin's view without the members from its entry.
 fn of_process(shown: &Value) -> Value {
     let mut shown = shown.clone();
     for member in ["owner", "version", "spec", "pending_manifests", "rejected"] {
@@ -187,7 +187,7 @@ async fn status_is_there_before_the_start_is_finished_and_while_it_drains() {
     gateway.terminate();
     gateway.log().wait_for(|line| line.message() == Some("draining")).await;
     assert_eq!(ready().await, (json!(false), json!("draining")));
-    assert_eq!(gateway.stop().await.code, Some(0)); // asked a second time, it does not wait
+    assert_eq!(gateway.stop().await.code, Some(0)); // the second SIGTERM skips the wait
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn no_secret_config_or_token_is_in_any_answer() {
     let mine = json!({ "type": "object", "properties": { "mine": {}, "ours": {} } });
     let plugin = FakePlugin::named("guard").config_schema(key.clone()).tenant_config_schema(mine);
     let plugin = plugin.start().await;
-    // It puts what it was given into the words of its refusal.
+    // Its error message contains its config.
     let refusing = FakePlugin::named("refusing").config_schema(key);
     let told = tonic::Status::failed_precondition(format!("my key is {REFERENCED}"));
     let refusing = refusing.on_initialize(hookgate_tests::fake::Handshake::Fails(told)).start().await;

@@ -1,4 +1,4 @@
-//! What plugins did since the start (L46): after ten calls the numbers are exact.
+//! Tests the plugins' totals since startup (L46): after ten calls, the numbers are exact.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use tonic::Code;
 use crate::edge::support::{POINT, request};
 
 const CALLS: u64 = 10;
-/// What each call of the guard takes at least.
+/// The minimum duration of the guard's calls.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Number of the call, as its `call_id` has it.
+/// The number of the call, which is its `call_id`.
 fn number(seen: &Seen) -> u64 {
     let Payload::BeforeToolCall(payload) = &seen.payload else { panic!("{seen:?}") };
     payload.call_id.as_deref().and_then(|id| id.parse().ok()).expect("every call has its number")
 }
 
-/// Passes, and from call `blocks` on blocks, and from call `fails` on fails.
+/// Continues; blocks from call `blocks` on, and fails from call `fails` on.
 fn script(blocks: u64, fails: u64) -> impl Fn(&Seen) -> Act + Send + Sync + 'static {
     move |seen| match number(seen) {
         number if number >= fails => Act::status(Code::Internal, "broken"),
@@ -80,12 +80,12 @@ async fn after_ten_calls_over_both_protocols_the_numbers_are_exact() {
         } else {
             let mut request = request();
             request.payload.as_mut().expect("it has one").call_id = Some(call.to_string());
-            let _ = grpc.before_tool_call(request).await; // some of them fail, as they should
+            let _ = grpc.before_tool_call(request).await; // some of them fail on purpose
         }
     }
     let took = began.elapsed();
 
-    // Advice is counted as what it is, heeded or not; a step that failed and was skipped has failed.
+    // Advice counts by its result, whether it is enforced or not. A skipped failed step has failed.
     assert_eq!(counts(&points(&gateway, "advisor").await), [CALLS, 7, 3]);
     let of_guard = points(&gateway, "guard").await;
     assert_eq!(counts(&of_guard), [CALLS, 8, 2], "a block is a success");
@@ -101,9 +101,9 @@ async fn after_ten_calls_over_both_protocols_the_numbers_are_exact() {
         assert_eq!(of_guard[point], none, "{point}");
     }
 
-    // What an observer makes of its call is known after the answer.
+    // Observers' results are known after the answer.
     let known = async {
-        // Nothing tells of an observer that let its call pass but the numbers themselves.
+        // Only the totals show that an observer continued.
         while counts(&points(&gateway, "watcher").await)[0] < CALLS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

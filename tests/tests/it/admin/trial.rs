@@ -1,4 +1,4 @@
-//! One call of one plugin, for whoever wants to see what it says (G42).
+//! Tests test calls of one plugin (G42).
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ struct Rig {
     plugin: FakePlugin,
 }
 
-/// A gateway whose tenant `acme` has the plugin `guard` with a config and a field that it may write, and `globex` with a
-/// short time-out.
+/// A gateway whose tenant `acme` has the plugin `guard` with a config and one writable field, and `globex`
+/// with a short timeout.
 async fn rig() -> Rig {
     let schema = json!({ "properties": { "strict": { "type": "boolean" } }, "additionalProperties": false });
     let plugin = FakePlugin::named("guard").tenant_config_schema(schema).start().await;
@@ -132,7 +132,7 @@ async fn a_trial_that_comes_to_nothing_says_why_and_what_to_do() {
         );
         assert!(!said["failure"]["remedy"].to_string().is_empty());
     }
-    // What the binding confines is free where no binding has a part in it.
+    // A binding's limits don't apply to a call without that binding.
     assert_eq!(rig.tried(question()).await["changes"]["tool_name"], json!("fs.write"));
 }
 

@@ -1,4 +1,4 @@
-//! What operators ask of a process that runs: a reload with an answer, a plugin described again, let go of (L47).
+//! Tests operations on a running process: reload, describe again, drain (L47).
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -24,9 +24,9 @@ use crate::{
     registry::support::{SOON, call, file_with},
 };
 
-/// A gateway whose registry has the plugin `guard` for all, of the API.
+/// A gateway whose registry has the API's plugin `guard` for all tenants.
 async fn guarded(plugin: &FakePlugin) -> Stored {
-    // Calls may be held.
+    // Calls may be held back for long.
     let setup = file_with("acme").set("/egress/cidrs", json!(["127.0.0.0/8"])).set("/limits/budget", "60s");
     let stored = stored_as(setup).await;
     let entry = json!({
@@ -83,7 +83,7 @@ async fn a_reload_answers_once_what_the_file_says_is_in_force() {
 
 #[tokio::test]
 async fn a_reload_that_waits_for_a_plugin_says_for_which() {
-    // A port that was given back may be somebody else's by then.
+    // A Unix socket, because a released TCP port may be taken by others.
     let mut plugin = FakePlugin::named("late").start_unix().await;
     plugin.stop().await;
     let gateway = file_with("acme").start().await;
@@ -229,7 +229,7 @@ async fn a_refused_plugin_that_was_mended_need_not_wait() {
         sleep(Duration::from_millis(10)).await;
     }
     plugin.set_initialize(Handshake::Proper);
-    // Alone it would be asked again after a minute.
+    // Without the request, it would be asked again only after a minute.
     let taken = timeout(SOON, post(&operator, "plugins/guard/describe")).await.expect("it answers");
     assert_eq!(taken.body["plugin"]["state"], json!("ready"), "{taken:?}");
     assert_eq!(call(&gateway, "acme").await.status, 200);

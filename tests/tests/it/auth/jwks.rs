@@ -1,5 +1,5 @@
-//! Keys that an issuer publishes, over real sockets: an issuer that rotates, floods, redirects, hangs and dies.
-//! Nothing here measures time; the figures are proved under a paused clock beside the code.
+//! Tests key sets that an issuer publishes, over real sockets: an issuer that rotates, floods, redirects,
+//! hangs and dies. Unit tests beside the code check the times, with a paused clock.
 #![allow(clippy::unwrap_used)] // tests, and what only they use
 
 use std::{
@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::keys::{Keys, SECRET, ask, authenticator, claims, token, unsigned};
 
-/// What the issuer answers.
+/// The issuer's answer.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// These bytes, then the end of the connection.
+    /// These bytes, then the connection is closed.
     Raw(Vec<u8>),
     /// Nothing, until the client gives up.
     Nothing,
@@ -40,9 +40,9 @@ pub(crate) struct Idp {
     url: String,
     answer: Arc<Mutex<Answer>>,
     requests: Arc<AtomicUsize>,
-    /// A request came in.
+    /// A request arrived.
     asked: Arc<Notify>,
-    /// A client that got no answer has closed.
+    /// A client without an answer has closed.
     gave_up: Arc<Notify>,
     serving: JoinHandle<()>,
 }
@@ -126,7 +126,7 @@ async fn serve(
     came.notify_one();
     match answer {
         Answer::Raw(bytes) => {
-            // The client may hang up in the middle of an answer that is too long.
+            // The client may hang up during an answer that is too long.
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
         }
@@ -137,7 +137,7 @@ async fn serve(
     }
 }
 
-/// Runs an authenticator's refresh; it ends with the test.
+/// Runs an authenticator's refresh, which ends with the test.
 struct Running {
     auth: Arc<Authenticator>,
     stop: CancellationToken,
@@ -253,7 +253,7 @@ async fn nothing_but_a_whole_small_200_brings_keys() {
         cases.spawn(async move {
             let idp = Idp::start(answer).await;
             let running = Running::start(&json!([idp.issuer()]));
-            // It asks again soon only when the first answer brought nothing.
+            // It soon asks again only if the first answer was useless.
             for _ in 0..2 {
                 let asked = tokio::time::timeout(Duration::from_secs(60), idp.asked.notified()).await;
                 asked.unwrap_or_else(|_| panic!("answer {index} brought keys"));

@@ -1,4 +1,4 @@
-//! Keys of every algorithm, made once in the test process, and tokens signed with them in whatever way a test asks.
+//! Keys of every algorithm, generated once per process, and tokens signed with them in any way.
 #![allow(clippy::unwrap_used)] // tests, and what only they use
 
 use std::sync::{Arc, LazyLock};
@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey, crypto, jwk::Jwk};
 use serde_json::{Value, json};
 
-/// Every algorithm that is served.
+/// Every supported algorithm.
 pub(crate) const ALGORITHMS: [Algorithm; 12] = [
     Algorithm::HS256,
     Algorithm::HS384,
@@ -40,7 +40,7 @@ pub(crate) const ALGORITHMS: [Algorithm; 12] = [
 /// The shared secret of the HMAC algorithms.
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// A private key and its public half in several forms; of a shared secret, the secret.
+/// A private key and its public half in several forms; for a shared secret, the secret.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) signs: EncodingKey,
@@ -67,7 +67,7 @@ impl Keys {
         }
     }
 
-    /// A new key on Ed25519, which costs nothing to make.
+    /// A new Ed25519 key, which is cheap to generate.
     pub(crate) fn ed25519() -> Self {
         let key = Ed25519KeyPair::generate().unwrap();
         let public = key.public_key().as_der().unwrap();
@@ -102,7 +102,7 @@ impl Keys {
     }
 }
 
-/// The keys of `algorithm`, the same throughout the process.
+/// The keys of `algorithm`, the same for the whole process.
 pub(crate) fn keys(algorithm: Algorithm) -> Keys {
     static RSA: LazyLock<Keys> = LazyLock::new(Keys::rsa);
     static P256: LazyLock<Keys> = LazyLock::new(|| Keys::ec(&ECDSA_P256_SHA256_FIXED_SIGNING));
@@ -142,13 +142,13 @@ pub(crate) fn token(header: &Value, claims: &Value, key: &EncodingKey, algorithm
     format!("{signed}.{signature}")
 }
 
-/// An authenticator of `issuers`, each a member of `auth.issuers`.
+/// An authenticator for `issuers`, each a member of `auth.issuers`.
 pub(crate) fn authenticator(issuers: &Value) -> Authenticator {
     let auth = serde_json::from_value(json!({ "issuers": issuers })).unwrap();
     Authenticator::new(&auth).unwrap()
 }
 
-/// What the authenticator says of `token`.
+/// The authenticator's result for `token`.
 pub(crate) async fn ask(
     authenticator: &Authenticator,
     token: &str,

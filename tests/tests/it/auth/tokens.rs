@@ -1,4 +1,4 @@
-//! Forged tokens over every algorithm: none gets in, and each is refused for the right reason.
+//! Tests forged tokens for every algorithm: none is accepted, and each is rejected for the right reason.
 #![allow(clippy::unwrap_used)] // tests, and what only they use
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -14,7 +14,7 @@ use crate::auth::keys::{ALGORITHMS, Keys, SECRET, ask, authenticator, claims, ke
 
 const ISSUER: &str = "https://id.example.com";
 
-/// A 1024-bit RSA key, which nothing here could make.
+/// A 1024-bit RSA key, which the libraries here can't generate.
 const RSA_1024: &str = "-----BEGIN PUBLIC KEY-----
 MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQCy8x1BhAv32YZhVlEsLZHddYl0
 Q1Mz8CMSsFdO4GMdQv3IEZRh5zw2crQeALS8SKaOuB0zZFCmOehHe1XNeuSKRBcT
@@ -27,7 +27,7 @@ fn name(algorithm: Algorithm) -> String {
     format!("{algorithm:?}")
 }
 
-/// The configuration of a key of `algorithm`, from a PEM file in `dir` where it is public.
+/// The configuration of a key of `algorithm`; a public key is read from a PEM file in `dir`.
 fn configured(dir: &TempDir, algorithm: Algorithm) -> Value {
     let name = name(algorithm);
     if algorithm.family() == AlgorithmFamily::Hmac {
@@ -42,7 +42,7 @@ fn with_keys(keys: Value) -> Authenticator {
     authenticator(&json!([{ "issuer": ISSUER, "audience": "hookgate", "keys": keys }]))
 }
 
-/// One key of every algorithm, named after it.
+/// An authenticator with one key for every algorithm, named after it.
 fn with_all_keys() -> Authenticator {
     let dir = TempDir::new().unwrap();
     with_keys(ALGORITHMS.iter().map(|algorithm| configured(&dir, *algorithm)).collect())
@@ -141,7 +141,7 @@ async fn a_public_key_is_never_a_shared_secret() {
                     Err(RefusalReason::Signature),
                     "{key:?}"
                 );
-                // With the only HMAC key chosen by its algorithm, the secret is simply the wrong one.
+                // The only HMAC key is chosen by the algorithm, so the signature is simply wrong.
                 let unnamed = json!({ "alg": name(algorithm) });
                 assert_eq!(
                     tenant(&authenticator, &forged(unnamed)).await,
@@ -180,7 +180,7 @@ async fn no_signature_but_the_whole_and_only_one_verifies() {
             let forged = format!("{}.{}", unsigned(&header, &acme()), URL_SAFE_NO_PAD.encode(&forged));
             assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature), "{algorithm:?}");
         }
-        // A good signature under other claims.
+        // A valid signature for other claims.
         let (_, signature) = good.rsplit_once('.').unwrap();
         let forged = format!("{}.{signature}", unsigned(&header, &claims(ISSUER, "globex")));
         assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature), "{algorithm:?}");
@@ -268,7 +268,7 @@ async fn every_refused_forgery_is_a_401_and_never_an_expiry() {
     let header = json!({ "alg": "ES256" });
     let signed = token(&header, &expired, &keys(Algorithm::ES256).signs, Algorithm::ES256);
     assert_eq!(tenant(&authenticator, &signed).await, Err(RefusalReason::Expired));
-    // Who can't sign isn't told when.
+    // A forger doesn't learn that the token has expired.
     let forged = token(&header, &expired, &keys(Algorithm::ES384).signs, Algorithm::ES384);
     assert_eq!(tenant(&authenticator, &forged).await, Err(RefusalReason::Signature));
 }

@@ -1,4 +1,4 @@
-//! Who calls, for how long, and what happens when the caller goes away (G1, G3, G4, G5).
+//! Tests the caller's identity and deadline, and callers that go away (G1, G3, G4, G5).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn grpc_request() -> BeforeToolCallRequest {
     BeforeToolCallRequest { payload: Some(payload), ..BeforeToolCallRequest::default() }
 }
 
-/// `grpc-timeout` as it was on the wire.
+/// The `grpc-timeout` on the wire.
 fn time_left(seen: &Seen) -> Duration {
     let text = &seen.metadata["grpc-timeout"];
     let (number, unit) = text.split_at(text.len() - 1);
@@ -126,7 +126,7 @@ async fn a_hanging_plugin_is_cut_off_soon_after_its_time_out() {
             );
             Duration::from_micros(step["duration_us"].as_u64().expect("a number"))
         })
-        // As many as one tenant has places.
+        // As many as a tenant has permits.
         .buffer_unordered(48)
         .collect()
         .await;
@@ -134,7 +134,7 @@ async fn a_hanging_plugin_is_cut_off_soon_after_its_time_out() {
     let (least, middle, most) = (took[0], took[CALLS / 2], took[CALLS - 1]);
     assert!(least >= limit, "{least:?}");
     assert!(middle <= limit + Duration::from_millis(500), "ten times what is promised: {middle:?}");
-    // A machine may stand still for a moment. By the plugin's own time-out it would be 5 s.
+    // A machine may pause for a moment. With the plugin's own timeout, it would be 5 s.
     assert!(most <= limit + Duration::from_millis(3500), "{most:?}");
     hanging.wait_until(|counts| counts.cancelled == CALLS as u64).await;
 }
@@ -178,7 +178,7 @@ async fn a_plugin_that_forgot_its_configuration_is_told_once_and_executes_the_ca
     assert_ne!(id(first), id(second));
 }
 
-/// Patches the arguments to who called, as the plugin sees it.
+/// Patches the arguments to the caller as the plugin sees it.
 fn echo(seen: &Seen) -> Act {
     let context = seen.call.context.clone().unwrap_or_default();
     let args = json!({

@@ -1,4 +1,4 @@
-//! What a chain of well-behaved and of failing plugins makes of a payload: order, patches, blocks, notices.
+//! Tests what chains of well-behaved and failing plugins do to a payload: order, patches, blocks, notices.
 
 use hookgate_proto::{
     plugin::v1::Access,
@@ -29,7 +29,7 @@ fn payload(point: ExtensionPoint) -> Value {
     }
 }
 
-/// Appends `mark` to what the payload mainly is.
+/// Appends `mark` to the payload's main text.
 fn append(payload: &Payload, mark: &str) -> Patch {
     match payload {
         Payload::BeforeLlmRequest(payload) => {

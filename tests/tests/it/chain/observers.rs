@@ -1,4 +1,4 @@
-//! Observers: told of everything, waited for by nobody (G38).
+//! Tests observers: they get every call, and nobody waits for them (G38).
 
 use hookgate_proto::types::v1::{Decision, ExtensionPoint};
 use hookgate_tests::{
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 const CALLS: usize = 60;
-/// Places of the observers' queue.
+/// The size of the observers' queue.
 const QUEUE: usize = 5;
-/// Deliveries under way to one observer.
+/// Concurrent deliveries to one observer.
 const UNDER_WAY: usize = 8;
 
 fn payload(number: usize) -> Value {
@@ -41,7 +41,7 @@ async fn an_observer_that_never_reads_delays_no_chain_and_loses_the_oldest_calls
     let agent = gateway.http(&token("acme"));
     for call in 0..UNDER_WAY {
         assert_eq!(agent.call(POINT, payload(call)).await.status, 200);
-        // Before the next one, or the queue might be full of those that are on their way.
+        // Wait before the next call, so that the queue isn't full of calls that are just being delivered.
         stuck.wait_until(|counts| counts.calls == call as u64 + 1).await;
     }
     for call in UNDER_WAY..CALLS {

@@ -1,5 +1,5 @@
-//! Replies that are broken, hostile or endless, from enforcing steps: a cancel that can be decoded is a block whatever
-//! else is wrong with it, anything else is what `on_error` says, and nothing takes longer than the step may (G37).
+//! Tests replies of enforcing steps that are broken, hostile or endless (G37): a cancel that can be decoded
+//! is always a block, anything else follows `on_error`, and nothing takes longer than the step may.
 
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 
 const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 const ARGS: &str = r#"{"z": 9007199254740993,  "a": null}"#;
-/// What a step may take, and what its answer may take at most: wide, because machines are busy.
+/// The timeout of a step, and the maximum time of its answer; long, because machines are busy.
 const STEP: &str = "8s";
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Whether the plugin wants to stop the chain.
+/// Whether the plugin tries to stop the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Cancel,
@@ -56,14 +56,14 @@ impl Verdict {
     }
 }
 
-/// How a reply with a defect is taken.
+/// How the gateway must treat a reply with a defect.
 #[derive(Clone)]
 enum Taken {
-    /// It was received: a cancel blocks with this code, a continue is a bad reply.
+    /// As received: a cancel blocks with this code, and a continue is a bad reply.
     Received(&'static str),
-    /// It was received and nothing is wrong with a continue.
+    /// As received, and a continue is fine.
     Harmless,
-    /// It was never received, whatever it held: an error with one of these codes.
+    /// As not received, whatever it contained: an error with one of these codes.
     Lost(&'static [&'static str]),
 }
 
@@ -79,7 +79,7 @@ fn defect(name: &'static str, taken: Taken, act: impl Fn(Verdict) -> Act + Send 
     Defect { name, taken, access: Access::Modify, timeout: STEP, act: Box::new(act) }
 }
 
-/// A reply that breaks the contract but can be read.
+/// A reply that violates the contract but can be read.
 fn received(name: &'static str, act: impl Fn(Act) -> Act + Send + Sync + 'static) -> Defect {
     defect(name, Taken::Received("TOOL_NOT_ALLOWED"), move |verdict| act(verdict.act()))
 }
@@ -93,7 +93,7 @@ fn noticing(name: &'static str, notice: Notice) -> Defect {
     received(name, move |act| act.with_notice(notice.clone()))
 }
 
-/// A cancel whose own words are wrong.
+/// A cancel with an invalid code or message.
 fn cancelling(name: &'static str, code: &'static str, message: &str) -> Defect {
     let act = Act::cancel(code, message);
     defect(name, Taken::Received("BLOCKED"), move |verdict| match verdict {
@@ -168,7 +168,7 @@ fn lost_defects() -> Vec<Defect> {
         defect("no-utf8", Taken::Lost(BAD), move |verdict| verdict.act().sent(no_utf8(verdict))),
         defect("over-limit", Taken::Lost(BAD), move |verdict| verdict.act().with_notice(huge.clone())),
         lost("garbage", WireBehaviour::Garbage, BAD),
-        // The reset may overtake the data: then no reply began.
+        // The reset may overtake the data, so that no reply begins.
         lost("half-then-reset", WireBehaviour::HalfThenReset, &["PLUGIN_BAD_REPLY", "PLUGIN_ERROR"]),
         lost("half-then-ok", WireBehaviour::HalfThenOk, BAD),
         lost("no-status", WireBehaviour::NoStatus, BAD),
@@ -177,7 +177,7 @@ fn lost_defects() -> Vec<Defect> {
         lost("json", WireBehaviour::Json, BAD),
         lost("then-internal", WireBehaviour::ThenStatus(tonic::Code::Internal), &["PLUGIN_ERROR"]),
         lost("then-unavailable", WireBehaviour::ThenStatus(tonic::Code::Unavailable), GONE),
-        // As gRPC has it: a reset is an INTERNAL of the plugin's.
+        // According to gRPC, a reset is an INTERNAL error of the plugin.
         lost("reset", WireBehaviour::Reset, &["PLUGIN_ERROR"]),
         lost("disconnect", WireBehaviour::Disconnect, GONE),
         Defect {
@@ -187,7 +187,7 @@ fn lost_defects() -> Vec<Defect> {
     ]
 }
 
-/// One call: the defect, what the plugin wants, and whether its failure is skipped.
+/// A call: the defect, the plugin's verdict, and whether a failure is skipped.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     verdict: Verdict,
@@ -297,7 +297,7 @@ async fn a_cancel_that_can_be_read_blocks_and_everything_else_is_what_on_error_s
     }
     let gateway = setup.start().await;
     let agent = HttpAgent::new(gateway.data_addr());
-    // One call after the other to each plugin: a connection that breaks takes every call on it along.
+    // Calls to each plugin are sequential, because a broken connection takes all its calls with it.
     let agent = &agent;
     stream::iter(defects.iter().zip(&plugins))
         .for_each_concurrent(4, |(defect, plugin)| async move {

@@ -1,4 +1,4 @@
-//! What stops a start and what does not, and in which order plugins are let go.
+//! Tests what prevents a start and what doesn't, and the order in which plugins are shut down.
 
 use std::{
     sync::{Arc, Mutex},
@@ -107,7 +107,7 @@ async fn an_optional_plugin_that_is_refused_stops_neither_the_start_nor_other_st
     assert_eq!(steps[1]["outcome"], json!("continued"), "{answer:?}");
 }
 
-/// Waits until the gateway has configured the plugin.
+/// Waits until the gateway has initialised the plugin.
 async fn configured(gateway: &Gateway, plugin: &str) {
     let is_it = |line: &Line| {
         line.field("event") == Some(&json!("plugin.initialized"))
@@ -127,7 +127,8 @@ async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
         plugins.push(plugin);
     }
     let gateway = setup.start_unready().await;
-    // They come in another order than that of the file and of the chain, each when the one before is configured.
+    // They connect in another order than that of the file and of the chain, each after the previous one was
+    // initialised.
     for at in [2, 0, 1] {
         let ready = gateway.ops().get("/readyz").await.expect("the operators' port answers");
         assert_eq!(ready.status, 503, "{} is not configured yet", plugins[at].name());
@@ -138,7 +139,7 @@ async fn plugins_are_configured_before_readiness_and_let_go_in_reverse_order() {
     assert!(plugins.iter().all(|plugin| plugin.counts().initializes == 1));
 
     let order = Arc::new(Mutex::new(Vec::new()));
-    // On one thread tasks run in the order in which they are woken, once they wait.
+    // On one thread, waiting tasks run in the order in which they are woken.
     let waiting = Arc::new(Semaphore::new(0));
     let told = plugins.into_iter().map(|plugin| {
         let (order, waiting) = (Arc::clone(&order), Arc::clone(&waiting));
@@ -168,7 +169,7 @@ async fn a_start_that_comes_to_nothing_lets_go_of_the_plugins_it_initialised() {
     broken.stop().await;
     let setup = Gateway::with().tenant("acme").plugin(&whole).plugin(&broken);
     let gateway = setup.binding("whole", 1).binding("broken", 2).start_unready().await;
-    // The broken one comes later than the whole one is initialised.
+    // The broken plugin comes after the good one is initialised.
     configured(&gateway, "whole").await;
     broken.start().await;
     let exit = gateway.exited().await;
@@ -184,7 +185,7 @@ async fn plugins_that_come_while_the_first_table_is_built_are_in_the_next_one() 
     let own = |tenant: &String| json!({ "plugin": "content-policy", "tenant": tenant, "priority": 10 });
     setup = setup.set("/tenants/list", tenants.iter().map(|id| json!({ "id": id })).collect::<Vec<_>>());
     setup = setup.set("/bindings", tenants.iter().map(own).collect::<Vec<_>>());
-    // The table is begun as soon as the one plugin is there that a start waits for.
+    // Building the table begins as soon as the only required plugin is up.
     let mut late = Vec::new();
     for (name, ms) in [("a", 50), ("b", 100), ("c", 150), ("d", 200)] {
         let handshake = Handshake::Slow(Duration::from_millis(ms));
@@ -199,7 +200,7 @@ async fn plugins_that_come_while_the_first_table_is_built_are_in_the_next_one() 
         if agent.call(POINT, payload()).await.status == 200 {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await; // only asking again tells
+        tokio::time::sleep(Duration::from_millis(20)).await; // polling is the only way
     }
     panic!("some plugin stays out: {:?}", agent.call(POINT, payload()).await);
 }

@@ -1,4 +1,4 @@
-//! `hookgate plugin add` and `plugin approve`: nobody lets a plugin do anything that was not shown to him.
+//! Tests `hookgate plugin add` and `plugin approve`: nobody approves anything that they were not shown.
 
 use hookgate_proto::{plugin::v1::Access, types::v1::ExtensionPoint};
 use hookgate_tests::{fake::FakePlugin, gateway::Gateway};
@@ -14,7 +14,7 @@ async fn guard() -> FakePlugin {
     FakePlugin::named("guard").only(&[ExtensionPoint::BeforeToolCall]).access(Access::Read).start().await
 }
 
-/// What a new one is shown as.
+/// How a new plugin is shown.
 const NEW: &str = "guard 1.0.0\n\nPOINT             ACCESS  SIDE EFFECTS  CHANGE\nbefore_tool_call  read    none          new\n\n\
                    asks for  no capability\n\n";
 

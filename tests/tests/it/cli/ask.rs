@@ -1,4 +1,5 @@
-//! Every command that asks a gateway does so within the same bounds, and says the same of the same mistake.
+//! Tests that all commands which call a gateway have the same limits, and the same messages for the same
+//! mistakes.
 
 use hookgate_tests::gateway::Gateway;
 use tokio::{
@@ -8,7 +9,7 @@ use tokio::{
 
 use crate::cli::support::{CommandOutput, Folder};
 
-/// The beginnings of command lines that ask a gateway with a token.
+/// The beginnings of commands that call a gateway with a token.
 const ASKING: [&[&str]; 3] = [
     &["whoami"],
     &["call", "before_response", "--content", "x"],
@@ -38,7 +39,7 @@ async fn the_same_mistake_reads_the_same_whichever_command_asks() {
         let mut said = Vec::new();
         for asking in ASKING {
             let ran = folder.run(&[asking, &args[..]].concat()).await;
-            // Without an answer there is no decision, which `call` has a code of its own for.
+            // Without an answer there is no decision, for which `call` has its own exit code.
             let code = if code == 1 && asking[0] == "call" { 4 } else { code };
             assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{asking:?}: {ran:?}");
             assert!(!ran.stderr.contains("secretwords") && !ran.stderr.contains("hunter2"), "{ran:?}");
@@ -48,7 +49,7 @@ async fn the_same_mistake_reads_the_same_whichever_command_asks() {
     }
 }
 
-/// Without what differs on purpose: the port that is asked, and what `call` puts before it.
+/// Removes intended differences: the port, and the prefix of `call`.
 fn unported(said: &str) -> String {
     let said = said.replace("no decision: ", "").replace("9091", "8080").replace("admin_addr", "data_addr");
     let said =
@@ -56,7 +57,7 @@ fn unported(said: &str) -> String {
     said.replace(" open where an issuer has an `admin_audience`,", "")
 }
 
-/// Small containers have no CAs, and need none where nobody has to be vouched for.
+/// Small containers have no CAs, and need none unless they use TLS.
 #[tokio::test]
 async fn a_machine_without_cas_asks_over_plain_http() {
     let gateway = Gateway::with().tenant("acme").start().await;
@@ -72,7 +73,7 @@ async fn a_machine_without_cas_asks_over_plain_http() {
     assert!(ran.code == Some(2) && ran.stderr.contains("--ca names the CA"), "{ran:?}");
 }
 
-/// A server that answers everything with `head`, and then with bytes for as long as they are taken.
+/// A server that answers everything with `head` and then endless bytes.
 async fn answers(head: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -108,7 +109,7 @@ async fn an_answer_without_end_is_given_up() {
     }
 }
 
-/// Where a token goes is what its owner wrote, and nobody else's choice.
+/// A token is sent only to where its owner said.
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let target = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,5 @@
-//! `hookgate call`: the decision and its exit code, what is typed wrongly, and who is to blame when there is none.
+//! Tests `hookgate call`: the decision and its exit code, usage errors, and the blame if there is no
+//! decision.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::{
     edge::support::POINT,
 };
 
-/// What would not survive a parser that rounds, sorts or drops.
+/// Parsing it with rounding, sorting or dropping would change it.
 const ARGS: &str = r#"{"z":9007199254740993,"a":null,"m":1.10}"#;
 
 async fn gateway() -> (FakePlugin, Gateway) {
@@ -199,7 +200,7 @@ async fn without_a_decision_it_says_who_failed_and_what_to_do() {
     assert!(ran.stderr.contains("--addr is the gateway's `server.data_addr`"), "{ran:?}");
 }
 
-/// The rows of the table of steps, each without its time, which those that were called have.
+/// The rows of the table of steps without their durations, after checking that called steps have one.
 fn step_rows(text: &str) -> Vec<String> {
     let rows = text.lines().skip_while(|line| !line.starts_with("STEP ")).skip(1);
     let words = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
@@ -241,7 +242,7 @@ async fn without_a_decision_it_shows_the_failed_step_and_the_steps_so_far() {
     assert!(!quiet.stderr.contains("guard") && !quiet.stderr.contains("floor"), "{quiet:?}");
 }
 
-/// Servers that hold their tongue, send somewhere else, or aren't ours.
+/// Servers that don't answer, redirect, or aren't gateways.
 #[tokio::test]
 async fn what_is_no_gateway_gives_no_decision() {
     for (answer, said) in [
@@ -285,7 +286,7 @@ async fn what_is_no_gateway_gives_no_decision() {
                 None => tokio::time::sleep(Duration::from_secs(20)).await,
             }
         });
-        // Who answers has all the time.
+        // A server that answers gets enough time.
         let timeout = if answer.is_some() { "60s" } else { "500ms" };
         let args = ["before_tool_call", "--tool", "t", "--timeout", timeout];
         let ran = call_at(&address, "no.real.signature", &args, "").await;
@@ -374,7 +375,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
     assert_eq!(guard.counts().calls, 0);
 }
 
-/// What a plugin puts into a text is no command for a terminal.
+/// A plugin's text is not a terminal command.
 #[tokio::test]
 async fn control_characters_of_others_are_not_printed() {
     let point = ExtensionPoint::BeforeLlmRequest;

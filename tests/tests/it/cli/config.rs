@@ -1,4 +1,5 @@
-//! `hookgate config`: what it finds is what a start finds, what it shows holds no secret, its schema is the one in git.
+//! Tests `hookgate config`: it finds the same mistakes as a start, shows no secret, and its schema is the
+//! one in git.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use crate::{
     edge::support::{POINT, payload},
 };
 
-/// `smallest` with a member set.
+/// The smallest file with a member set.
 fn with(pointer: &str, value: Value) -> String {
     let mut file = smallest();
     let (above, last) = pointer.rsplit_once('/').unwrap();
@@ -25,7 +26,7 @@ fn with_plugins(plugins: Value, bindings: Value) -> String {
     file.to_string()
 }
 
-/// Files that are refused, each by another part of the gateway.
+/// Files that are rejected, each by another part of the gateway.
 fn broken() -> Vec<(&'static str, String)> {
     let golden = repository::root().join("gateway/src/config/golden/problems.yaml");
     let binding = |priority: i64| json!({ "plugin": "p", "tenant": "*", "priority": priority });
@@ -122,7 +123,7 @@ async fn a_file_without_mistakes_passes_the_check_and_starts() {
     assert!(check.stdout.ends_with(": no mistakes: 2 tenants, 4 plugins, 4 bindings\n"), "{check:?}");
 }
 
-/// Nobody has to be dialled to know what they take.
+/// The check needs no connection to know which config built-in plugins accept.
 #[tokio::test]
 async fn config_that_a_built_in_plugin_does_not_take_is_a_mistake() {
     let folder = Folder::new();
@@ -137,7 +138,7 @@ async fn config_that_a_built_in_plugin_does_not_take_is_a_mistake() {
     assert!(!check.stderr.contains("sixty"), "{check:?}");
 }
 
-/// A check listens nowhere and calls nobody: it passes beside a gateway that has the ports.
+/// A check opens no port and makes no connection, so it passes beside a gateway that has the ports.
 #[tokio::test]
 async fn a_check_takes_no_port() {
     let gateway = Gateway::with().tenant("acme").start().await;
@@ -211,13 +212,13 @@ async fn every_form_of_show_says_the_same_values_and_origins() {
     for line in ["  budget: 7s # environment HOOKGATE__LIMITS__BUDGET", "  request: 4MiB # default"] {
         assert!(yaml.lines().any(|written| written == line), "{yaml}");
     }
-    // What it shows is a configuration again, but for the secret.
+    // The output is a configuration again, except for the secret.
     let again = folder.write("again.yaml", &yaml.replace("\"***\"", &"x".repeat(32)));
     let check = folder.run(&["config", "check", again.to_str().unwrap()]).await;
     assert_eq!(check.code, Some(0), "{check:?}\n{yaml}");
 }
 
-/// Text that YAML takes for something else unless it is quoted comes back as it was.
+/// Text that YAML would interpret unless it is quoted is unchanged.
 #[tokio::test]
 async fn yaml_of_any_text_is_that_text_again() {
     let odd = [

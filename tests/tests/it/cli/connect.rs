@@ -1,5 +1,5 @@
-//! `hookgate config check --connect` against real plugins in every state: what it says of each, its exit codes, and that it
-//! leaves nothing behind.
+//! Tests `hookgate config check --connect` with real plugins in every state: its reports and exit codes,
+//! and that it leaves nothing behind.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::cli::support::{CommandOutput, Folder, Serving, smallest};
 
-/// A file with these plugins, each with a binding for all tenants that has these members beside.
+/// A file with these plugins, each with a binding for all tenants that has these further members.
 fn file(plugins: &[(Value, Value)]) -> Value {
     let mut file = smallest();
     file["plugins"] = plugins.iter().map(|(plugin, _)| plugin.clone()).collect();
@@ -39,7 +39,7 @@ async fn connect(file: &Value, more: &[&str]) -> CommandOutput {
     folder.run_with(&args, &[("CANARY", "a secret of the plugin")], "").await
 }
 
-/// The one plugin's exit code, reason, detail and remedy; the table says the same.
+/// The exit code, reason, detail and remedy of the only plugin. Checks that the table shows the same.
 async fn only(plugin: Value) -> (Option<i32>, String, String) {
     let file = file(&[(plugin, json!({}))]);
     let ran = connect(&file, &["--output", "json"]).await;
@@ -74,7 +74,7 @@ async fn plugins_that_are_ready_are_shown_as_they_describe_themselves_and_let_go
         (builtin, json!({})),
         (off, json!({})),
     ]);
-    // A gateway that has the ports is not in its way.
+    // A gateway that uses the ports doesn't disturb it.
     let gateway = Gateway::with().tenant("acme").plugin(&tcp).binding("one", 1).start().await;
     let mut beside = file.clone();
     beside["server"] = json!({ "data_addr": gateway.data_addr(), "ops_addr": gateway.ops_addr() });
@@ -90,7 +90,7 @@ async fn plugins_that_are_ready_are_shown_as_they_describe_themselves_and_let_go
     assert_eq!(lines[5].join(" "), "off http://127.0.0.1:1 disabled");
     assert!(!ran.stdout.contains("a secret"), "{ran:?}");
 
-    // As by a further gateway: initialised with what the references stand for, asked, told to let go.
+    // Like another gateway: the plugin is initialised with resolved references, checked, and released.
     let after = tcp.counts();
     assert_eq!(after.shutdowns, before.0.shutdowns + 1);
     assert!(after.checks > before.0.checks);
@@ -143,7 +143,7 @@ async fn config_that_a_plugin_does_not_take_is_a_mistake_with_its_line() {
     said(&ran, "/plugins/0/config: ", "`/size`");
     assert!(ran.stderr.ends_with("\n1 problem in the configuration\n") && !ran.stderr.contains("CANARY"));
 
-    // A tenant's and a binding's: a start would only log them.
+    // A tenant's and a binding's config: a start would only log the errors.
     let mut wrong = file(&[(entry(&plugin, json!({})), json!({ "config": { "limit": "much" } }))]);
     wrong["tenants"]["list"][0]["config"] = json!({ "one": { "limit": "CANARY" } });
     wrong["tenants"]["unknown"] = json!("accept");
@@ -160,7 +160,7 @@ async fn config_that_a_plugin_does_not_take_is_a_mistake_with_its_line() {
     let (code, reason, text) = only(entry(&plugin, json!({}))).await;
     assert_eq!((code, reason.as_str()), (Some(4), "CONFIG_REFUSED"));
     assert!(text.contains("size is odd"), "{text}");
-    // A built-in is asked like any other.
+    // Built-in plugins are checked like all others.
     let builtin =
         json!({ "name": "content-policy", "builtin": "content-policy", "config": { "no_such": 1 } });
     let (code, reason, text) = only(builtin).await;
@@ -230,12 +230,12 @@ async fn each_endpoint_is_shown_by_itself_and_a_start_needs_one_of_them() {
     let reasons: Vec<_> =
         ran.json()["plugins"].as_array().unwrap().iter().map(|row| row["reason"].clone()).collect();
     assert_eq!(ran.code, Some(1), "{reasons:?}");
-    // Which of the two is accepted is a matter of who was described first.
+    // Which of the two is accepted depends on which was described first.
     let mut two = [reasons[0].as_str().unwrap(), reasons[1].as_str().unwrap()];
     two.sort_unstable();
     assert_eq!((two, &reasons[2]), (["manifest_mismatch", "serving"], &json!("connection_refused")));
 
-    // A name is looked up, and what it stands for is asked.
+    // Every address of a host name is checked.
     let port = first.endpoint().rsplit_once(':').unwrap().1.to_owned();
     let names = ["dns:///localhost:".to_owned() + &port, "dns:///no-such-name.invalid:1".into()];
     let ran =
@@ -261,7 +261,7 @@ async fn a_plugin_without_which_calls_would_go_on_is_only_a_failure() {
     assert_eq!(ran.stderr.lines().count(), 1);
 }
 
-/// Whoever doesn't answer is not waited for any longer than asked.
+/// A plugin that doesn't answer doesn't delay the command beyond its timeout.
 #[tokio::test]
 async fn an_answer_that_does_not_come_ends_with_the_wait() {
     let plugin = FakePlugin::named("one").on_initialize(Handshake::Hangs).start().await;
@@ -286,7 +286,7 @@ async fn a_file_with_mistakes_calls_nobody() {
     assert_eq!(plugin.counts().connections, 0);
 }
 
-/// Nobody has to wait for who doesn't answer, and no plugin is left with a gateway that is gone.
+/// The command can be interrupted, and plugins are released even then.
 #[tokio::test]
 async fn whoever_has_enough_is_told_what_is_known_and_the_plugins_are_let_go() {
     let silent = FakePlugin::named("silent").on_describe(Handshake::Hangs).start().await;

@@ -1,4 +1,5 @@
-//! `hookgate config check --connect` with a registry: what a start would find there, and that nothing is written.
+//! Tests `hookgate config check --connect` with a registry: it shows what a start would find, and writes
+//! nothing.
 
 use hookgate::{
     core::object::{ObjectKind, Owner},
@@ -128,7 +129,7 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
                 binding(json!({ "plugin": "nobody" })),
                 &["binding `own` in the registry: /plugin: ", "`nobody`"],
             ),
-            // The file would be written after it.
+            // This error would be in the registry once the file is applied.
             (binding(json!({ "priority": 1 })), &["binding `content-policy`", "/priority: ", "`own`"]),
         ];
         let mut base = 0;
@@ -223,14 +224,14 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
     let remedy = "; a start is not ready without it: start the plugin there, or correct its endpoint: `hookgate plugin set`\n";
     assert!(ran.stderr.ends_with(remedy), "{ran:?}");
 
-    // What the file requires does.
+    // What the file requires does hold up a start.
     file["plugins"] = json!([{ "name": "own", "endpoint": "http://127.0.0.1:1", "required": true }]);
     let ran = connect(&file).await;
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.stderr.contains("required plugin `own` at http://127.0.0.1:1 is unhealthy: "), "{ran:?}");
     assert!(ran.stderr.contains("there, or correct `endpoint`\n"), "{ran:?}");
 
-    // But for the process that doesn't apply it.
+    // Except in a process that doesn't apply the file.
     let own = ObjectContent { owner: Owner::File, spec: file["plugins"][0].clone().into() };
     store.commit(&draft(2, vec![change(ObjectKind::Plugin, "own", None, Some(own))])).await.unwrap();
     file["store"]["apply_file"] = json!(false);

@@ -1,4 +1,4 @@
-//! `hookgate demo` as a newcomer runs it.
+//! Tests `hookgate demo` as a newcomer runs it.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(35);
 fn demo(arguments: &[&str]) -> process::Command {
     let mut command = process::Command::new(binary());
     command.arg("demo").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Settings for another gateway are not the demo's.
+    // Settings for another gateway don't affect the demo.
     command.kill_on_drop(true).env("HOOKGATE__SERVER__DATA_ADDR", "127.0.0.1:1");
     command
 }

@@ -1,4 +1,5 @@
-//! `hookgate serve --dev`: what it prints works when pasted, its key is nowhere to be seen, and it serves loopback alone.
+//! Tests `hookgate serve --dev`: what it prints works when pasted, its key is never shown, and it listens
+//! on loopback only.
 
 use std::{fs, net::SocketAddr};
 
@@ -20,7 +21,7 @@ use crate::{
 /// The last line of the banner.
 const END: &str = "Then `";
 
-/// The program, as a shell is to call it.
+/// The program's name for a shell.
 fn hookgate() -> String {
     format!("'{}'", hookgate_tests::gateway::binary().display())
 }
@@ -32,7 +33,7 @@ async fn dev(folder: &Folder, args: &str, env: &[(&str, &str)]) -> (Serving, Str
     (serving, banner)
 }
 
-/// The indented lines of the banner: the token's and the call's.
+/// The banner's indented lines: the one with the token and the one with the call.
 fn lines(banner: &str) -> (String, String) {
     let lines: Vec<_> = banner.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let [token, call] = lines.as_slice() else { panic!("two lines: {banner}") };
@@ -44,7 +45,7 @@ fn address(call: &str) -> SocketAddr {
     call.split_once("://").and_then(|(_, rest)| rest.split_once('/')).unwrap().0.parse().unwrap()
 }
 
-/// Words of a text that the token was signed with.
+/// The words of a text with which the token was signed.
 fn keys_in(text: &str, token: &str) -> Vec<String> {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.set_audience(&["hookgate"]);
@@ -65,7 +66,7 @@ async fn the_call_of_the_banner_is_answered_when_it_is_pasted() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains(r#""payload":{"text":"write to [EMAIL]"}"#), "{answer}");
 
-    // Whoever has a token may be any tenant; a text that is too long is blocked.
+    // A token may be for any tenant; a text that is too long is blocked.
     let agent = HttpAgent::new(address(&call)).with_token(&minted);
     let blocked = agent.call(ExtensionPoint::BeforeLlmRequest, json!({ "text": "x".repeat(2000) })).await;
     assert_eq!((blocked.status, &blocked.body["code"]), (413, &json!("INPUT_TOO_LONG")));
@@ -85,7 +86,7 @@ async fn the_key_is_never_said_and_is_another_one_at_every_start() {
     let CommandOutput { stdout, stderr, .. } = serving.stop().await;
     assert!(stderr.contains(r#""level":"DEBUG""#) || stderr.contains(r#""level":"INFO""#), "{stderr}");
     assert_eq!(keys_in(&format!("{stdout}{stderr}"), &minted), Vec::<String>::new());
-    // It bites: a key among other words is found.
+    // The check itself works: a key among other words is found.
     let known = "0123456789abcdef0123456789abcdef";
     let other = Token::for_tenant("dev")
         .signed_with(Algorithm::HS256, EncodingKey::from_secret(known.as_bytes()))
@@ -95,7 +96,7 @@ async fn the_key_is_never_said_and_is_another_one_at_every_start() {
     let (serving, banner) = dev(&folder, "", &[]).await;
     let agent = HttpAgent::new(address(&lines(&banner).1));
     assert_eq!(agent.with_token(&minted).call(POINT, payload()).await.status, 401, "a key of before");
-    // Nor is it what stands in the built-in file, which everybody knows.
+    // Nor is it the placeholder in the built-in file, which is public.
     let placeholder = "replaced by a random one at every start";
     let forged = Token::for_tenant("dev")
         .issuer("hookgate-dev")
@@ -110,7 +111,7 @@ async fn the_key_is_never_said_and_is_another_one_at_every_start() {
 async fn a_file_is_served_with_the_issuer_added_and_every_tenant_accepted() {
     let folder = Folder::new();
     let mut file = smallest();
-    // As the only one an issuer needn't say for which tenants it speaks, and it goes on to speak for all of them.
+    // The only issuer need not list its tenants, and still speaks for all of them.
     file["auth"]["issuers"][0].as_object_mut().unwrap().remove("tenants");
     folder.write("f.yaml", &file.to_string());
     let (serving, banner) = dev(&folder, "--config f.yaml", &[]).await;
@@ -154,7 +155,7 @@ async fn the_call_of_the_banner_works_where_the_file_asks_for_tls() {
     }
 }
 
-/// With the file's own mistakes it ends as without --dev.
+/// Mistakes in the file end it as they do without --dev.
 #[tokio::test]
 async fn addresses_that_others_reach_are_refused_with_what_would_be_right() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! `hookgate events`: what happened, what happens, and what becomes of it when the gateway goes.
+//! Tests `hookgate events`: recorded events, following, and the end of the gateway.
 
 use std::process::Stdio;
 
@@ -92,7 +92,7 @@ async fn a_mistake_is_told_with_its_remedy_and_exit_code() {
 #[tokio::test]
 async fn a_gateway_that_goes_is_followed_again_when_it_is_back_and_ctrl_c_ends_it_well() {
     let guard = FakePlugin::named("guard").start().await;
-    // Nobody else's while no gateway is there.
+    // Reserved while no gateway uses it.
     let port = ReservedPort::new().unwrap();
     let setup = Gateway::with().tenant("acme").admin().plugin(&guard).binding("guard", 10);
     let setup = setup.set("/server/admin_addr", port.address().to_string());

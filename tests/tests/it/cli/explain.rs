@@ -1,5 +1,5 @@
-//! `hookgate explain`: a file and a running gateway say the same, it is what a call does, and nothing is said to whom it
-//! doesn't concern.
+//! Tests `hookgate explain`: a file and a running gateway give the same explanation, it agrees with a real
+//! call, and it shows nothing to callers that it doesn't concern.
 
 use hookgate::core::error::Code;
 use hookgate_tests::{
@@ -17,10 +17,10 @@ use crate::{
     edge::support::{POINT, assert_http_error},
 };
 
-/// Stands in every kind of configuration, and in nothing that is said.
+/// Part of every kind of configuration, and of no output.
 const SENTINEL: &str = "config-value-of-somebody";
 
-/// Two plugins that are there and one that isn't, bindings of every kind, and an admin port.
+/// Two plugins that are up and one that isn't, bindings of every kind, and an admin port.
 async fn plugins() -> (Vec<FakePlugin>, Value) {
     let guard =
         FakePlugin::named("guard").manifest(|manifest| manifest.version = "1.2.3".into()).start().await;
@@ -57,7 +57,7 @@ fn admin(gateway: &Gateway) -> String {
     format!("http://{}", gateway.admin_addr().expect("the admin port is open"))
 }
 
-/// Asks a gateway, with a proxy in the environment that nobody answers at.
+/// Calls a gateway, with a dead proxy in the environment.
 async fn ask(folder: &Folder, url: &str, token: &str, more: &[&str]) -> CommandOutput {
     let args =
         [&["explain", "--addr", url, "--tenant", "acme", "--point", "before_tool_call"], more].concat();
@@ -91,7 +91,7 @@ async fn a_file_and_a_gateway_say_the_same_but_for_manifests() {
         assert_eq!(asked.code, Some(0), "{asked:?}");
         let mut online = asked.json();
         assert_ne!(offline["plan_digest"], online["plan_digest"], "versions are part of it");
-        // The plugin that isn't there was never described: only the gateway knows.
+        // The missing plugin was never described, which only the gateway knows.
         assert_eq!(online["steps"][1]["reason"], json!("not_ready"));
         assert_eq!((&offline["revision"], &online["revision"]), (&Value::Null, &json!(1)));
         assert_eq!((&offline["manifests_known"], &online["manifests_known"]), (&json!(false), &json!(true)));
@@ -261,7 +261,7 @@ async fn a_query_that_is_wrong_is_refused_and_says_what_is() {
     assert_http_error(&answer, Code::MethodNotAllowed);
 }
 
-/// One sentence with its remedies, and no token in it.
+/// Checks that the error is one sentence with its remedies, without the token.
 fn assert_refused(ran: &CommandOutput, code: i32, said: &[&str], token: &str) {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{ran:?}");
     let remedies = ran.stderr.lines().skip(1).all(|line| line.starts_with("  = "));

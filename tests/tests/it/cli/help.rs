@@ -1,5 +1,5 @@
-//! Every text of the command line: help as docs/cli.md shows it, messages as the golden file has them, completions and
-//! manual pages with every subcommand. `HOOKGATE_REGENERATE=1` writes them anew.
+//! Checks every text of the command line: help against docs/cli.md, messages against the golden file,
+//! completions and manual pages for every subcommand. `HOOKGATE_REGENERATE=1` rewrites them.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -11,11 +11,11 @@ use serde_json::json;
 
 use crate::cli::support::{Folder, pasted, smallest};
 
-/// What stands above it in docs/cli.md is written by hand.
+/// Everything above it in docs/cli.md is written by hand.
 const MARKER: &str =
     "<!-- Written by `HOOKGATE_REGENERATE=1 cargo test -p hookgate-tests cli::help`; do not edit. -->\n";
 
-/// The words of every command, groups included, in the order of the help.
+/// The words of every command, including groups, in the order of the help.
 fn commands() -> Vec<Vec<String>> {
     fn walk(command: &clap::Command, words: &[String], all: &mut Vec<Vec<String>>) {
         all.push(words.to_vec());
@@ -28,7 +28,7 @@ fn commands() -> Vec<Vec<String>> {
     all
 }
 
-/// Compares with what is in git, or writes it.
+/// Compares with the file in git, or writes it.
 fn golden(path: &Path, fresh: &str) {
     if std::env::var_os("HOOKGATE_REGENERATE").is_some() {
         fs::write(path, fresh).unwrap();
@@ -76,7 +76,7 @@ async fn every_command_that_does_something_shows_an_example() {
     }
 }
 
-/// Mistakes of people, in their order; `$SECRET` never appears in what is said.
+/// Usage errors, in order; `$SECRET` never appears in a message.
 const MISTAKES: &[&[&str]] = &[
     &[],
     &["confg"],
@@ -392,7 +392,7 @@ async fn the_table_of_errors_is_the_page_s() {
     assert_eq!(table.lines().count(), rows.len() + 1);
 }
 
-/// How a script names a command: not only its last word, which may be any word.
+/// How a completion script names a command: not by its last word alone, which is ambiguous.
 fn offer(shell: &str, words: &[String]) -> Option<String> {
     let (last, above) = words.split_last()?;
     let path = [&["hookgate".to_owned()], above].concat();
@@ -423,7 +423,7 @@ async fn completions_and_manual_pages_know_every_command() {
     }
 }
 
-/// Standard error that can't be written is no reason for a stack trace either: the code is what is left to say it.
+/// If standard error can't be written, the exit code must still be right, without a stack trace.
 #[tokio::test]
 async fn what_cannot_be_said_is_told_by_the_exit_code() {
     let program = binary().display().to_string();
@@ -435,7 +435,7 @@ async fn what_cannot_be_said_is_told_by_the_exit_code() {
     }
 }
 
-/// A setting that is no text is not passed over, as if it weren't there.
+/// A setting that isn't UTF-8 is an error, not ignored.
 #[tokio::test]
 async fn a_variable_that_is_no_text_is_refused() {
     let folder = Folder::new();
@@ -448,7 +448,7 @@ async fn a_variable_that_is_no_text_is_refused() {
     }
 }
 
-/// A pipe whose reader has seen enough, as `head` has, is no reason for a stack trace.
+/// A reader that closes the pipe early, like `head`, causes no stack trace.
 #[tokio::test]
 async fn a_reader_that_goes_away_is_no_failure() {
     let program = binary().display().to_string();

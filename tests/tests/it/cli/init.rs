@@ -1,4 +1,5 @@
-//! `hookgate init`: what it writes starts as it is, the commands it prints work as printed, and it overwrites nothing.
+//! Tests `hookgate init`: its file starts unchanged, the commands that it prints work, and it overwrites
+//! nothing.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +16,12 @@ use crate::cli::support::{CommandOutput, Folder, Serving, pasted};
 
 const FILES: [&str; 4] = [".gitignore", "dev.key", "hookgate.schema.json", "hookgate.yaml"];
 
-/// The commands that were printed.
+/// The printed commands.
 fn commands(ran: &CommandOutput) -> Vec<&str> {
     ran.stdout.lines().filter_map(|line| line.strip_prefix("  ")).collect()
 }
 
-/// Everything below a folder: its path from there, and its bytes where it is a file.
+/// Everything in a folder: relative paths, and the bytes of files.
 fn everything(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -67,7 +68,7 @@ async fn the_printed_commands_lead_from_an_empty_folder_to_a_blocked_call() {
     let blocked = asked(minted.stdout).await;
     assert_eq!((blocked.status, &blocked.body["code"]), (413, &json!("INPUT_TOO_LONG")), "{blocked:?}");
 
-    // The other tenant's call goes on, and says that it would have been blocked.
+    // The other tenant's call continues, with a notice that it would have been blocked.
     let minted =
         pasted(&format!("{} && printf %s \"$HOOKGATE_TOKEN\"", mint.replace("acme", "globex"))).await;
     let advised = asked(minted.stdout).await;
@@ -96,7 +97,7 @@ async fn what_is_written_passes_the_check_also_with_the_plugin_that_it_suggests(
     assert!(check.code == Some(0) && check.stdout.starts_with(fine), "{check:?}");
 }
 
-/// By default the API's plugins may be nowhere.
+/// By default, the API's plugins may be nowhere.
 #[tokio::test]
 async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the_file() {
     let folder = Folder::new();
@@ -134,7 +135,7 @@ async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the
     plugin.stop().await;
 }
 
-/// What a shell or a person writes for a folder; the check takes paths without `..` alone.
+/// Paths as shells and people write them; the check accepts only paths without `..`.
 #[tokio::test]
 async fn a_folder_is_written_as_the_system_calls_it_whichever_way_it_is_given() {
     let folder = Folder::new();
@@ -208,7 +209,7 @@ async fn a_name_that_is_taken_is_named_and_then_nothing_is_written() {
     }
 }
 
-/// A disk that is full, as far as one file is concerned.
+/// Simulates a full disk for one file.
 #[tokio::test]
 async fn a_file_that_cannot_be_written_to_its_end_leaves_nothing_behind() {
     let folder = Folder::new();
@@ -242,7 +243,7 @@ async fn a_folder_that_will_not_do_is_refused_in_a_sentence() {
     assert_eq!(everything(folder.0.path()).len(), 1);
 }
 
-/// The template's own text in git: what the schema and the check are run against above is what is written.
+/// The template in git is the file that is written, so the checks above cover it.
 #[tokio::test]
 async fn the_template_names_the_folder_and_nothing_else_of_the_machine() {
     let folder = Folder::new();

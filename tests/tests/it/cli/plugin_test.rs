@@ -1,4 +1,4 @@
-//! `hookgate plugin test`: a handshake and one call without a gateway, and why there was none.
+//! Tests `hookgate plugin test`: a handshake and one call without a gateway, and the reasons for failures.
 
 use hookgate_proto::{
     plugin::v1::Access,
@@ -92,7 +92,7 @@ fn named() -> Builder {
     FakePlugin::named("guard")
 }
 
-/// What a gateway would refuse or fail, with its word for it.
+/// Cases that a gateway would reject or fail, with its error code.
 #[tokio::test]
 async fn what_a_gateway_would_not_take_is_exit_code_1_with_the_reason() {
     let patch = BeforeToolCallPatch { tool_name: Some("x".into()), ..Default::default() };

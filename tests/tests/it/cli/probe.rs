@@ -1,4 +1,4 @@
-//! `hookgate probe` against a gateway that starts, serves, drains and is gone, and against what is no gateway.
+//! Tests `hookgate probe` with a gateway that starts, serves, drains and exits, and with other servers.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ async fn the_exit_code_follows_readiness_and_liveness() {
 
     gateway.terminate();
     let unready = async {
-        // Nothing tells of readiness but asking for it.
+        // Polling is the only way to learn of readiness.
         while gateway.ops().get("/readyz").await.unwrap().status == 200 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

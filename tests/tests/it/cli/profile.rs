@@ -1,5 +1,5 @@
-//! Profiles: which one is asked, what stands over what it says, where its tokens come from, and what is never shown or
-//! written.
+//! Tests profiles: which one is used, what overrides it, where its tokens come from, and what is never
+//! shown or written.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::support::{CommandOutput, Folder};
 
-/// Where [`Folder`]'s commands look for profiles.
+/// The path where [`Folder`]'s commands look for profiles.
 const FILE: &str = "hookgate/config.yaml";
 
 fn write(folder: &Folder, text: &str, mode: u32) -> PathBuf {
@@ -21,7 +21,7 @@ fn write(folder: &Folder, text: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// Two tenants' tokens, and one gateway with an admin port.
+/// Two tenants' tokens, and a gateway with an admin port.
 struct Rig {
     folder: Folder,
     gateway: Gateway,
@@ -40,7 +40,7 @@ impl Rig {
         Rig { folder, gateway, data: format!("http://{data}"), admin: format!("http://{admin}") }
     }
 
-    /// Whose token arrives.
+    /// The tenant of the token that arrives.
     async fn tenant(&self, args: &[&str], env: &[(&str, &str)]) -> String {
         let ran = self.folder.run_with(&[&["whoami", "--output", "json"], args].concat(), env, "").await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
@@ -80,7 +80,7 @@ async fn arguments_stand_over_the_environment_and_that_over_a_profile_that_none_
     assert_eq!(rig.tenant(&[], &[("HOOKGATE_PROFILE", "away"), here]).await, "acme");
     let env = [("HOOKGATE_ADDR", nowhere), ("HOOKGATE_TOKEN", &globex), ("HOOKGATE_PROFILE", "away")];
     assert_eq!(rig.tenant(&["--profile", "local"], &env).await, "acme");
-    // What it doesn't say is the environment's.
+    // Settings that it lacks come from the environment.
     assert_eq!(rig.tenant(&["--profile", "bare"], &[here, ("HOOKGATE_TOKEN", &globex)]).await, "globex");
 
     let ran = rig.folder.run(&["whoami", "--profile", "locl"]).await;
@@ -104,7 +104,7 @@ async fn the_admin_port_has_a_token_of_its_own_or_that_of_both() {
         "one": { "admin": rig.admin, "token": { "file": "../operator.txt" } },
     } });
     write(&rig.folder, &file.to_string(), 0o600);
-    // The token for data calls stands over no token for the admin port.
+    // A token for data calls takes precedence over no token for the admin port.
     let ran = rig.explain(&[], &[("HOOKGATE_TOKEN", &acme)]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert!(ran.stdout.contains(&rig.admin), "{ran:?}");
@@ -114,7 +114,7 @@ async fn the_admin_port_has_a_token_of_its_own_or_that_of_both() {
         let ran = rig.explain(&[], &[(name, acme.as_str()), ("HOOKGATE_PROFILE", "one")]).await;
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(ran.stderr.contains("TOKEN_INVALID"), "{ran:?}");
-        // Of a profile that an argument names, the port and both tokens are asked for before any variable.
+        // If an argument selects the profile, its port and tokens take precedence over variables.
         let env = [(name, acme.as_str()), ("HOOKGATE_ADMIN_ADDR", "http://127.0.0.1:1")];
         assert_eq!(rig.explain(&["--profile", "one"], &env).await.code, Some(0), "{name}");
     }
@@ -142,7 +142,7 @@ async fn a_command_prints_the_token_and_what_goes_wrong_with_it_is_one_sentence_
     let silent = format!("{} ended with 3: it does not say why\n", name("sh"));
     for (words, said) in [
         (
-            // No shell reads the words, and its own token stays unsaid.
+            // No shell interprets the words, and its own token is never shown.
             &[
                 "sh",
                 "-c",
@@ -244,7 +244,7 @@ async fn profiles_are_made_chosen_changed_and_removed() {
     );
     assert_eq!(said, expected);
     assert_eq!(fs::read_to_string(&path).unwrap().matches("prod").count(), 0);
-    // Dotfiles are links to where they are kept.
+    // Dotfiles are often links to another folder.
     let kept = folder.0.path().join("kept.yaml");
     fs::rename(&path, &kept).unwrap();
     std::os::unix::fs::symlink(&kept, &path).unwrap();

@@ -1,4 +1,4 @@
-//! `hookgate proto export`: the contract as files, as it stands in git.
+//! Tests `hookgate proto export`: it writes the contract as it is in git.
 
 use std::{fs, path::Path, process::Command};
 
@@ -30,7 +30,7 @@ async fn the_exported_tree_is_the_one_in_git_and_passes_the_linter() {
     for file in FILES {
         assert_eq!(text(&exported.join(file)), text(&repository::root().join("proto").join(file)), "{file}");
     }
-    // Installed by ./test; a bare `cargo test` has the comparison alone.
+    // Installed by ./test; with a bare `cargo test`, only the comparison runs.
     let buf = repository::root().join("target/tools/node/node_modules/.bin/buf");
     if buf.exists() {
         let lint = Command::new(buf).arg("lint").current_dir(&exported).output().unwrap();

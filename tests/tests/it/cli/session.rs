@@ -1,5 +1,5 @@
-//! A first session, typed into real terminals: from an empty folder to a blocked call, a call that passes, what explains
-//! them, an edit that is taken while the gateway runs, and Ctrl-C.
+//! A first session, typed into real terminals: from an empty folder to a blocked call, a call that passes,
+//! explanations of both, an edit while the gateway runs, and Ctrl-C.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::cli::support::Folder;
 
-/// Longest wait for something to appear.
+/// The maximum wait for something to appear.
 const PATIENCE: Duration = Duration::from_secs(35);
 const PROMPT: &str = "you@here> ";
 const CTRL_C: &str = "\u{3}";
@@ -24,13 +24,13 @@ const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
 const RED: &str = "\u{1b}[31m";
 
-/// A terminal with a shell in it, in which `hookgate` is a command.
+/// A terminal with a shell in which `hookgate` is a command.
 pub(crate) struct Terminal {
     pty: Pty,
     shell: Child,
-    /// All that was on the screen so far, line ends as in files.
+    /// Everything on the screen so far, with normalized line ends.
     screen: String,
-    /// What of it was looked at.
+    /// How much of the screen was already read.
     seen: usize,
 }
 
@@ -53,7 +53,7 @@ impl Terminal {
         self.pty.write_all(keys.as_bytes()).await.unwrap();
     }
 
-    /// Waits until `text` is there, and gives back what came before it since the last look.
+    /// Waits until `text` appears, and returns the unread text before it.
     pub(crate) async fn shows(&mut self, text: &str) -> String {
         let mut bytes = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl Terminal {
             let read = timeout(PATIENCE, self.pty.read_buf(&mut bytes)).await;
             let read = read.unwrap_or_else(|_| panic!("`{text}` does not appear:\n{}", self.screen)).unwrap();
             assert!(read > 0, "the terminal closed:\n{}", self.screen);
-            // A letter of several bytes, or an end of line, may come in two parts.
+            // A multi-byte character or a line end may come in two parts.
             let whole =
                 bytes.iter().rposition(|byte| byte.is_ascii() && *byte != b'\r').map_or(0, |at| at + 1);
             let part: Vec<u8> = bytes.drain(..whole).collect();
@@ -73,26 +73,26 @@ impl Terminal {
         }
     }
 
-    /// Types a line without waiting for its end.
+    /// Types a line without waiting for the command's end.
     pub(crate) async fn starts(&mut self, line: &str) {
         self.types(&format!("{line}\n")).await;
         self.shows(&format!("{line}\n")).await;
     }
 
-    /// Types a line; what it printed, and with which code it ended.
+    /// Types a line, and returns its output and exit code.
     async fn runs(&mut self, line: &str) -> (String, i32) {
         self.starts(line).await;
         let said = self.shows(PROMPT).await;
         (said, self.ended().await)
     }
 
-    /// How the last command ended.
+    /// The exit code of the last command.
     async fn ended(&mut self) -> i32 {
         self.starts("echo $?").await;
         self.shows(PROMPT).await.trim().parse().unwrap()
     }
 
-    /// As [`Self::runs`], for what must go well; without the codes of colours.
+    /// Like [`Self::runs`] for commands that must succeed; without colour codes.
     pub(crate) async fn does(&mut self, line: &str) -> String {
         let (said, code) = self.runs(line).await;
         assert_eq!(code, 0, "{}", self.screen);
@@ -106,14 +106,14 @@ impl Terminal {
     }
 }
 
-/// Without the codes of colours.
+/// Removes colour codes.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |all, part| all + part.split_once('m').expect("colours are the only codes").1)
 }
 
-/// Has the gateway that is started here take ports of its own, as docs/cli.md says for where those of the file are taken.
+/// Lets the gateways here use free ports, as docs/cli.md describes.
 async fn take_free_ports(terminal: &mut Terminal) {
     for port in ["DATA", "OPS"] {
         terminal.does(&format!("export HOOKGATE__SERVER__{port}_ADDR=127.0.0.1:0")).await;
@@ -126,7 +126,7 @@ async fn a_first_session_leads_from_an_empty_folder_to_a_blocked_call_and_on() {
     let mut first = Terminal::open(folder.0.path()).await;
     let mut second = Terminal::open(folder.0.path()).await;
 
-    // What is to be typed next is copied from the screen.
+    // The next input is copied from the screen.
     let said = first.does("hookgate init").await;
     let printed: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let [serve, mint, call] = printed.as_slice() else { panic!("three commands: {said}") };
@@ -202,7 +202,7 @@ async fn an_edit_is_taken_while_the_gateway_runs(first: &mut Terminal, second: &
     first.shows("2\n").await;
     assert!(second.does(call).await.starts_with("CONTINUE"), "{}", second.screen);
 
-    // What is no configuration is refused on both screens, and changes nothing.
+    // An invalid configuration is rejected on both screens and changes nothing.
     second.does(&edit("mode: enforce ", "mode: enforced ")).await;
     first.shows("the configuration in force stays").await;
     let (said, code) = second.runs("hookgate config check hookgate.yaml").await;

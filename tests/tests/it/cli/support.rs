@@ -1,4 +1,5 @@
-//! The command line as a person or a script runs it: arguments and input in, streams and exit code out.
+//! Runs the command line like a person or a script: arguments and input in, output streams and exit code
+//! out.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,10 +19,10 @@ use tokio::{
     time::timeout,
 };
 
-/// Longest run of a command that ends by itself.
+/// The timeout of commands that end by themselves.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// How a command ended, and all it said.
+/// A command's exit code and output.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
@@ -36,7 +37,7 @@ impl CommandOutput {
     }
 }
 
-/// A folder to run commands in, whose files they name as they stand.
+/// A folder to run commands in; commands use relative paths.
 pub(crate) struct Folder(pub(crate) TempDir);
 
 impl Folder {
@@ -55,20 +56,20 @@ impl Folder {
         self.run_with(args, &[], "").await
     }
 
-    /// Runs it in a folder below.
+    /// Runs it in a subfolder.
     pub(crate) async fn run_below(&self, name: &str, args: &[&str]) -> CommandOutput {
         tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         run_in(&self.0.path().join(name), args, &[], "").await
     }
 
-    /// With an environment and standard input.
+    /// Runs it with this environment and standard input.
     pub(crate) async fn run_with(&self, args: &[&str], env: &[(&str, &str)], input: &str) -> CommandOutput {
         tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         run_in(self.0.path(), args, env, input).await
     }
 }
 
-/// Runs a line in a shell, in a folder that has nothing to do with it; the gateway is built by then.
+/// Runs a line in a shell, in an unrelated folder. The gateway must be built already.
 pub(crate) async fn pasted(line: &str) -> CommandOutput {
     tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
     let mut shell = Command::new("sh");
@@ -88,7 +89,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Has a shell run a command line in this folder, as a person would.
+    /// Lets a shell run a command line in this folder, like a person.
     pub(crate) async fn pasted(folder: &Path, line: &str, env: &[(&str, &str)]) -> Self {
         tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         let mut command = Command::new("sh");
@@ -115,13 +116,13 @@ impl Serving {
         }
     }
 
-    /// What it printed up to a line that begins like this.
+    /// Its output up to a line with this beginning.
     pub(crate) async fn printed(&mut self, start: &str) -> String {
         while !next(&mut self.stdout, &mut self.so_far.stdout).await.starts_with(start) {}
         self.so_far.stdout.clone()
     }
 
-    /// Tells it to end, and waits for that.
+    /// Stops it and waits for its end.
     pub(crate) async fn stop(mut self) -> CommandOutput {
         let id = self.child.id().expect("it runs");
         let sent = Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await.unwrap();
@@ -146,20 +147,20 @@ async fn next(stream: &mut (impl AsyncBufReadExt + Unpin), all: &mut String) -> 
 async fn run_in(folder: &Path, args: &[&str], env: &[(&str, &str)], input: &str) -> CommandOutput {
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder).env_remove("COLUMNS").kill_on_drop(true);
-    // Who runs the tests may have profiles.
+    // The developer's own profiles must not be used.
     command.env("XDG_CONFIG_HOME", folder).env_remove("HOOKGATE_PROFILE").envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let written = stdin.write_all(input.as_bytes()).await;
-    drop((written, stdin)); // who reads no input may have ended before
+    drop((written, stdin)); // commands that read no input may have ended earlier
     let output = timeout(PATIENCE, child.wait_with_output()).await;
     let output = output.unwrap_or_else(|_| panic!("{args:?} does not end")).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes text");
     CommandOutput { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// The smallest file with a tenant acme, for ports that are free.
+/// The smallest file with a tenant acme and free ports.
 pub(crate) fn smallest() -> Value {
     json!({
         "server": { "data_addr": "127.0.0.1:0", "ops_addr": "127.0.0.1:0", "admin_addr": "127.0.0.1:0" },

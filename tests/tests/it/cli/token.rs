@@ -1,4 +1,5 @@
-//! `hookgate token`: what is minted a gateway accepts, and what is said of a token is what a gateway answers to it.
+//! Tests `hookgate token`: gateways accept what it mints, and what it reports about a token is what a
+//! gateway answers.
 
 use std::sync::{
     Arc,
@@ -25,7 +26,7 @@ use crate::{
     edge::support::{POINT, payload},
 };
 
-/// With an admin port, all scopes, and a second issuer that puts its claims elsewhere and speaks for one tenant.
+/// A file with an admin port, all scopes, and a second issuer with other claim names for one tenant.
 fn file() -> Value {
     let mut file = smallest();
     file["tenants"]["list"].as_array_mut().unwrap().push(json!({ "id": "other" }));
@@ -97,7 +98,7 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
         assert_eq!((ran.code, &said["admin"]["accepted"]), (Some(0), &json!(true)));
         assert_eq!(said["data"]["reason"], "audience", "{said}");
     }
-    // Without --issuer it is the only one that may speak for the tenant.
+    // Without --issuer, it uses the only issuer that may speak for the tenant.
     folder.write("f.yaml", &file().to_string().replace("\"tenants\":\"*\"", "\"tenants\":[\"gone\"]"));
     let (_, said) = inspect(&folder, &mint(&folder, &["--tenant", "other", "--issuer", "list"]).await).await;
     assert_eq!(
@@ -106,7 +107,7 @@ async fn a_minted_token_is_accepted_by_a_gateway_with_that_file() {
     );
 }
 
-/// The file alone doesn't say whom a gateway with a registry serves.
+/// With a registry, the file alone doesn't list the served tenants.
 #[tokio::test]
 async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() {
     let folder = Folder::new();
@@ -122,7 +123,7 @@ async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() 
         assert!(ran.code == Some(0) && ran.stderr.starts_with(said), "{ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
     }
-    // What the file has is the file's, and the registry can't differ.
+    // Tenants in the file are the file's, so the registry can't differ.
     mint(&folder, &["--tenant", "acme", "--issuer", ISSUER]).await;
     let off =
         folder.run(&["token", "mint", "--config", "f.yaml", "--tenant", "other", "--issuer", ISSUER]).await;
@@ -134,7 +135,7 @@ async fn a_tenant_that_the_registry_may_have_gets_a_token_with_a_word_on_that() 
     assert!(explained.stderr.contains("--addr"), "{explained:?}");
 }
 
-/// Tokens that are no tokens, or whose header or signature is wrong.
+/// Texts that aren't tokens, and tokens with a wrong header or signature.
 fn misshapen() -> Vec<String> {
     let minted = Token::for_tenant("acme").mint();
     let (signed, signature) = minted.rsplit_once('.').unwrap();
@@ -159,7 +160,7 @@ fn misshapen() -> Vec<String> {
     ]
 }
 
-/// Tokens that say something wrong, each in its way, and some that are good at one port or at both.
+/// Tokens with one wrong claim each, and some that are valid at one port or at both.
 fn signed() -> Vec<Token> {
     let good = Token::for_tenant("acme");
     let operators = Token::for_operators();
@@ -210,7 +211,7 @@ fn signed() -> Vec<Token> {
     ]
 }
 
-/// The code and the sentence of a refusal; none: it was let in.
+/// The code and the sentence of an error; `None` if the token was accepted.
 fn answered(answer: &HttpAnswer) -> Option<(Value, Value)> {
     (answer.status != 200).then(|| (answer.body["code"].clone(), answer.body["detail"].clone()))
 }
@@ -262,7 +263,7 @@ async fn what_is_said_of_a_token_is_what_the_gateway_answers_on_both_ports() {
     }
 }
 
-/// An issuer that publishes this set, and counts who asks.
+/// An issuer that publishes this set and counts requests.
 async fn issuer(set: Value) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/jwks.json", listener.local_addr().unwrap());
@@ -307,7 +308,7 @@ async fn keys_are_fetched_once_and_only_of_the_token_s_own_issuer() {
     let (ran, said) = inspect(&folder, &signed("ed-1")).await;
     assert_eq!((ran.code, asked.swap(0, Ordering::SeqCst)), (Some(0), 1), "{said:#}");
     assert_eq!(said["key"], json!({ "kid": "ed-1", "alg": "EdDSA", "jwks_url": url }));
-    // A key that is not there is no reason to ask again.
+    // A missing key doesn't cause a second request.
     let (ran, said) = inspect(&folder, &signed("ed-2")).await;
     assert_eq!((ran.code, asked.load(Ordering::SeqCst)), (Some(1), 1), "{said:#}");
     assert_eq!((&said["data"]["reason"], &said["key"]), (&json!("kid"), &json!(null)));

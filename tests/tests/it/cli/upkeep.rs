@@ -1,4 +1,5 @@
-//! `hookgate status`, `reload`, `plugin describe`, `drain` and `call`: what a gateway that runs is asked, and the exit code.
+//! Tests `hookgate status`, `reload`, `plugin describe`, `drain` and `call` with a running gateway, and
+//! their exit codes.
 
 use hookgate_tests::{
     fake::{Act, FakePlugin, Handshake},

@@ -1,4 +1,4 @@
-//! `hookgate whoami` against a gateway, and against what is none.
+//! Tests `hookgate whoami` with a gateway and with other servers.
 
 use hookgate_tests::{
     fake::FakePlugin,
@@ -33,7 +33,7 @@ async fn whoami(gateway: &Gateway, token: &str, args: &[&str]) -> CommandOutput 
     ran
 }
 
-/// An answer without a caller is no gateway's, whatever its status.
+/// An answer without a caller is not from a gateway, whatever its status.
 #[tokio::test]
 async fn an_answer_that_names_no_tenant_is_a_failure() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -102,7 +102,7 @@ async fn a_refused_token_is_told_with_the_remedy() {
     }
 }
 
-/// The ops port speaks HTTP and is no gateway's data port.
+/// The ops port speaks HTTP but isn't a data port.
 #[tokio::test]
 async fn another_server_is_not_taken_for_a_gateway() {
     let (_guard, gateway) = gateway().await;

@@ -1,5 +1,5 @@
-//! The Helm chart against the gateway that was built: its file, its arguments, its ports, its variables, and what of a
-//! change replaces pods. Schemas, policy and refusals are deploy/check/chart.py.
+//! Tests the Helm chart against the built gateway: its file, arguments, ports, variables, and which changes
+//! replace pods. deploy/check/chart.py tests schemas, policy and rejected values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(repository::root().join(path)).unwrap()
 }
 
-/// The least that the chart takes, with a member set.
+/// The minimal values of the chart, with one member set.
 fn values(pointer: &str, value: &Value) -> Value {
     let issuer = json!({ "issuer": "a", "audience": "b", "jwks_url": "https://a.example.com/jwks.json" });
     let mut values =
@@ -75,7 +75,7 @@ async fn every_example_of_the_page_is_taken_too() {
     }
 }
 
-/// The check above would find what the chart can't know.
+/// `config check` finds the mistakes that the chart can't.
 #[tokio::test]
 async fn a_mistake_in_the_values_is_found_in_the_rendered_file() {
     let binding = json!({ "tenant": "*", "priority": 1 });
@@ -106,7 +106,8 @@ async fn a_mistake_in_the_values_is_found_in_the_rendered_file() {
     }
 }
 
-/// What of the file is a path: a value as a whole, or behind the scheme of an address or of a reference.
+/// Collects the paths in the file: values that are a path, or that have one after the scheme of an address
+/// or a reference.
 fn paths(value: &Value, at: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::String(text) => {
@@ -200,7 +201,8 @@ fn arguments_are_those_that_the_binary_takes() {
     }
 }
 
-/// Besides, `hookgate config check` refuses a `HOOKGATE__` that sets nothing, and a reference to what isn't set.
+/// `hookgate config check` also rejects a `HOOKGATE__` variable that sets nothing, and a reference to an
+/// unset variable.
 #[test]
 fn variables_are_settings_references_or_the_command_lines() {
     let (page, mut count) = (read("docs/cli.md"), 0);
@@ -224,7 +226,7 @@ fn the_chart_is_of_the_version_that_is_built() {
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
 }
 
-/// docs/protocol.md, section 6: the drain, 4 s more, and 250 ms for the end that is certain.
+/// docs/protocol.md, section 6: the drain, 4 s more, and 250 ms for the forced exit.
 #[test]
 fn a_pod_has_longer_to_end_than_the_gateway_ever_takes() {
     for values in variants() {
@@ -241,8 +243,8 @@ fn a_pod_has_longer_to_end_than_the_gateway_ever_takes() {
     }
 }
 
-/// Keys of `plugins[]` stand beside those of a container: what the chart's schema knows is what the gateway knows, and
-/// what the chart keeps for itself. A key of both would get lost.
+/// Keys of `plugins[]` are mixed with those of a container. The chart's schema knows exactly the gateway's
+/// keys and its own. A key of both would get lost.
 #[test]
 fn keys_of_plugins_are_the_gateways_and_those_that_the_chart_takes_out() {
     let schema: Value = serde_json::from_str(&read("docs/hookgate.schema.json")).unwrap();
@@ -257,7 +259,7 @@ fn keys_of_plugins_are_the_gateways_and_those_that_the_chart_takes_out() {
     assert_eq!(known, &gateways | &taken);
 }
 
-/// Keys of docs/configuration.md by when their change takes effect.
+/// The keys of docs/configuration.md whose changes take effect then.
 fn keys_that_change(when: &str) -> BTreeSet<String> {
     let page = read("docs/configuration.md");
     let rows = page.lines().filter(|line| line.starts_with("| `") && line.ends_with(&format!("| {when} |")));
@@ -303,7 +305,7 @@ fn pods_are_replaced_for_what_waits_for_a_restart() {
     };
     assert_ne!(applied(true), applied(false), "store.apply_file");
     assert_eq!(tried, keys_that_change("restart"));
-    // The admin port opens with the first issuer that has one.
+    // The admin port opens with the first issuer that has an admin audience.
     assert_ne!(mark(&values("/config/auth/issuers/0/admin_audience", &json!("admin"))), before);
 }
 
@@ -335,11 +337,11 @@ fn pods_stay_when_the_gateway_takes_the_change_by_itself() {
         assert_eq!(after.template(), before.template(), "{pointer}");
         tried.insert(root(&pointer.trim_start_matches("/config").trim_start_matches('/').replace('/', ".")));
     }
-    tried.insert("bindings".to_owned()); // of the plugins
+    tried.insert("bindings".to_owned()); // tested with the plugins
     assert_eq!(tried, roots);
 }
 
-/// `plugins` of `plugins[].breaker.open`
+/// Returns `plugins` for `plugins[].breaker.open`.
 fn root(key: &str) -> String {
     key.split(['.', '[']).next().unwrap().to_owned()
 }

@@ -1,5 +1,5 @@
-//! The chart's pod with processes in place of containers: what is rendered of five lines of values is started as it
-//! stands, and an agent's call goes through a plugin of Hookgate's and one in Python.
+//! Tests the chart's pod with processes instead of containers: what the chart renders from five lines of
+//! values is started unchanged, and an agent's call passes one of Hookgate's plugins and one in Python.
 
 use std::{path::Path, process::Stdio};
 
@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 
 use crate::deploy::chart_support::{Pod, Rendered, list};
 
-/// What an image's entry point is, before its arguments.
+/// An image's entry point, before the arguments.
 async fn entry_point(image: &str) -> Vec<String> {
     match image {
         "hookgate-tenant-auth:0.1.0" => {
@@ -41,7 +41,7 @@ fn start(container: &Value, entry_point: &[String], pod: &Pod) -> Child {
     command.spawn().expect("it can be run")
 }
 
-/// The gateway's container: its file, its variables, and ports that are free.
+/// The gateway's container: its file and variables, with free ports.
 fn container(pod: &Pod) -> Setup {
     let mut setup = Setup::file(&pod.text);
     for (name, value) in &pod.environment {
@@ -58,7 +58,7 @@ async fn tool(gateway: &Gateway, name: &str) -> HttpAnswer {
     gateway.http(&token("acme")).call(ExtensionPoint::BeforeToolCall, payload).await
 }
 
-/// Two plugins as containers, each a name, an image and a binding.
+/// Values with two plugins as containers, each with a name, an image and a binding.
 fn values() -> Value {
     json!({
         "config": {
@@ -94,7 +94,7 @@ async fn the_rendered_pod_serves_with_its_sidecars_and_answers_its_probes() {
         assert_eq!(asked["port"], "ops", "{name}");
         asked["path"].as_str().unwrap().to_owned()
     };
-    // Alive before its plugins are there, and not ready.
+    // Before its plugins are up, it is alive but not ready.
     for (name, status) in [("startupProbe", 200), ("livenessProbe", 200), ("readinessProbe", 503)] {
         assert_eq!(gateway.ops().get(&probe(name)).await.unwrap().status, status, "{name}");
     }
@@ -120,7 +120,7 @@ async fn the_rendered_pod_serves_with_its_sidecars_and_answers_its_probes() {
     assert_eq!(exit.code, Some(0), "{}", exit.log);
 }
 
-/// Until its pod is replaced, a gateway reads the file that is meant for the next pods (docs/operations.md).
+/// Until its pod is replaced, a gateway may already read the next pods' file (docs/operations.md).
 #[tokio::test]
 async fn a_pod_takes_what_it_can_do_and_keeps_what_it_had_where_it_lacks_a_sidecar() {
     let mut values = values();
@@ -155,7 +155,7 @@ async fn a_pod_takes_what_it_can_do_and_keeps_what_it_had_where_it_lacks_a_sidec
     assert_eq!(status("longer than ten").await, 200, "nothing of it holds");
 }
 
-/// The Deployment shares one volume of a plugin's between it and the gateway alone.
+/// The Deployment shares a plugin's volume only between that plugin and the gateway.
 #[test]
 fn no_sidecar_sees_the_sockets_of_another() {
     let rendered = Rendered::with(&values());

@@ -1,5 +1,5 @@
-//! The chart as deploy/check/render.sh renders it, and a pod's folders and environment laid out for the gateway that
-//! was built.
+//! The chart as rendered by deploy/check/render.sh, and a pod's folders and environment for the built
+//! gateway.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use hookgate_tests::{ca::Ca, repository};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a Secret holds that the tests can't know: long enough for a key.
+/// The value of unknown Secrets; long enough for a key.
 const SECRET: &str = "what a Secret of the cluster would hold";
-/// What a Secret with the registry's address holds.
+/// The value of a Secret with the registry's address.
 const DATABASE: &str = "postgres://hookgate:hunter2@db.example.com/hookgate";
 
 /// The chart's folder.
@@ -21,7 +21,7 @@ pub(crate) fn chart() -> PathBuf {
     repository::root().join("deploy/helm/hookgate")
 }
 
-/// Every variant, in order.
+/// Every variant of values, in order.
 pub(crate) fn variants() -> Vec<PathBuf> {
     let folder = fs::read_dir(repository::root().join("deploy/helm/variants")).unwrap();
     let mut files: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
@@ -30,7 +30,7 @@ pub(crate) fn variants() -> Vec<PathBuf> {
     files
 }
 
-/// What the renderer prints; it ends the test where it refuses.
+/// The renderer's output; fails the test if rendering fails.
 pub(crate) fn print(values: &Path, args: &[&str]) -> String {
     let mut command = Command::new(repository::root().join("deploy/check/render.sh"));
     command.args(args).arg("-f").arg(values).arg(chart());
@@ -40,7 +40,7 @@ pub(crate) fn print(values: &Path, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A rendering's objects.
+/// The objects of a rendering.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     name: String,
@@ -48,7 +48,7 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// Of a file of values.
+    /// Renders a file of values.
     pub(crate) fn of(values: &Path) -> Self {
         Rendered::parse(values, &[])
     }
@@ -64,12 +64,12 @@ impl Rendered {
         Rendered { name, objects: parts.map(object).collect() }
     }
 
-    /// Of values that stand in no file.
+    /// Renders these values.
     pub(crate) fn with(values: &Value) -> Self {
         Rendered::laid(&values.to_string(), &[])
     }
 
-    /// Of values that are laid over those of the smallest variant.
+    /// Renders these values, merged over those of the minimal variant.
     pub(crate) fn over_minimal(values: &str) -> Self {
         let minimal = repository::root().join("deploy/helm/variants/minimal.yaml");
         Rendered::laid(values, &["-f", minimal.to_str().unwrap()])
@@ -82,7 +82,7 @@ impl Rendered {
         Rendered::parse(&file, args)
     }
 
-    /// What to call it.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -92,7 +92,7 @@ impl Rendered {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 
-    /// What the gateway's pods are made of.
+    /// The template of the gateway's pods.
     pub(crate) fn template(&self) -> &Value {
         let workload = self.kind("Deployment").chain(self.kind("StatefulSet")).next();
         &workload.expect("something makes pods")["spec"]["template"]
@@ -123,22 +123,23 @@ impl Rendered {
     }
 }
 
-/// The members of a list, or none where it isn't there.
+/// The members of a list; empty if it is missing.
 pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A pod's folders, below one of the tests', and its environment.
+/// A pod's folders, below one of the test, and its environment.
 pub(crate) struct Pod {
     root: TempDir,
-    /// The gateway's file, with the paths where they are now.
+    /// The gateway's file, with the paths adapted to this machine.
     pub(crate) text: String,
     pub(crate) environment: Vec<(String, String)>,
     mounts: Vec<String>,
 }
 
 impl Pod {
-    /// Every mount of the gateway's container is made, with what its Secret would hold, and every variable is set.
+    /// Creates every mount of the gateway's container, with values for its Secrets, and sets every
+    /// variable.
     pub(crate) fn of(rendered: &Rendered, ca: &Ca) -> Self {
         let mounts = list(&rendered.gateway()["volumeMounts"]).iter();
         let mounts = mounts.map(|mount| mount["mountPath"].as_str().unwrap().to_owned()).collect();
@@ -150,7 +151,7 @@ impl Pod {
         pod
     }
 
-    /// A path of the pod's, or a text with some, as they are here.
+    /// Replaces the pod's paths in a text by those on this machine.
     pub(crate) fn moved(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for mount in &self.mounts {
@@ -187,15 +188,15 @@ impl Pod {
     }
 }
 
-/// The names of files in `folder` that the text holds.
+/// The names of files in `folder` that the text contains.
 fn named_below(text: &str, folder: &str) -> Vec<String> {
     let folder = format!("{folder}/");
     let end = |c: char| c.is_whitespace() || matches!(c, '}' | '"' | '\'');
     text.split(&folder).skip(1).map(|rest| rest.split(end).next().unwrap().to_owned()).collect()
 }
 
-/// Every variable of the gateway's container. What Secrets of the cluster would hold is made up, a variable for every
-/// reference that nothing else answers; where no such Secret is named, none.
+/// Every variable of the gateway's container. Values of Secrets are made up, with a variable for each
+/// reference that nothing else answers. Without such a Secret, there are none.
 fn environment(rendered: &Rendered) -> Vec<(String, String)> {
     let mut environment = Vec::new();
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();

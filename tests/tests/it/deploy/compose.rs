@@ -1,5 +1,5 @@
-//! What `docker-compose.yml` and the files of `deploy/compose` say: it is what the gateway, its images and each other have, and
-//! what it starts of ours works.
+//! Tests `docker-compose.yml` and the files of `deploy/compose`: they agree with the gateway, its images
+//! and each other, and our services in them work.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::deploy::support::{Container, Machine, PATIENCE, Running, of_image, text};
 
-/// What the gateway reads.
+/// The gateway's configuration file.
 const CONFIG: &str = "deploy/compose/gateway/hookgate.yaml";
 
 fn yaml(path: &str) -> Value {
@@ -33,7 +33,7 @@ fn references(text: &str) -> BTreeSet<String> {
     text.split("${").skip(1).map(name).collect()
 }
 
-/// The port that a published one of ours leads to.
+/// The container ports of our services that are published.
 fn published(service: &Value) -> BTreeSet<String> {
     let ports = service["ports"].as_array().into_iter().flatten();
     ports.map(|port| port.as_str().unwrap().rsplit(':').next().unwrap().to_owned()).collect()
@@ -106,7 +106,7 @@ fn the_gateways_service_is_as_its_image_and_its_file_say() {
     }
 }
 
-/// What comes before the unit, which is its last word.
+/// The number before the unit, which is the last word.
 fn mebibytes(size: &Value, unit: &str) -> u64 {
     let size = size.as_str().unwrap();
     size.strip_suffix(unit).unwrap_or_else(|| panic!("{size}: in {unit}")).parse().unwrap()
@@ -172,7 +172,7 @@ fn init(repository: &Path) -> Output {
     Command::new(repository.join("deploy/compose/init.sh")).current_dir("/").output().unwrap()
 }
 
-/// A copy of what `init.sh` reads.
+/// A copy of the files that `init.sh` reads.
 fn fresh() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("deploy/compose")).unwrap();
@@ -204,7 +204,7 @@ fn init_makes_secrets_that_nobody_else_reads_and_keeps_those_that_are_there() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
 }
 
-/// The containers of ours, with a database and a collector of the tests in place of the others.
+/// Our containers, with a test's database and collector instead of the others.
 struct Composed {
     machine: Machine,
     config: std::path::PathBuf,
@@ -218,7 +218,7 @@ impl Composed {
         let others = [
             ("@postgres:5432/hookgate", format!("@{}/postgres", database.address())),
             ("http://collector:4317", collector.endpoint()),
-            // A machine that is busy with other tests is no reason to answer nothing.
+            // A machine that is busy with other tests must not cause a timeout.
             ("timeout: 500ms", "timeout: 10s".into()),
         ];
         let config = others.iter().fold(config, |config, (theirs, ours)| {
@@ -242,14 +242,14 @@ impl Composed {
         self.config.join(Path::new(CONFIG).file_name().unwrap())
     }
 
-    /// Another file in the place of the gateway's, as editors and git do it.
+    /// Replaces the gateway's file, as editors and git do.
     fn put(&self, config: &str) {
         let beside = self.config.join(".new");
         std::fs::write(&beside, config).unwrap();
         std::fs::rename(&beside, self.file()).unwrap();
     }
 
-    /// What the engine asks of a service, in its container.
+    /// Runs a service's health check in its container.
     async fn healthy(&self, name: &str) -> crate::deploy::support::Ended {
         let asked = compose()["services"][name]["healthcheck"]["test"].clone();
         let asked: Vec<String> = serde_json::from_value(asked).unwrap();
@@ -261,7 +261,7 @@ impl Composed {
         &self.secrets.iter().find(|(known, _)| known == name).unwrap().1
     }
 
-    /// A service of ours with its volumes and its environment, on free ports.
+    /// One of our services with its volumes and environment, on free ports.
     fn service(&self, name: &str) -> Container {
         let compose = compose();
         let service = &compose["services"][name];
@@ -296,7 +296,7 @@ impl Composed {
         self.service(name).start(&words.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
-    /// The plugins, which are healthy once they listen, and not before.
+    /// The plugins, which are healthy only once they listen.
     async fn plugins(&self) -> (Running, Running) {
         for plugin in ["tenant-auth", "audit-log"] {
             let asked = self.healthy(plugin).await;
@@ -311,7 +311,7 @@ impl Composed {
         (guard, audit)
     }
 
-    /// What a person types after `docker compose exec gateway hookgate`.
+    /// Runs what a person types after `docker compose exec gateway hookgate`.
     async fn exec(&self, words: &[&str], env: &[(&str, &str)]) -> crate::deploy::support::Ended {
         let container =
             env.iter().fold(self.service("gateway"), |container, (name, value)| container.env(name, value));

@@ -1,5 +1,5 @@
-//! The dashboards and alert rules of the chart: every query is right, asks for metrics that there are, by labels that they
-//! have, and finds something at a gateway at which things happen.
+//! Tests the chart's dashboards and alert rules: every query is valid, uses existing metrics and labels,
+//! and has results for a gateway with varied traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,17 +19,18 @@ use crate::{
     telemetry::metrics::{eventful, label, prometheus},
 };
 
-/// Labels that a scrape adds, a histogram has, or OpenTelemetry.
+/// Labels that come from the scrape, a histogram or OpenTelemetry.
 const GIVEN: [&str; 4] = ["job", "namespace", "instance", "le"];
-/// Queries about these find nothing where no binding is bypassed, the data port speaks no TLS, and nobody rewrites.
+/// Queries for these have no results if no binding is bypassed, the data port has no TLS, and nothing is
+/// rewritten.
 const QUIET: [&str; 3] =
     ["hookgate_bypassed_total", "hookgate_certificate_expiry_seconds{", "hookgate_outcome=\"modified\""];
 
 struct Query {
-    /// Which dashboard, which panel.
+    /// The dashboard and the panel.
     of: String,
     text: String,
-    /// Labels that its legend names.
+    /// The labels that its legend names.
     legend: BTreeSet<String>,
 }
 
@@ -56,7 +57,7 @@ fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// As Grafana asks it where everything is chosen.
+/// The query as Grafana sends it if everything is selected.
 fn asked(query: &str) -> String {
     let names = ["job", "namespace", "instance", "plugin"];
     let query = query.replace("$__rate_interval", "1m").replace("$__range", "1h");
@@ -87,7 +88,7 @@ fn queries() -> Vec<Query> {
     queries
 }
 
-/// `label_values(SERIES, label)` of a dashboard's variables, as the selection and the label.
+/// The `label_values(SERIES, label)` of the dashboards' variables, as selection and label.
 fn variables() -> Vec<(String, String)> {
     let of_board = |board: &Value| -> Vec<(String, String)> {
         let queries = list(board, "/templating/list").iter().filter_map(|one| one["query"]["query"].as_str());
@@ -116,7 +117,7 @@ fn series(metric: &Metric) -> Vec<String> {
     ends.iter().map(|end| format!("{name}{end}")).collect()
 }
 
-/// Every series that a query selects from, with the labels between its braces.
+/// Every series that a query selects, with the labels between its braces.
 fn selections(query: &str) -> Vec<(String, BTreeSet<String>)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -262,10 +263,10 @@ fn every_alert_links_to_its_runbook_where_the_values_say_where_the_runbooks_are(
 async fn dashboards_fill_at_a_gateway_at_which_things_happen() {
     let eventful = eventful().await;
     let server = Prometheus::of(&eventful.gateway, &chart().join("rules/hookgate.yaml")).await;
-    // The observer had a place for one call, and the last of them comes after the answers.
+    // The observer had room for one call, and the last result comes after the answers.
     server.wait_for("hookgate_steps_total{hookgate_outcome=\"observed\"}").await;
     for query in queries() {
-        // A scrape that comes too late leaves nothing to be found until the next, and a rate needs two.
+        // A late scrape leaves no results until the next one, and a rate needs two.
         let is_quiet = QUIET.iter().any(|name| query.text.contains(name));
         if !is_quiet && !query.of.ends_with("annotations") {
             server.wait_for(&query.text).await;
@@ -286,7 +287,7 @@ async fn dashboards_fill_at_a_gateway_at_which_things_happen() {
     assert_eq!(wrong, Vec::<&Value>::new(), "Prometheus can't look at these");
 }
 
-/// What is the gateway's or a plugin's own fault is an outage; what is the caller's is not.
+/// Failures that are the gateway's or a plugin's fault count as an outage, those of the caller don't.
 #[test]
 fn alerts_on_errors_count_those_that_docs_errors_says_the_gateway_or_a_plugin_failed_by() {
     let page = fs::read_to_string(repository::root().join("docs/errors.md")).expect("there is a page");

@@ -1,5 +1,5 @@
-//! What the Dockerfiles say is what the binary and the repository have. That they build, and that what comes out runs, shows
-//! `deploy/check/image.sh`.
+//! Tests that the Dockerfiles agree with the binary and the repository. `deploy/check/image.sh` tests that
+//! they build and that the images run.
 
 use std::collections::BTreeSet;
 
@@ -102,6 +102,6 @@ fn what_is_built_from_reaches_the_builder_and_what_is_made_does_not() {
     for made in ["**/target", "**/.venv", "**/node_modules"] {
         assert!(ignored.lines().any(|line| line == made), "{made}");
     }
-    // A toolchain that is not the image's own would be fetched for it.
+    // A toolchain other than the image's would be downloaded for it.
     assert!(!ignored.contains("rust-toolchain") && repository::root().join("rust-toolchain.toml").exists());
 }

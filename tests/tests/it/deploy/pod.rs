@@ -1,5 +1,6 @@
-//! The gateway under a pod's constraints: a read-only root, the user 65532, no capabilities, a limit of memory, a sidecar that comes
-//! after it, dies and comes back. It starts, serves, fails closed meanwhile and drains in time.
+//! Tests the gateway under a pod's constraints: a read-only root, the user 65532, no capabilities, a memory
+//! limit, and a sidecar that starts later, dies and comes back. The gateway starts, serves, fails closed
+//! meanwhile and drains in time.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -19,7 +20,8 @@ use crate::deploy::support::{Container, Machine, PATIENCE, Running, USER, of_ima
 const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 const GRACE: Duration = Duration::from_millis(300);
 const FINISH: Duration = Duration::from_millis(700);
-/// After the calls are given up: observers, Shutdown, telemetry (as in `drain/end.rs`), and what the promise leaves open.
+/// After the calls are given up: observers, Shutdown, telemetry (as in `drain/end.rs`), and the tolerance
+/// of the guarantee.
 const LAST: Duration = Duration::from_millis(4500);
 
 fn config(slow: &FakePlugin) -> Value {
@@ -77,7 +79,7 @@ impl Pod {
         sidecar
     }
 
-    /// Starts the gateway as its image would; where agents and where operators ask it.
+    /// Starts the gateway like its image. Returns also its data and ops addresses.
     async fn start(&self) -> (Running, SocketAddr, SocketAddr) {
         let words = [of_image("gateway", "ENTRYPOINT"), of_image("gateway", "CMD")].concat();
         let mut gateway = self.gateway().start(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -102,7 +104,7 @@ fn connected(line: &Line) -> bool {
     is("event", "plugin.connected") && is("plugin", "tenant-auth")
 }
 
-/// What the kernel says of the process is what a restricted pod has.
+/// Checks with the kernel that the process is restricted like a pod.
 fn assert_contained(gateway: &Running) {
     let of = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", gateway.id())).unwrap();
     let status = of("status");
@@ -131,14 +133,14 @@ async fn a_gateway_in_a_restricted_pod_waits_for_its_sidecar_fails_closed_withou
     let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
     let pod = Pod::new(&config(&slow)).await;
 
-    // The sidecar is not there yet: alive, not ready, and no call passes.
+    // The sidecar is not up yet: alive, not ready, and no call passes.
     let (mut gateway, data, ops) = pod.start().await;
     assert_contained(&gateway);
     assert_eq!(HttpAgent::new(ops).of(Port::Ops).get("/livez").await.unwrap().status, 200);
     assert_eq!(readiness(ops).await, 503);
     assert_eq!(tool(data, "acme", "fs.read").await.status, 503);
 
-    // It comes.
+    // The sidecar starts.
     let sidecar = pod.sidecar().await;
     gateway.logged("started").await;
     assert_eq!(readiness(ops).await, 200);
@@ -146,7 +148,7 @@ async fn a_gateway_in_a_restricted_pod_waits_for_its_sidecar_fails_closed_withou
     let blocked = tool(data, "acme", "shell.exec").await;
     assert_eq!((blocked.status, &blocked.body["block"]["code"]), (403, &json!("TOOL_NOT_ALLOWED")));
 
-    // It is killed, and its socket's file stays: no call passes, and none is a denial.
+    // It is killed, but the socket's file stays: no call passes, and none is blocked.
     sidecar.signal("KILL");
     drop(sidecar);
     for name in ["fs.read", "shell.exec"] {
@@ -159,11 +161,11 @@ async fn a_gateway_in_a_restricted_pod_waits_for_its_sidecar_fails_closed_withou
         assert!(answer.body["detail"].as_str().unwrap().contains("'tenant-auth'"), "{answer:?}");
     }
 
-    // It is started again at the same place.
+    // It starts again at the same address.
     let _sidecar = pod.sidecar().await;
     gateway.line(connected).await;
     let allowed = async {
-        // The breaker lets a call try when its time has come, and nothing tells of that but calling.
+        // The breaker admits a trial call when its time has come, which only calls show.
         while tool(data, "acme", "fs.read").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -171,7 +173,7 @@ async fn a_gateway_in_a_restricted_pod_waits_for_its_sidecar_fails_closed_withou
     tokio::time::timeout(PATIENCE, allowed).await.expect("calls pass again");
     assert_eq!(tool(data, "acme", "shell.exec").await.status, 403);
 
-    // It ends in time although a call hangs.
+    // It exits in time although a call hangs.
     let stuck = tokio::spawn(async move { tool(data, "patient", "fs.read").await });
     slow.wait_until(|counts| counts.calls == 1).await;
     let began = Instant::now();

@@ -1,7 +1,7 @@
-//! Programs as a container engine would run them, without one: a root that `deploy/rootfs.sh` puts together, read-only, the user
-//! 65532, no capabilities, a limit of memory. And what the Dockerfile says of its images.
+//! Runs programs like a container engine, without one: with a root from `deploy/rootfs.sh`, read-only, as
+//! the user 65532, without capabilities, with a memory limit. Also reads the Dockerfile's instructions.
 //!
-//! It needs to be run by root, who alone may make mounts and hand a process over to another user.
+//! It must be run by root, who can mount and change users.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,11 +21,11 @@ use tokio::{
     time::timeout,
 };
 
-/// Bound of everything that is waited for here.
+/// The timeout of all waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The user of the images.
 pub(crate) const USER: u32 = 65532;
-/// Of every container here; a gateway of a debug build takes a fraction of it.
+/// The memory limit of each container; a debug build of the gateway needs a fraction.
 const MEMORY: u64 = 256 << 20;
 
 /// The text of a file of the repository.
@@ -34,7 +34,7 @@ pub(crate) fn text(path: &str) -> String {
     found.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What the Dockerfile's stage of this name says: lists as JSON has them.
+/// The instruction in the Dockerfile's stage; lists in JSON are parsed.
 pub(crate) fn of_image(stage: &str, instruction: &str) -> Vec<String> {
     let file = text("deploy/Dockerfile");
     let from = format!(" AS {stage}\n");
@@ -46,14 +46,14 @@ pub(crate) fn of_image(stage: &str, instruction: &str) -> Vec<String> {
     serde_json::from_str(list).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-/// A root like that of the images, and folders in place of volumes.
+/// A root like that of the images, and folders for volumes.
 pub(crate) struct Machine {
     folder: TempDir,
 }
 
 impl Machine {
     /// # Panics
-    /// When the tests aren't run by root.
+    /// If the tests aren't run by root.
     pub(crate) async fn new() -> Self {
         let user = Command::new("id").arg("-u").output().await.unwrap().stdout;
         assert_eq!(user, b"0\n", "these tests have to be run by root: they make mounts and give rights up");
@@ -64,12 +64,12 @@ impl Machine {
         Machine { folder }
     }
 
-    /// The root, as the image has it.
+    /// The image's root.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
-    /// A folder of its own that the images' user may write to, as a new volume of theirs.
+    /// A new folder that the images' user may write to, like a new volume.
     pub(crate) fn volume(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         if !path.exists() {
@@ -79,14 +79,15 @@ impl Machine {
         path
     }
 
-    /// A file that a container can only read.
+    /// A file that containers can only read.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    /// A container that is yet to be started: volumes and files by where they are and where they show.
+    /// A container that is not started yet. `binds` maps volumes and files of this machine to paths in the
+    /// container.
     pub(crate) fn container(&self, binds: &[(&Path, &str)]) -> Container {
         let mut command = Command::new("python3");
         command.arg(repository::root().join("deploy/check/contained.py")).arg("--root");
@@ -129,7 +130,7 @@ impl Container {
         Ended { code: output.status.code(), said }
     }
 
-    /// Starts it; dropped, it is killed.
+    /// Starts it. It is killed on drop.
     pub(crate) async fn start(self, words: &[&str]) -> Running {
         let mut command = self.ready(words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -142,12 +143,12 @@ impl Container {
     }
 }
 
-/// Reads to the end, or the program would wait for room in the pipe.
+/// Reads to the end, so that the program never blocks on a full pipe.
 fn read(source: impl AsyncRead + Unpin + Send + 'static, to: mpsc::UnboundedSender<String>) {
     tokio::spawn(async move {
         let mut lines = BufReader::new(source).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            let _ = to.send(line); // nobody may wait for a line any more
+            let _ = to.send(line); // nobody may be waiting for lines any more
         }
     });
 }
@@ -164,7 +165,7 @@ impl Running {
         self.child.id().expect("it runs")
     }
 
-    /// The next line of it that is as asked for.
+    /// The next line that `wanted` accepts.
     pub(crate) async fn line(&mut self, wanted: impl Fn(&Line) -> bool) -> Line {
         let search = async {
             while let Some(text) = self.log.recv().await {

@@ -1,4 +1,4 @@
-//! The documentation: what it says and what it shows.
+//! Tests the documentation: its statements and examples.
 
 mod names;
 mod openapi;

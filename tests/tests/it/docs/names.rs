@@ -1,4 +1,4 @@
-//! Names on the pages that operators put into alerts and searches: metrics, and events of the log.
+//! Checks names on the pages for operators: metrics and log events.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use hookgate_tests::repository;
 
 use crate::docs::pages::{pages, parts, protocol, read};
 
-/// What stands in backticks in running text and is a name: words of small letters, joined by dots.
+/// Names in backticks in running text: words in lower case, joined by dots.
 fn quoted(prose: &str) -> impl Iterator<Item = &str> {
     prose.split('`').skip(1).step_by(2).filter(|text| is_dotted(text))
 }
@@ -29,7 +29,7 @@ fn every_metric_and_attribute_that_a_page_names_is_there() {
         let dotted = quoted(&prose).filter(ours).filter(|name| !known.contains(name)).map(str::to_owned);
         wrong.extend(dotted.map(|name| format!("{}: {name}", page.display())));
         count += quoted(&prose).filter(ours).count();
-        // As Prometheus has them, perhaps with a unit behind, or the beginning of one.
+        // In Prometheus' notation, perhaps with a unit at the end, or only the beginning.
         let shown = blocks.iter().filter(|(language, _)| language == "text").flat_map(|(_, text)| {
             text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
                 .filter(|word| word.starts_with("hookgate_"))
@@ -46,7 +46,7 @@ fn every_metric_and_attribute_that_a_page_names_is_there() {
     assert!(count > 80, "only {count} names were found: did their form change?");
 }
 
-/// Every text in the gateway's sources, but for their tests, that begins like an event: `"plugin.connected"`.
+/// All texts in the gateway's sources, without tests, that begin like an event: `"plugin.connected"`.
 fn events_of_the_code() -> BTreeSet<String> {
     let files = repository::rust_files();
     let sources = files.iter().filter(|file| {
@@ -78,7 +78,7 @@ fn the_events_of_the_log_are_those_of_the_protocol() {
     let is_event = |name: &str| is_event(name, &code) && !keys.contains(name);
     let listed: BTreeSet<_> = quoted(list).filter(|name| is_event(name)).map(str::to_owned).collect();
     assert_eq!(listed, code, "docs/protocol.md, section 8, lists the events of the log");
-    // That page quotes the words of other products.
+    // That page quotes terms of other products.
     for page in pages().into_iter().filter(|page| !page.ends_with("docs/coming-from.md")) {
         let prose = parts(&read(&page)).0;
         let named = quoted(&prose).filter(|name| is_event(name) && !code.contains(*name));
@@ -87,7 +87,8 @@ fn the_events_of_the_log_are_those_of_the_protocol() {
     }
 }
 
-/// The keys of the configuration, such as `log.level`, which share families with events such as `log.dropped`.
+/// The keys of the configuration, such as `log.level`. Their families overlap with those of events, such as
+/// `log.dropped`.
 fn configuration_keys() -> BTreeSet<String> {
     let page = read(&repository::root().join("docs/configuration.md"));
     let keys = page.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()));
@@ -96,7 +97,7 @@ fn configuration_keys() -> BTreeSet<String> {
     keys
 }
 
-/// Whether this names an event, if perhaps one that isn't there.
+/// Whether this looks like an event, even one that doesn't exist.
 fn is_event(name: &str, code: &BTreeSet<String>) -> bool {
     let family = |name: &str| name.split_once('.').map(|(family, _)| family.to_owned());
     let is_file = [".proto", ".js", ".py", ".rs"].iter().any(|ending| name.ends_with(ending));

@@ -1,5 +1,5 @@
-//! docs/openapi.json against the code's own closed sets, and where it is served. That answers are as it says is checked
-//! wherever a test gets one ([`hookgate_tests::openapi`]).
+//! Compares docs/openapi.json with the code's own closed sets, and checks where it is served. The answers
+//! themselves are checked wherever a test gets one ([`hookgate_tests::openapi`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,14 +32,14 @@ const NOT_ANSWERED: [(Code, &str); 4] = [
     (Code::Cancelled, "nobody is left to receive it"),
 ];
 
-/// Codes that answers to no described operation have: they are for other paths and methods.
+/// Codes that no described operation answers: they are for other paths and methods.
 const ELSEWHERE: [Code; 2] = [Code::NotFound, Code::MethodNotAllowed];
 
 fn schema(name: &str) -> &'static Value {
     &DOCUMENT["components"]["schemas"][name]
 }
 
-/// The words of an `enum`.
+/// The values of an `enum`.
 fn words(schema: &Value) -> BTreeSet<&str> {
     let listed = schema["enum"].as_array().unwrap_or_else(|| panic!("no `enum`: {schema}"));
     listed.iter().map(|word| word.as_str().expect("words")).collect()
@@ -52,7 +52,7 @@ fn calls() -> Vec<(&'static str, &'static Value)> {
     calls.filter_map(|(path, item)| Some((path.as_str(), item.get("post")?))).collect()
 }
 
-/// The codes that descriptions name, by status.
+/// The codes in the descriptions, by status.
 fn named_codes(operation: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     let is_code = |word: &&str| word.len() > 3 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     let responses = operation["responses"].as_object().unwrap();
@@ -82,7 +82,7 @@ fn closed_sets_are_those_of_the_code() {
     assert_eq!(states.keys().map(String::as_str).collect::<BTreeSet<_>>(), words(schema("PluginState")));
 }
 
-/// What `T` may be: serde names all of it to whoever sends something else.
+/// The variants of `T`: serde lists them in its error for an unknown one.
 fn variants<T: DeserializeOwned>() -> BTreeSet<String> {
     let wrong = serde_json::from_value::<T>(json!("?")).err().expect("`?` is none of them").to_string();
     let names = wrong.split('`').skip(1).step_by(2).filter(|name| *name != "?");
@@ -121,7 +121,7 @@ fn closed_sets_of_explanations_are_those_of_the_code() {
     assert!(coded.iter().all(|names| names.len() > 1), "{coded:?}");
 }
 
-/// The names that the refusal of an unknown one lists are those that the code takes.
+/// The names in the error for an unknown name are those that the code accepts.
 #[tokio::test]
 async fn the_query_of_an_explanation_is_the_one_that_is_taken() {
     let gateway = Gateway::with().tenant("acme").admin().start().await;
@@ -136,7 +136,7 @@ async fn the_query_of_an_explanation_is_the_one_that_is_taken() {
     let described = DOCUMENT["paths"][path]["parameters"].as_array().unwrap();
     let in_query = described.iter().filter(|parameter| parameter["in"] == json!("query"));
     let names = in_query.map(|parameter| match parameter["name"].as_str().unwrap() {
-        // Exploded: each of its members is a name of its own.
+        // Exploded: each member has its own name.
         "labels" => "label.KEY",
         name => name,
     });
@@ -201,7 +201,7 @@ fn every_code_that_asks_to_come_back_is_named_where_it_says_so() {
     }
 }
 
-/// The values under `examples`, with the schema beside each.
+/// The values in `examples`, each with its schema.
 fn examples<'a>(part: &'a Value, found: &mut Vec<(&'a Value, &'a Value)>) {
     match part {
         Value::Object(members) => {

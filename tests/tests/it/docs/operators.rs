@@ -1,4 +1,4 @@
-//! The pages for operators: what they show is what is said.
+//! Checks the pages for operators: they show the real output.
 
 use std::os::unix::fs::symlink;
 
@@ -6,7 +6,7 @@ use hookgate_tests::fake::{Act, FakePlugin};
 
 use crate::{docs::story::Story, edge::support::POINT};
 
-/// From the files of the page.
+/// With the files of the page.
 #[tokio::test]
 async fn a_rule_is_observed_then_advised_then_enforced_and_taken_back_as_the_page_says() {
     let printed = Story::of("rolling-out-a-rule.md").await.told().await;

@@ -1,4 +1,4 @@
-//! The documentation against the repository: links, citations, configurations and examples.
+//! Checks the documentation against the repository: links, citations, configurations and examples.
 
 use std::{
     collections::BTreeSet,
@@ -47,7 +47,7 @@ pub(crate) fn protocol() -> String {
     read(&repository::root().join("docs/protocol.md"))
 }
 
-/// A page without its fenced blocks, and the blocks with their language.
+/// Splits a page into its text without fenced blocks, and the blocks with their languages.
 pub(crate) fn parts(page: &str) -> (String, Vec<(String, String)>) {
     let (mut prose, mut blocks) = (String::new(), Vec::new());
     let mut block: Option<(String, String)> = None;
@@ -63,14 +63,14 @@ pub(crate) fn parts(page: &str) -> (String, Vec<(String, String)>) {
     (prose, blocks)
 }
 
-/// The targets of a page's inline links. What stands in backticks is no link.
+/// The targets of a page's inline links, without those in backticks.
 fn links(prose: &str) -> Vec<String> {
     let outside: String = prose.split('`').step_by(2).collect();
     let behind = outside.split("](").skip(1);
     behind.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
 }
 
-/// The anchors of a page's headings, as code hosts make them.
+/// The anchors of a page's headings, as code hosts generate them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = parts(page).0;
     let headings = headings.lines().filter(|line| line.starts_with('#'));
@@ -82,7 +82,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What is wrong with a link of `page`, if anything is.
+/// The error of a link on `page`, if any.
 fn fault(page: &Path, link: &str) -> Option<String> {
     if ["https://", "http://", "mailto:"].iter().any(|scheme| link.starts_with(scheme)) {
         return None;
@@ -97,7 +97,7 @@ fn fault(page: &Path, link: &str) -> Option<String> {
     (!known).then(|| format!("{}: `{link}` names no heading", page.display()))
 }
 
-/// A source's text with its comments as running text: a citation may be broken over two lines.
+/// A source's text with its comments as running text, because a citation may span two lines.
 fn running_text(source: &str) -> String {
     let text = |line: &str| line.trim().trim_start_matches(['/', '!']).trim_start().to_owned() + " ";
     source.lines().map(text).collect()
@@ -139,7 +139,7 @@ fn every_link_leads_somewhere() {
     assert!(!links(&repository::root().join("docs/README.md")).is_empty(), "the map has links");
 }
 
-/// A heading that is there twice is a section that was written, or merged, twice.
+/// A heading that occurs twice is a section that was written or merged twice.
 #[test]
 fn no_page_says_a_thing_twice_or_waits_for_one() {
     for page in pages() {
@@ -263,7 +263,7 @@ fn every_decision_has_a_status_and_amendments_are_linked_both_ways() {
     );
 }
 
-/// Whole ones are those that say whose tokens are taken, which every configuration must.
+/// Complete configurations are those with an issuer, which is mandatory.
 #[test]
 fn every_whole_configuration_loads_and_routes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -294,7 +294,7 @@ fn every_example_of_a_configuration_loads_and_routes() {
     assert!(!files.is_empty(), "there is an example");
 }
 
-/// Checks the configuration in `file`, which stands in `page`; every variable is set that it names.
+/// Checks the configuration in `file` from `page`, with every variable set that it names.
 fn loads_and_routes(file: &Path, page: &Path) {
     let text = read(file);
     let variables = text.split("${").skip(1).filter_map(|rest| rest.split(['}', ':']).next());
@@ -317,7 +317,7 @@ fn every_json_example_of_the_protocol_parses() {
     assert!(examples.len() >= 4, "requests, answers, a block and an error are shown");
 }
 
-/// The example of an error of the request, against the answers of a real gateway.
+/// Compares the example of a request's error with the answers of a real gateway.
 #[tokio::test]
 async fn the_example_of_an_invalid_request_is_what_a_gateway_answers() {
     let gateway = Gateway::with().tenant("acme").start().await;

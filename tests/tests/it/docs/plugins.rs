@@ -1,4 +1,4 @@
-//! The guides to writing a plugin: what they show is built, run, registered with a gateway, and blocks a call.
+//! Tests the guides to writing a plugin: what they show is built, run and registered, and blocks a call.
 
 use std::{
     fs,
@@ -21,13 +21,13 @@ fn succeeds(command: &mut Command) -> Output {
     output
 }
 
-/// `cargo run` and `cargo test` of a small project, against the libraries that the workspace has built: with cargo
-/// itself all dependencies would be built again, for other features. Whether they fit the manifest cargo says.
+/// Replaces `cargo run` and `cargo test` in a small project, using the workspace's built libraries: cargo
+/// would build all dependencies again with other features. Cargo still checks that they match the manifest.
 pub(crate) fn cargo() -> String {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let target = profile.parent().unwrap();
-    let cargo = env!("CARGO"); // whole, for the script below stands before it in the path
+    let cargo = env!("CARGO"); // with its full path, because the script below is earlier in the path
     let mut build = Command::new(cargo);
     build.args(["build", "--workspace", "--bin", "hookgate", "--locked", "--quiet", "--message-format=json"]);
     build.arg("--target-dir").arg(target).current_dir(repository::root());
@@ -105,7 +105,7 @@ async fn the_guide_for_any_language_leads_from_the_exported_contract_to_a_blocke
     assert!(printed.contains(r#""decision":"block""#), "{printed}");
 }
 
-/// What the page installs, in a folder of its own that ./test has filled, or is filled once here.
+/// The packages that the page installs, in a folder that ./test has filled, or that is filled once here.
 fn node_modules(install: &str) -> PathBuf {
     let folder = repository::root().join("target/tools/guide");
     let stamp = folder.join("installed");

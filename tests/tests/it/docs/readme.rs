@@ -1,12 +1,12 @@
-//! The README, followed from its first line to its last: every command in it is run as it stands, or is listed in
-//! `NOT_RUN`. A command stands in a block, or between backticks in the text.
+//! Tests the README from its first line to its last: every command is run unchanged or listed in `NOT_RUN`.
+//! A command is in a block, or between backticks in the text.
 //!
-//! Beside the kinds of blocks in `docs/story.rs` there are
-//! - `output`: lines that the commands before it printed, in this order, perhaps with others between;
+//! Besides the kinds of blocks in `docs/story.rs` there are
+//! - `output`: lines that the commands before it printed, in this order, perhaps with others in between;
 //! - `figure`: nothing to run.
 //!
-//! `cargo run` in the checkout is the program that the tests have built, with the same arguments: cargo would lock the
-//! folder that it builds in. A command that serves stays until the next one does.
+//! `cargo run` in the checkout runs the binary that the tests have built, with the same arguments, because
+//! cargo would lock its build folder. A command that serves runs until the next one.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What stands in the README and isn't run here, and why.
+/// Commands in the README that are not run here, and why.
 const NOT_RUN: [(&str, &str); 7] = [
     ("./test", "runs this test"),
     ("Hookgate-Decision: block", "is a header"),
@@ -34,16 +34,16 @@ const NOT_RUN: [(&str, &str); 7] = [
     ),
 ];
 
-/// What `cargo run` in the checkout is.
+/// Replaces `cargo run` in the checkout.
 const CARGO: &str = "#!/bin/sh\n[ \"$1 $2\" = 'run --' ] && shift 2 && exec hookgate \"$@\"\nexit 64\n";
 
-/// A reader of the README: at two terminals, one of which has a gateway.
+/// A reader of the README with two terminals, one of which runs a gateway.
 struct Reader {
     story: Story,
     gateway: Option<Serving>,
     /// Its data port.
     address: String,
-    /// What the last commands printed.
+    /// The output of the last commands.
     printed: String,
     not_run: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl Reader {
         story.command("cargo", CARGO);
         let guide = tokio::task::spawn_blocking(plugins::cargo).await.unwrap();
         story.command("cargo-of-the-guide", &guide);
-        // The checkout: what stands beside it is the reader's.
+        // The reader's files are beside the checkout.
         let built = story.place().join("hookgate/target/debug");
         fs::create_dir_all(&built).unwrap();
         symlink(binary(), built.join("hookgate")).unwrap();
@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// Starts a gateway in the other terminal, and does what its banner says, if it has one.
+    /// Starts a gateway in the other terminal, and follows its banner, if it has one.
     async fn serve(&mut self, command: &str) {
         if let Some(before) = self.gateway.take() {
             assert_eq!(before.stop().await.code, Some(0));
@@ -114,7 +114,7 @@ impl Reader {
         self.gateway = Some(gateway);
     }
 
-    /// Builds and starts the plugin of the README, which refuses the call.
+    /// Builds and starts the README's plugin, which blocks the call.
     async fn call_plugin(&mut self, command: &str) {
         let block = |story: &str, text: String| Block::new(story, text);
         let start = "env --chdir=no-shell cargo-of-the-guide run".to_owned();
@@ -125,13 +125,13 @@ impl Reader {
     }
 }
 
-/// What stands between backticks in the text, and isn't a word.
+/// Texts between backticks that are longer than a word.
 fn phrases(prose: &str) -> Vec<String> {
     let spans = prose.split('`').skip(1).step_by(2);
     spans.filter(|span| span.contains(char::is_whitespace)).map(|span| span.replace('\n', " ")).collect()
 }
 
-/// Whether each of the lines was printed, times and processes aside, and in this order.
+/// Checks that the lines were printed in this order, apart from times and process ids.
 fn assert_lines(printed: &str, lines: &str) {
     let mut rest = printed.lines();
     for line in lines.lines() {

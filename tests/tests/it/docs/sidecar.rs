@@ -1,13 +1,13 @@
-//! The tutorial for Kubernetes, followed with processes in place of containers: the page's Dockerfile is carried out in
-//! folders, and the pod that its values make of the chart is started as it stands.
+//! Tests the Kubernetes tutorial with processes instead of containers: the page's Dockerfile is executed in
+//! folders, and the pod that the chart makes of its values is started unchanged.
 //!
-//! Beside the kinds of blocks in `docs/story.rs` there are
-//! - `image`: `docker build`, a line each;
+//! Besides the kinds of blocks in `docs/story.rs` there are
+//! - `image`: `docker build`, one per line;
 //! - `release`: `helm install` or `helm upgrade`;
-//! - `cluster`: commands that want a cluster, and are not run: each stands in `NOT_RUN`;
-//! - `session restarted`: what is said once containers that have ended are started again.
+//! - `cluster`: commands that need a cluster and are not run, each of which is listed in `NOT_RUN`;
+//! - `session restarted`: a session after containers that have ended were started again.
 //!
-//! `kubectl exec` is a script that runs what stands behind it with the container's environment.
+//! `kubectl exec` is a script that runs its arguments with the container's environment.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, path::Path, process::Stdio};
 
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// What the page shows and nobody runs.
+/// Commands on the page that are not run.
 const NOT_RUN: [&str; 6] = [
     "kind load docker-image hookgate:0.1.0 tool-guard:1.0.0",
     r#"kubectl create secret generic hookgate-jwt --from-literal=HOOKGATE_JWT_SECRET="$(head -c 32 /dev/urandom | base64)""#,
@@ -40,15 +40,15 @@ const NOT_RUN: [&str; 6] = [
     "kubectl delete secret hookgate-jwt",
 ];
 
-/// A pod, and what it is made of.
+/// A pod, and the files that it was made from.
 struct Release {
     rendered: Rendered,
     pod: Pod,
-    /// Its sidecars by their names.
+    /// Its sidecars by name.
     sidecars: BTreeMap<String, Child>,
 }
 
-/// In place of a cluster and of a container engine.
+/// Replaces a cluster and a container engine.
 struct Cluster {
     images: BTreeMap<String, Image>,
     release: Option<Release>,
@@ -113,7 +113,7 @@ impl Cluster {
         let loaded = NOT_RUN[0].split(' ').skip(3);
         assert_eq!(loaded.collect::<Vec<_>>(), self.images.keys().collect::<Vec<_>>());
         let words = [self.image(gateway).entry_point.clone(), words(&gateway["args"])].concat();
-        // What `Setup` runs.
+        // The command that `Setup` runs.
         assert_eq!(words, ["/usr/local/bin/hookgate", "serve", "--config", "/etc/hookgate/hookgate.yaml"]);
 
         let pod = Pod::of(&rendered, &Ca::new());
@@ -133,7 +133,7 @@ impl Cluster {
         self.release = Some(release);
     }
 
-    /// The pod is to stay, and its file to change as one that is mounted does: at once.
+    /// Checks that the pod would stay, and replaces its file atomically, as a mounted file changes.
     fn upgrade(&mut self, story: &Story, release: Release, rendered: Rendered) {
         let deployment =
             |rendered: &Rendered| rendered.kind("Deployment").next().expect("there is one").clone();
@@ -145,7 +145,7 @@ impl Cluster {
         self.release = Some(Release { rendered, ..release });
     }
 
-    /// Starts the sidecars that don't run.
+    /// Starts the sidecars that aren't running.
     fn start(&self, release: &mut Release) {
         for container in list(&release.rendered.template()["spec"]["initContainers"]) {
             let name = container["name"].as_str().unwrap();
@@ -162,7 +162,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for the end of the sidecars, each of which was told to, and starts them again.
+    /// Waits until the sidecars, which were told to stop, have ended, and starts them again.
     async fn restart(&mut self) {
         let mut release = self.release.take().expect("it is installed");
         for (name, mut sidecar) in std::mem::take(&mut release.sidecars) {
@@ -194,7 +194,8 @@ fn words(value: &Value) -> Vec<String> {
     list(value).iter().map(|word| word.as_str().expect("it is text").to_owned()).collect()
 }
 
-/// What the gateway's file refers to is in a Secret that the page makes, and that the gateway is given.
+/// Checks that everything the gateway's file refers to is in a Secret that the page creates and the gateway
+/// mounts.
 fn assert_secrets(rendered: &Rendered) {
     let [source] = list(&rendered.gateway()["envFrom"]) else { panic!("it is given one Secret") };
     let made = format!("kubectl create secret generic {} ", source["secretRef"]["name"].as_str().unwrap());
@@ -205,7 +206,7 @@ fn assert_secrets(rendered: &Rendered) {
     }
 }
 
-/// `kubectl exec` into the gateway, and into a sidecar for its end.
+/// The script for `kubectl exec`: into the gateway, and into a sidecar to stop it.
 fn kubectl(release: &Release, file: &Path, folder: &Path) -> String {
     let set = |(name, value): &(String, String)| format!("{name}='{}' ", release.pod.moved(value));
     let environment: String = release.pod.environment.iter().map(set).collect();

@@ -1,5 +1,5 @@
-//! A Dockerfile of a page, carried out in folders: a root for each stage, and commands that find their paths below it.
-//! Packages aren't fetched: those that it names have to be the ones of examples/python-raw, which are there.
+//! Executes a page's Dockerfile in folders: a root for each stage, and commands whose paths are moved below
+//! it. Packages aren't downloaded: it may use only those of examples/python-raw, which are installed.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use hookgate_tests::{gateway::binary, repository};
 
 use crate::deploy::support::text;
 
-/// What is started of an image.
+/// An image: what to start from it.
 pub(crate) struct Image {
     root: PathBuf,
     folder: String,
@@ -21,7 +21,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The gateway's own, which is proved elsewhere: its folder, and its entry point.
+    /// The gateway's own image, which is tested elsewhere: its folder and its entry point.
     pub(crate) fn gateway(entry_point: Vec<String>, root: &Path) -> Self {
         Image::at(root.to_owned(), "/var/lib/hookgate", entry_point)
     }
@@ -31,7 +31,7 @@ impl Image {
         Image { root, folder: folder.to_owned(), entry_point }
     }
 
-    /// Carries out `Dockerfile` of a folder, below `work`, upon images that were built before.
+    /// Executes a folder's `Dockerfile` below `work`, based on images that were built before.
     pub(crate) fn build(context: &Path, work: &Path, images: &BTreeMap<String, Image>) -> Self {
         let file = fs::read_to_string(context.join("Dockerfile")).unwrap().replace("\\\n", " ");
         let mut stages: Vec<(String, Image)> = Vec::new();
@@ -68,12 +68,12 @@ impl Image {
         Image::at(root, "/", Vec::new())
     }
 
-    /// A path of the image's, where it is here.
+    /// Where a path of the image is on this machine.
     fn path(&self, path: &str) -> PathBuf {
         self.root.join(Path::new(&self.folder).join(path).strip_prefix("/").expect("it is absolute"))
     }
 
-    /// The words of a command, with paths where they are here.
+    /// The words of a command, with paths moved to this machine.
     fn moved(&self, words: &str) -> String {
         let mut words = format!(" {words}");
         for before in [' ', '='] {
@@ -114,12 +114,12 @@ impl Image {
         let from = origin.map_or_else(|| context.join(source), |stage| stage.path(source));
         let to = self.path(target);
         let mut command = Command::new("cp");
-        // A folder's content goes to the target, a file into a folder that is there.
+        // A folder's content is copied into the target, a file into an existing folder.
         command.args(if from.is_dir() { ["-rT", "--"] } else { ["-p", "--"] }).args([from, to]);
         assert!(command.status().unwrap().success(), "COPY {rest}");
     }
 
-    /// Its entry point, yet without arguments.
+    /// Its entry point, without arguments.
     pub(crate) fn command(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.path(&self.entry_point[0]));
         command.args(&self.entry_point[1..]).current_dir(self.path(""));

@@ -1,19 +1,21 @@
-//! A page whose snippets are one story: they are taken out of it, put into a folder and run in order, against the built
-//! gateway.
+//! Executes a page whose snippets form one story: they are put into a folder and run in order, against the
+//! built gateway.
 //!
 //! A comment `<!-- story: KIND ARGUMENT -->` before a fenced block says what it is:
-//! - `file NAME`, `append NAME`: its text becomes that file, or its end; `change NAME`: a diff of it;
+//! - `file NAME`, `append NAME`: its text becomes that file, or is appended to it; `change NAME`: a diff of
+//!   it;
 //! - `run`: commands, none of which may fail;
-//! - `session`: commands after `$ ` and what they print, where white space, times and ids don't count, and `...` stands
-//!   for anything; `session eventually`: what they print follows from something that is still under way;
-//! - `start`: a command that stays; the one before it with the same words is stopped first;
-//! - `gateway`: `hookgate serve` for the file `hookgate.yaml`, which stays; the one before it is stopped first; the story
-//!   goes on when it is ready, or with `gateway unready` when it listens; `gateway.log` is its log; what changes that
-//!   file from then on changes the gateway's, which is a link to it;
-//! - `installed`: what the test has put there by other means.
+//! - `session`: commands after `$ ` and their output, where white space, times and ids don't count, and
+//!   `...` stands for anything; `session eventually`: the output depends on something that is still in
+//!   progress;
+//! - `start`: a command that keeps running; an earlier one with the same words is stopped first;
+//! - `gateway`: `hookgate serve` with the file `hookgate.yaml`, which keeps running; an earlier one is
+//!   stopped first. The story goes on when it is ready, or with `gateway unready` when it listens.
+//!   `gateway.log` is its log. From then on, the gateway's file is a link to `hookgate.yaml`;
+//! - `installed`: something that the test has installed by other means.
 //!
-//! Rust without a comment is a doctest of the SDK. What the page calls /tmp is a folder of the test, and the gateway's
-//! ports are whichever are free.
+//! Rust without a comment is a doctest of the SDK. The page's /tmp is a folder of the test, and the
+//! gateway's ports are free ones.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +36,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Longest run of a command that ends by itself: some build a program, with all other tests beside them.
+/// The timeout of a command that ends by itself. Some build a program while all other tests run.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A fenced block and the comment before it.
@@ -45,7 +47,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// One that stands in no page.
+    /// A block that is on no page.
     pub(crate) fn new(story: &str, text: String) -> Self {
         Block { story: Some(story.to_owned()), language: String::new(), text }
     }
@@ -70,21 +72,21 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// A story under way.
+/// A story in progress.
 pub(crate) struct Story {
     page: String,
-    /// Where `cd` led.
+    /// The current folder, which `cd` changes.
     place: PathBuf,
     environment: BTreeMap<String, String>,
     started: Vec<(String, Child)>,
     gateway: Option<Gateway>,
-    /// Where the root of the gateway's pod is, if it has one.
+    /// The root of the gateway's pod, if it has one.
     root: String,
     folder: TempDir,
 }
 
 impl Story {
-    /// Of a page, whose path begins in docs/, with `hookgate` among the commands.
+    /// The story of a page, whose path begins with docs/, with `hookgate` among the commands.
     pub(crate) async fn of(page: &str) -> Self {
         let hookgate = tokio::task::spawn_blocking(binary).await.expect("the gateway builds");
         let folder = tempfile::tempdir().unwrap();
@@ -105,35 +107,35 @@ impl Story {
         Story { page, place, environment, started: Vec::new(), gateway: None, root, folder }
     }
 
-    /// Where the page's /tmp is.
+    /// The folder for the page's /tmp.
     pub(crate) fn place(&self) -> PathBuf {
         self.folder.path().join("tmp")
     }
 
-    /// Puts a command into the path, a script.
+    /// Adds a command, a script, to the path.
     pub(crate) fn command(&self, name: &str, script: &str) {
         let path = self.folder.path().join("bin").join(name);
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    /// A variable of the environment that commands are run in.
+    /// A variable in the environment of commands.
     pub(crate) fn variable(&self, name: &str) -> &str {
         self.environment.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// Where `cd` led.
+    /// The current folder.
     pub(crate) fn here(&self) -> &Path {
         &self.place
     }
 
-    /// Goes on with a gateway that was started by other means, in a pod whose root is there.
+    /// Continues with a gateway that was started by other means, in a pod with this root.
     pub(crate) fn goes_on_with(&mut self, gateway: Gateway, root: &str) {
         root.clone_into(&mut self.root);
         self.gateway = Some(gateway);
     }
 
-    /// The gateway that runs.
+    /// The running gateway.
     pub(crate) fn gateway(&self) -> &Gateway {
         self.gateway.as_ref().expect("it was started")
     }
@@ -143,7 +145,7 @@ impl Story {
         blocks(&fs::read_to_string(repository::root().join("docs").join(&self.page)).unwrap())
     }
 
-    /// Tells it to its end, and gives back what every session printed.
+    /// Executes it to its end, and returns the output of all sessions.
     pub(crate) async fn told(mut self) -> String {
         let mut printed = String::new();
         for block in self.blocks() {
@@ -152,7 +154,7 @@ impl Story {
         printed
     }
 
-    /// Tells one block, and gives back what a session printed.
+    /// Executes one block, and returns the output of a session.
     pub(crate) async fn tell(&mut self, block: &Block) -> String {
         let Some(story) = &block.story else {
             let page = &self.page;
@@ -182,7 +184,7 @@ impl Story {
         String::new()
     }
 
-    /// The text with what is true here.
+    /// Replaces the page's folder and addresses by the real ones.
     pub(crate) fn real(&self, text: &str) -> String {
         let mut text = text.replace("/tmp/", &format!("{}/", self.place().display()));
         if let Some(gateway) = &self.gateway {
@@ -197,13 +199,13 @@ impl Story {
     fn write(&self, name: &str, text: &str) {
         let path = self.place.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // As a whole: a gateway may look at it at any moment.
+        // Atomically, because a gateway may read it at any moment.
         let beside = self.folder.path().join("next");
         fs::write(&beside, text).unwrap();
         fs::rename(beside, path).unwrap();
     }
 
-    /// Replaces the lines with `-` by those with `+`; each hunk stands in the file once.
+    /// Replaces the lines with `-` by those with `+`; each hunk must occur once in the file.
     fn change(&self, name: &str, diff: &str) {
         let mut text = fs::read_to_string(self.place.join(name)).unwrap();
         let with = |sign: char| -> String {
@@ -222,7 +224,7 @@ impl Story {
         command
     }
 
-    /// Runs a script, and keeps its folder and what it exported.
+    /// Runs a script, and keeps its current folder and exported variables.
     async fn output(&mut self, script: &str) -> Output {
         let state = self.folder.path().join("state");
         let script = format!("trap '{{ pwd; env -0; }} > {}' EXIT\n{script}", state.display());
@@ -236,7 +238,7 @@ impl Story {
         output
     }
 
-    /// Runs a script, which must not fail, and gives back what it printed.
+    /// Runs a script that must not fail, and returns its output.
     pub(crate) async fn run(&mut self, script: &str) -> String {
         let output = self.output(script).await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -272,7 +274,7 @@ impl Story {
         printed
     }
 
-    /// What was said, with the name that the page has for the gateway's file, and with paths as its pod has them.
+    /// The output with the page's name for the gateway's file, and with the pod's paths.
     fn as_shown(&self, said: &str) -> String {
         let file = self.gateway.as_ref().map(|gateway| gateway.file().display().to_string());
         let said = file.map_or_else(|| said.to_owned(), |file| said.replace(&file, "hookgate.yaml"));
@@ -310,7 +312,7 @@ impl Story {
     }
 }
 
-/// What a reader sees of Rust code: the lines that only a doctest needs stay away.
+/// Rust code as readers see it, without the hidden lines of a doctest.
 fn visible(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("# ") && *line != "#")
@@ -318,7 +320,7 @@ fn visible(text: &str) -> String {
         .collect()
 }
 
-/// Each command of a session, with its further lines, and what it prints.
+/// Each command of a session, with its continuation lines and its output.
 fn commands(text: &str) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     let mut goes_on = false;
@@ -334,7 +336,7 @@ fn commands(text: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Whether `said` is what is `expected`, where white space, times and ids don't count and `...` is anything.
+/// Whether `said` matches `expected`, where white space, times and ids don't count and `...` is anything.
 pub(crate) fn is_like(said: &str, expected: &str) -> bool {
     let (said, expected) = (masked(said), masked(expected));
     let pieces: Vec<_> = expected.split("...").collect();
@@ -352,8 +354,8 @@ pub(crate) fn is_like(said: &str, expected: &str) -> bool {
     rest.is_empty()
 }
 
-/// Without white space, and with `#` for what differs from run to run: times after their names or before their unit, ids
-/// and digests.
+/// Removes white space, and replaces by `#` what differs from run to run: times after their names or before
+/// their units, ids and digests.
 fn masked(text: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut masked = String::new();
@@ -378,21 +380,21 @@ fn masked(text: &str) -> String {
     for (name, ends) in named {
         masked = mask(&masked, name, |value| value.find(|c| ends.contains(c)).unwrap_or(value.len()));
     }
-    // What follows in the next line stands right behind it, and may be `...`.
+    // The next line follows directly, and may be `...`.
     let is_digit = |c: char| c.is_ascii_digit() || c == '.';
     mask(&masked, ";dur=", |value| {
         value[..value.find(|c| !is_digit(c)).unwrap_or(value.len())].trim_end_matches('.').len()
     })
 }
 
-/// `text` with `#` for each value behind `name`, of which `length` says how long it is.
+/// `text` with `#` for each value after `name`; `length` returns the value's length.
 fn mask(text: &str, name: &str, length: impl Fn(&str) -> usize) -> String {
     let mut parts = text.split(name);
     let first = parts.next().unwrap_or_default().to_owned();
     first + &parts.map(|part| format!("{name}#{}", &part[length(part)..])).collect::<String>()
 }
 
-/// Whether this is a point in time as RFC 3339 writes it.
+/// Whether this is a time in RFC 3339.
 fn is_moment(word: &str) -> bool {
     let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let rest = shape.strip_prefix("0000-00-00T00:00:00").and_then(|rest| rest.strip_suffix('Z'));
@@ -421,7 +423,7 @@ fn what_is_said_is_compared_but_for_times_ids_and_white_space() {
     );
 }
 
-/// The path of a library as the workspace has built it, for a crate that is built outside of it.
+/// The path of a library that the workspace has built, for a crate outside of it.
 pub(crate) fn library(artifacts: &str, name: &str) -> PathBuf {
     let of_it = artifacts.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut files =

@@ -1,4 +1,4 @@
-//! The end of the process after SIGTERM (G26): whatever hangs, it comes within the drain's time.
+//! Tests that after SIGTERM the process exits within the drain's time, whatever hangs (G26).
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ use crate::edge::support::{POINT, payload};
 
 /// After the calls are given up: observers, Shutdown, telemetry.
 const LAST: Duration = Duration::from_secs(4);
-/// What the promise leaves open.
+/// The tolerance of the guarantee.
 const MARGIN: Duration = Duration::from_millis(500);
-/// More than sockets hold.
+/// More than sockets buffer.
 const LARGE: usize = 16 << 20;
 
-/// Everything that can hang at once; the time from SIGTERM to the exit.
+/// Makes everything hang that can hang. Returns the time from SIGTERM to the exit.
 async fn end_of_everything_stuck(setup: Setup) -> Duration {
     let hanging = FakePlugin::named("hanging").at(POINT, Act::hang()).start().await;
     let observer = FakePlugin::named("observer").at(POINT, Act::hang()).start().await;
@@ -58,7 +58,7 @@ async fn end_of_everything_stuck(setup: Setup) -> Duration {
     let stuck = tokio::spawn(async move { agent.call(POINT, payload()).await });
     hanging.wait_until(|counts| counts.calls == 1).await;
     let reader = caller_that_never_reads(&gateway).await;
-    observer.wait_until(|counts| counts.calls >= 1).await; // told of the caller that never reads
+    observer.wait_until(|counts| counts.calls >= 1).await; // the caller that never reads
     collector.hang(true);
     networks.iter().for_each(Proxy::lose);
 
@@ -81,7 +81,7 @@ async fn end_of_everything_stuck(setup: Setup) -> Duration {
     took
 }
 
-/// Its answer is begun and never taken.
+/// A caller whose answer has begun and is never read.
 async fn caller_that_never_reads(gateway: &Gateway) -> TcpStream {
     let args = "a".repeat(LARGE - 64);
     let body = format!(r#"{{"payload":{{"tool_name":"t","args":"{args}"}}}}"#);
@@ -123,7 +123,7 @@ async fn a_log_that_nobody_reads_does_not_keep_the_process() {
     let gateway = setup.start().await;
     let log = gateway.log().clone();
     log.pause();
-    // Each is a line of some 350 bytes, and the pipe holds 64 KiB.
+    // Each is a line of about 350 bytes, and the pipe holds 64 KiB.
     let agent = gateway.http("nonsense");
     for _ in 0..300 {
         assert_eq!(agent.call(POINT, payload()).await.status, 401);

@@ -1,4 +1,5 @@
-//! SIGTERM under load (G26): readiness goes first, service goes on, and no call that was begun before GOAWAY fails.
+//! Tests SIGTERM under load (G26): readiness goes off first, service goes on, and no call that began before
+//! GOAWAY fails.
 
 use std::{
     io,
@@ -37,11 +38,11 @@ fn written(line: &Line) -> f64 {
     time.unix_timestamp_nanos() as f64 / 1e9
 }
 
-/// A call that a worker made: when its request had been sent, or when it was known that it can't be, which on a busy
-/// machine may be a while after it was begun; and what went wrong.
+/// A worker's call: when its request was sent, or when sending failed, which may be some time after it
+/// began on a busy machine; and the error, if any.
 type Made = (f64, Result<(), String>);
 
-/// A caller of its own.
+/// A client with its own connection.
 trait Caller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Made> + Send;
 }
@@ -60,7 +61,7 @@ impl Caller for OverGrpc {
     }
 }
 
-/// Whether the client never sent it, because its connection was told to go meanwhile.
+/// Whether the client never sent it, because the connection received GOAWAY meanwhile.
 fn is_unsent(status: &tonic::Status) -> bool {
     let mut source: Option<&dyn std::error::Error> = std::error::Error::source(status);
     while let Some(error) = source {
@@ -122,7 +123,7 @@ impl Caller for OverHttp {
     }
 }
 
-/// Reads one answer, which has a length.
+/// Reads one answer with a content length.
 async fn answer(stream: &mut TcpStream) -> io::Result<HttpAnswer> {
     let mut taken = Vec::new();
     loop {
@@ -138,7 +139,7 @@ async fn answer(stream: &mut TcpStream) -> io::Result<HttpAnswer> {
     }
 }
 
-/// Calls one after another until one fails or the gateway has ended.
+/// Calls one after another until one fails or the gateway has exited.
 async fn work(ended: watch::Receiver<bool>, mut caller: impl Caller) -> Vec<Made> {
     let mut made = Vec::new();
     while !*ended.borrow() && made.last().is_none_or(|(_, result): &Made| result.is_ok()) {
@@ -191,13 +192,13 @@ async fn no_plugin_is_blamed_for_the_end_by_those_who_connect_anew_for_each_call
     let gateway = Arc::new(gateway.set("/drain/grace", "300ms").start().await);
     let (ended, address, token) = (watch::Sender::new(false), gateway.data_addr(), token("acme"));
     let mut workers = Vec::new();
-    // Few, so that there are moments without a connection.
+    // Few, so that at times there is no connection.
     for _ in 0..2 {
         let (ended, token) = (ended.subscribe(), token.clone());
         workers.push(tokio::spawn(async move {
             let mut answers = Vec::new();
             while !*ended.borrow() {
-                // Nothing is kept: a new client is a new connection.
+                // A new client makes a new connection.
                 let agent = HttpAgent::new(address).with_token(&token);
                 let request = agent.request(http::Method::POST, path(POINT));
                 let request = request.header("content-type", "application/json");

@@ -1,4 +1,5 @@
-//! A client that follows health or asks for reflection does not hold up the drain: its stream ends with the last status.
+//! Tests that clients which watch health or use reflection don't delay the drain: their streams end with
+//! the last status.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -28,7 +29,7 @@ use crate::edge::support::{POINT, in_pieces, payload};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Somebody at one port who follows health and keeps a stream of reflection open, both answered once.
+/// A client of one port that watches health and keeps a reflection stream open, both answered once.
 struct Follower {
     health: Streaming<HealthCheckResponse>,
     reflection: Streaming<ServerReflectionResponse>,
@@ -41,7 +42,7 @@ impl Follower {
         Follower { health: health(channel.clone()).await, reflection: reflection(channel).await }
     }
 
-    /// Hears that it does not serve any more, and then the end.
+    /// Receives NOT_SERVING, and then the end.
     async fn hears_the_end(mut self) {
         assert_eq!(next(&mut self.health).await.unwrap().status(), ServingStatus::NotServing);
         for end in [next(&mut self.health).await.map(drop), next(&mut self.reflection).await.map(drop)] {
@@ -110,7 +111,7 @@ async fn question_that_is_never_asked_does_not_keep_the_process() {
     let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
     let url = format!("http://{}/grpc.health.v1.Health/Watch", gateway.data_addr());
     let request = client.post(url).header("content-type", "application/grpc");
-    // The head of a message that does not come. An answer to a later call: the request was read.
+    // The head of a message that never comes. An answer to a later call shows that the request was read.
     let half = in_pieces(futures::StreamExt::chain(tokio_stream::iter([vec![0]]), tokio_stream::pending()));
     let half = tokio::spawn(request.body(half).send());
     let url = format!("http://{}/nowhere", gateway.data_addr());

@@ -1,4 +1,5 @@
-//! Writes that are under way at SIGTERM: whatever the registry holds then, whoever wrote it was told (G26, docs/registry.md).
+//! Tests writes in flight at SIGTERM: every writer learns whether its write is in the registry (G26,
+//! docs/registry.md).
 
 use std::time::Duration;
 
@@ -20,16 +21,16 @@ use crate::{
     registry::support::file_with,
 };
 
-/// Writers at once, over each of the two ways in.
+/// Concurrent writers over each of HTTP and gRPC.
 const WRITERS: usize = 3;
 
-/// What came of one writer's writes.
+/// The results of one writer's writes.
 struct Came {
     answered: Vec<(String, u16)>,
     lost: Vec<String>,
 }
 
-/// Creates tenants one after the other until nobody listens any more; `told` of each that was answered.
+/// Creates tenants one after another until the gateway is gone, and reports each answer to `told`.
 async fn write_on(agent: HttpAgent, who: String, told: mpsc::UnboundedSender<()>) -> Came {
     let mut came = Came { answered: Vec::new(), lost: Vec::new() };
     for number in 0..10_000 {
@@ -101,7 +102,7 @@ async fn a_last_good_table_that_can_not_be_kept_shows_until_it_can() {
     assert!(std::fs::exists(&file).unwrap());
 }
 
-/// A gateway that is gone before it answers a write.
+/// A gateway that exits before it answers a write.
 #[tokio::test]
 async fn the_command_line_says_of_a_lost_answer_that_nobody_knows() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Every block code over HTTP and gRPC: the golden table of statuses, fixed, configured and unknown.
+//! Tests every block code over HTTP and gRPC against the table of statuses: fixed, configured and unknown.
 
 use hookgate_proto::types::v1::{CancelScope, Decision, NoticeKind};
 use hookgate_tests::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::edge::support::{POINT, payload, request};
 
-/// docs/protocol.md, section 4, written out a second time.
+/// The table of docs/protocol.md, section 4, written independently of the code.
 const FIXED: [(&str, u16); 10] = [
     ("UNAUTHORIZED", 401),
     ("TOOL_NOT_ALLOWED", 403),
@@ -32,7 +32,7 @@ struct Edge {
     _gateway: Gateway,
 }
 
-/// A gateway whose one plugin is scripted by the test.
+/// A gateway with one plugin that the test scripts.
 async fn edge() -> Edge {
     let plugin = FakePlugin::named("guard").start().await;
     let gateway = Gateway::with()
@@ -135,7 +135,7 @@ async fn a_blocks_code_may_come_from_its_first_block_notice() {
         let body = edge.block(with(NoticeKind::Block, code, json!({ "used": 7 })), code, status).await;
         assert_eq!(body["notices"][0]["details"], json!({ "used": 7 }), "{body}");
     }
-    // a warning is not why, and a name of ours or no name at all is no code
+    // a warning doesn't set the code, nor does a reserved or malformed one
     edge.block(with(NoticeKind::Warn, "QUOTA_EXCEEDED", Value::Null), "BLOCKED", 403).await;
     edge.block(with(NoticeKind::Block, "PLUGIN_TIMEOUT", Value::Null), "BLOCKED", 403).await;
     edge.block(with(NoticeKind::Block, "7", Value::Null), "BLOCKED", 403).await;

@@ -1,4 +1,4 @@
-//! A plugin that calls the gateway back is stopped by the call depth, not by the budget.
+//! Tests that a plugin which calls the gateway back is stopped by the call depth, not by the budget.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -12,12 +12,12 @@ use serde_json::json;
 
 use crate::edge::support::{POINT, payload};
 
-/// Where it calls; known once the gateway listens.
+/// The gateway's address; known once it listens.
 static GATEWAY: OnceLock<String> = OnceLock::new();
-/// Codes of the errors that its own calls ended with.
+/// The error codes of its own calls.
 static ERRORS: Mutex<Vec<(Option<String>, String)>> = Mutex::new(Vec::new());
 
-/// Asks the gateway about the very call that it is asked about.
+/// A plugin that makes the same call that it is asked about.
 struct Caller;
 
 impl Plugin for Caller {

@@ -1,4 +1,4 @@
-//! Who calls, for the edge: tenants known, unknown and switched off, claims, and what a body may not say of itself.
+//! Tests callers: known, unknown and disabled tenants, claims, and what a body may not claim.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ async fn a_user_mapped_from_a_claim_is_not_the_requests_to_say() {
     let refused = send_grpc(grpc_request(gateway.data_addr(), METHOD, &minted, frame(&message))).await;
     assert_grpc_error(&refused.status(), Code::PayloadInvalid);
 
-    // mapped, and the token has none: still not the request's to say
+    // it is mapped to a claim that the token lacks, and the request still can't set it
     let without = gateway.http(&token("acme"));
     assert_http_error(&without.post(POINT, &own_user).await, Code::PayloadInvalid);
     assert_eq!(without.call(POINT, payload()).await.status, 200);

@@ -1,4 +1,5 @@
-//! `answer.detail: minimal`: nothing in an answer tells of plugins, bindings, steps or why something failed.
+//! Tests `answer.detail: minimal`: an answer reveals nothing about plugins, bindings, steps or the reason
+//! of a failure.
 
 use hookgate::core::error::Code;
 use hookgate_proto::types::v1::NoticeKind;
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::edge::support::{POINT, assert_grpc_error, assert_http_error, payload, request};
 
-/// Names and words that only operators know.
+/// Names and words for operators only.
 const SECRETS: [&str; 4] = ["zzplugin", "zzbinding", "zzdetail", "skipped"];
 
-/// Two plugins: one that fails and is skipped, and one that does as the session is called.
+/// Two plugins: one that fails and is skipped, and one whose session id says what it does.
 async fn setup() -> (FakePlugin, FakePlugin, Setup) {
     let failing = Act::status(tonic::Code::Internal, "zzdetail");
     let failing = FakePlugin::named("zzplugin-failing").at(POINT, failing).start().await;
@@ -43,7 +44,7 @@ async fn setup() -> (FakePlugin, FakePlugin, Setup) {
     (failing, deciding, setup)
 }
 
-/// Everything the two protocols say to a call of this session.
+/// The complete answers of both protocols to a call of this session.
 async fn said(gateway: &Gateway, tenant: &str, session: &str) -> (hookgate_tests::agent::HttpAnswer, String) {
     let token = token(tenant);
     let body = json!({ "payload": payload(), "context": { "session_id": session } });

@@ -1,4 +1,5 @@
-//! From SIGTERM to the exit: what is under way ends well, who idles is told to go, what is stuck is given up.
+//! Tests the drain from SIGTERM to the exit: calls in flight finish, idle connections are closed, and stuck
+//! calls are given up.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -110,11 +111,11 @@ async fn no_connection_is_taken_once_the_grace_period_is_over() {
     gateway.terminate();
     let refused = async {
         while TcpStream::connect(gateway.data_addr()).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(10)).await; // only a dial tells
+            tokio::time::sleep(Duration::from_millis(10)).await; // only connecting shows it
         }
     };
     timeout(PATIENCE, refused).await.expect("the port is closed");
-    // the one that never ends is given up, and answered
+    // the call that never ends is given up and answered
     let answer = stuck.await.unwrap();
     assert_eq!((answer.status, &answer.body["code"]), (503, &json!("DRAINING")), "{answer:?}");
     assert_eq!(gateway.exited().await.code, Some(0));
@@ -129,7 +130,7 @@ async fn half_a_request_does_not_hold_the_exit_up_beyond_the_drain() {
     half.write_all(b"POST /v1/before-tool-call HTTP/1.1\r\nhost: x\r\ncontent-").await.unwrap();
     let mut preface = connect(gateway.data_addr()).await;
     preface.write_all(&PREFACE[..5]).await.unwrap();
-    // an answer on a later connection: the two before it were accepted
+    // an answer on a later connection shows that the two earlier ones were accepted
     assert_eq!(gateway.http(&token("acme")).call(POINT, payload()).await.status, 200);
     let exit = gateway.stop().await;
     assert_eq!(exit.code, Some(0), "{}", exit.log);

@@ -1,4 +1,4 @@
-//! Every error code that this version can produce, provoked over HTTP and over gRPC: the golden list.
+//! Provokes every error code that this version can produce, over HTTP and gRPC.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::edge::support::{
     grpc_request, payload, request, send, send_grpc,
 };
 
-/// Codes that nothing can provoke over the wire yet, and why.
+/// Codes that can't be provoked over the wire, and why.
 const NOT_HERE: [(Code, &str); 4] = [
     (Code::Conflict, "nothing is written on the data port"),
     (Code::ConfigInvalid, "nothing is written on the data port"),
@@ -37,13 +37,13 @@ impl Provoked {
         self.0.lock().await.insert(code.as_str());
     }
 
-    /// With a good call of these tokens.
+    /// Sends a good call with this token.
     async fn with_token(&self, gateway: &Gateway, code: Code, token: &str) {
         let http = good_request(&gateway.http(token));
         self.both(code, http, grpc_request(gateway.data_addr(), METHOD, token, frame(&request()))).await;
     }
 
-    /// With a good call with this header.
+    /// Sends a good call with this header.
     async fn with_header(&self, gateway: &Gateway, code: Code, name: &str, value: &str) {
         let token = token("acme");
         let http = good_request(&gateway.http(&token)).header(name, value);
@@ -52,7 +52,7 @@ impl Provoked {
     }
 }
 
-/// Acts as the tenant is called.
+/// The reaction depends on the tenant.
 fn by_tenant(seen: &Seen) -> Act {
     match seen.call.context.as_ref().map(|context| context.tenant.as_str()) {
         Some("erring") => Act::status(tonic::Code::Internal, "no idea"),
@@ -69,7 +69,7 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
         .tenant_with("off", &json!({ "enabled": false }))
         .tenant_with("busy", &json!({ "limits": { "rate": "1/h" } }))
         .plugin(&plugin)
-        // It hangs for so long once; every other call has to take less, however busy the machine is.
+        // One call hangs for this long; every other call must take less, however busy the machine is.
         .binding_with("actor", 10, &json!({ "timeout": "5s" }))
         .set("/limits/request", "64KiB");
     for tenant in ["acme", "erring", "away", "hanging", "garbled"] {
@@ -91,7 +91,7 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
         (Code::PluginBadReply, token("garbled")),
     ] {
         provoked.with_token(&gateway, code, &token).await;
-        // a call that goes well in between keeps the breaker closed
+        // a successful call in between keeps the breaker closed
         assert_eq!(gateway.http(&good).call(POINT, payload()).await.status, 200, "{code}");
     }
     assert_eq!(gateway.http(&token("busy")).call(POINT, payload()).await.status, 200);
@@ -101,7 +101,7 @@ async fn caller_and_plugin_errors(provoked: &Provoked) {
     assert_no_panic(&gateway);
 }
 
-/// Errors that follow from the request alone.
+/// Errors that depend on the request only.
 async fn request_errors(provoked: &Provoked, gateway: &Gateway) {
     let good = token("acme");
     let data = gateway.data_addr();
@@ -137,7 +137,7 @@ async fn request_errors(provoked: &Provoked, gateway: &Gateway) {
     let body = json!({ "payload": payload(), "expect_plan_digest": "0".repeat(64) });
     provoked.both(Code::PlanChanged, post(point).body(body.to_string()), grpc(frame(&expecting))).await;
 
-    // less than the step's own time-out, so the budget is what runs out
+    // less than the step's own timeout, so the budget is exhausted first
     let hanging = token("hanging");
     let http = good_request(&gateway.http(&hanging)).header("hookgate-timeout-ms", "100");
     let grpc = grpc_request(data, METHOD, &hanging, frame(&request())).header("grpc-timeout", "100m");
@@ -160,7 +160,7 @@ fn getting(address: std::net::SocketAddr, token: &str) -> reqwest::RequestBuilde
 async fn overload(provoked: &Provoked) {
     let gate = Gate::closed();
     let plugin = FakePlugin::named("slow").at(POINT, Act::pass().behind(&gate)).start().await;
-    // The first call is to last for as long as the second one takes, however busy the machine is.
+    // The first call must outlast the second one, however busy the machine is.
     let setup = Gateway::with().tenant("acme").plugin(&plugin);
     let setup = setup.binding_with("slow", 10, &json!({ "timeout": "60s" })).set("/limits/budget", "60s");
     let gateway = setup.set("/limits/in_flight", 1).start().await;
@@ -193,7 +193,7 @@ async fn draining(provoked: &Provoked) {
     plugin.wait_until(|counts| counts.cancelled == 2).await;
 }
 
-/// The issuer's keys can't be fetched: the outage is ours, and no fault of the token's.
+/// The issuer's keys can't be fetched, which is not the token's fault.
 async fn own_fault(provoked: &Provoked) {
     let local = json!({
         "issuer": ISSUER, "audience": AUDIENCE, "tenants": "*", "keys": [{ "alg": "HS256", "secret": SECRET }],
@@ -212,7 +212,7 @@ async fn own_fault(provoked: &Provoked) {
     assert_eq!((ready.status, ready.text.as_str()), (503, "not ready: an issuer has no keys\n"));
 }
 
-/// Nobody knows whom to serve.
+/// The store is away, so the tenants are unknown.
 async fn store_away(provoked: &Provoked) {
     let folder = tempfile::tempdir().unwrap();
     let setup = Gateway::with().tenant("acme").store("postgres://nobody@127.0.0.1:1/nothing", folder.path());

@@ -1,4 +1,4 @@
-//! docs/errors.md is written from the code's own tables.
+//! Checks that docs/errors.md is generated from the code's own tables.
 
 use std::{fmt::Write, fs};
 

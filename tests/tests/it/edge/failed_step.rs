@@ -1,5 +1,5 @@
-//! An error that a step of the chain led to: it says which plugin failed, by which binding, where and why, and what the
-//! steps did until then. Over both transports, and not with `answer.detail: minimal`.
+//! Tests errors that are caused by a step of the chain: they name the plugin, binding, point and reason,
+//! and report the steps so far. Over both transports, and not with `answer.detail: minimal`.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::edge::support::{
     send, send_grpc,
 };
 
-/// What an error has beside other errors' members where a step led to it.
+/// The members that an error has only if a step caused it.
 const MEMBERS: [&str; 5] = ["plugin", "binding", "point", "reason", "steps"];
 
-/// Does as the session is called; without one it goes on.
+/// The session id says what the plugin does; without one it continues.
 fn by_session(seen: &Seen) -> Act {
     match seen.call.context.as_ref().and_then(|context| context.session_id.as_deref()) {
         Some("error") => Act::status(tonic::Code::PermissionDenied, "no"),
@@ -41,8 +41,8 @@ fn by_session(seen: &Seen) -> Act {
     }
 }
 
-/// Five steps: one that changes the payload, one that would block, one that fails and is skipped, one that does as the
-/// session is called, and an observer.
+/// Five steps: one changes the payload, one would block, one fails and is skipped, one does what the
+/// session id says, and one observes.
 async fn setup(timeout: &str) -> (Vec<FakePlugin>, Setup) {
     let changes = BeforeToolCallPatch { extra: Some(r#"{"k":1}"#.into()), ..Default::default() };
     let plugins = [
@@ -66,7 +66,7 @@ async fn setup(timeout: &str) -> (Vec<FakePlugin>, Setup) {
         let plugin = plugin.start().await;
         members["name"] = json!(format!("{}-rule", plugin.name()));
         let priority = i64::try_from(place).unwrap();
-        // A start waits for none that may be skipped, unless it is required.
+        // A start waits for plugins that may be skipped only if they are required.
         let entry = json!({ "required": true, "breaker": { "failures": 1_000_000 } });
         setup = setup.plugin_with(&plugin, &entry).binding_with(plugin.name(), priority, &members);
         started.push(plugin);
@@ -88,7 +88,7 @@ async fn over_grpc(gateway: &Gateway, tenant: &str, session: &str, millis: &str)
     gateway.grpc(&token(tenant)).await.client.before_tool_call(message).await.expect_err("it fails")
 }
 
-/// The steps of [`setup`], as both transports have them; durations aside.
+/// The expected steps of [`setup`] over both transports, without durations.
 fn expected_steps(reason: &str) -> Value {
     json!([
         { "plugin": "changes", "binding": "changes-rule", "outcome": "modified" },
@@ -99,7 +99,7 @@ fn expected_steps(reason: &str) -> Value {
     ])
 }
 
-/// The steps of an answer over HTTP without their durations, which those that were called have.
+/// The steps of an HTTP answer without their durations, after checking that called steps have one.
 fn without_durations(steps: &Value) -> Value {
     let mut steps = steps.clone();
     for step in steps.as_array_mut().expect("there are steps") {
@@ -109,7 +109,7 @@ fn without_durations(steps: &Value) -> Value {
     steps
 }
 
-/// The same of a status.
+/// The same for a gRPC status.
 fn of_report(report: &ChainReport) -> Value {
     let name = |name: &str, prefix: &str| name.trim_start_matches(prefix).to_lowercase();
     let step = |step: &Step| {
@@ -131,7 +131,7 @@ fn of_report(report: &ChainReport) -> Value {
     without_durations(&report.steps.iter().map(step).collect())
 }
 
-/// Both transports say that the step `fails` ended the chain with `code`, because of `reason`.
+/// Checks over both transports that the step `fails` ended the chain with `code`, because of `reason`.
 async fn assert_told(gateway: &Gateway, session: &str, millis: &str, code: Code, reason: &str) {
     let answer = over_http(gateway, "acme", session, millis).await;
     assert_http_error(&answer, code);
@@ -161,7 +161,7 @@ async fn an_error_says_which_step_failed_and_what_the_steps_did_until_then() {
     ] {
         assert_told(&gateway, session, "30000", code, reason).await;
     }
-    // Its own time-out is far longer than what the caller leaves.
+    // Its own timeout is far longer than the caller's.
     assert_told(&gateway, "hang", "4000", Code::BudgetExhausted, "budget").await;
     plugins[3].stop().await;
     assert_told(&gateway, "pass", "30000", Code::PluginUnavailable, "unreachable").await;
@@ -257,7 +257,7 @@ async fn a_step_that_would_block_says_with_which_code() {
     assert_eq!(codes, expected);
 }
 
-/// Clients of gRPC take 8 KiB of headers by default, and an error is nothing but headers.
+/// gRPC clients accept 8 KiB of headers by default, and an error consists of headers only.
 #[tokio::test]
 async fn a_long_chain_leaves_steps_out_of_a_grpc_error_and_counts_them() {
     const STEPS: usize = 150;

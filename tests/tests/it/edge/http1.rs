@@ -1,4 +1,5 @@
-//! HTTP/1.1 as strangers speak it: pipelined, cut short, too large, or not at all. Nothing panics, nothing hangs.
+//! Tests unusual HTTP/1.1: pipelined, truncated, oversized and malformed requests. Nothing panics, nothing
+//! hangs.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ async fn edge() -> Edge {
 }
 
 impl Edge {
-    /// A whole good request, with these header lines beside.
+    /// A complete good request with these further header lines.
     fn request(&self, session: &str, headers: &str) -> String {
         let body = json!({ "payload": payload(), "context": { "session_id": session } }).to_string();
         format!(
@@ -46,19 +47,19 @@ impl Edge {
         )
     }
 
-    /// Sends these bytes and reads until the gateway hangs up, as it does after `connection: close`.
+    /// Sends these bytes and reads until the gateway closes, as it does after `connection: close`.
     async fn say(&self, bytes: &[u8]) -> String {
         self.say_and(bytes, false).await
     }
 
-    /// The same, and says that no more bytes come. To the gateway that is a caller who went away.
+    /// The same, but closes the sending side. For the gateway, the caller then went away.
     async fn say_and_end(&self, bytes: &[u8]) -> String {
         self.say_and(bytes, true).await
     }
 
     async fn say_and(&self, bytes: &[u8], end: bool) -> String {
         let mut stream = TcpStream::connect(self.gateway.data_addr()).await.expect("the gateway listens");
-        // the gateway may hang up before it has read everything
+        // the gateway may close before it has read everything
         let _ = stream.write_all(bytes).await;
         if end {
             let _ = stream.shutdown().await;
@@ -69,7 +70,7 @@ impl Edge {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// It serves on, and nothing panicked.
+    /// Checks that it still serves and nothing panicked.
     async fn assert_well(&self) {
         let answer = self.gateway.http(&self.token).call(POINT, payload()).await;
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -1,4 +1,5 @@
-//! Two tenants, calls in any order and at the same time: no byte of one reaches a call or an answer of the other.
+//! Tests isolation of two tenants with concurrent calls in any order: no byte of one tenant reaches a call
+//! or an answer of the other.
 
 use hookgate_proto::{
     gateway::v1::{BeforeToolCallRequest, RequestContext},
@@ -20,17 +21,17 @@ use tokio::runtime::Runtime;
 use crate::edge::support::{POINT, assert_no_panic};
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
-/// Stands in everything that is about the tenant, and in nothing that is about the other.
+/// Part of everything about one tenant, and of nothing about the other.
 const OWN: [&str; 2] = ["of-the-first", "of-the-second"];
-/// Begins what no log may hold: payloads, labels, configuration.
+/// The prefix of everything that no log may contain: payloads, labels, configuration.
 const SECRET: &str = "secret";
 
-/// A value of one tenant that is never logged.
+/// A value of a tenant that is never logged.
 fn secret(what: &str, tenant: usize) -> String {
     format!("{SECRET}-{what}-{}", OWN[tenant])
 }
 
-/// A fact about a call that may be logged (G28): its user, its tool.
+/// A fact about a call that may be logged (G28): its user or its tool.
 fn fact(what: &str, tenant: usize) -> String {
     format!("{what}-{}", OWN[tenant])
 }
@@ -58,8 +59,8 @@ struct World {
     grpc: [GrpcClient; 2],
 }
 
-/// Says all it knows: the tenant's config and its context come back in details of notices and in a patch. Its messages
-/// are logged, so they name the user alone.
+/// Returns all it knows: the tenant's config and its context come back in the details of notices and in a
+/// patch. Its messages are logged, so they contain only the user.
 fn talkative(seen: &Seen) -> Act {
     let context = seen.call.context.clone().unwrap_or_default();
     let config = String::from_utf8_lossy(&seen.call.tenant_config).into_owned();
@@ -103,7 +104,7 @@ async fn world() -> World {
 }
 
 impl World {
-    /// The whole answer, as text.
+    /// The complete answer as text.
     async fn act(&self, act: Turn) -> String {
         let user = fact("user", act.tenant);
         let (label, text) = (secret("label", act.tenant), secret("payload", act.tenant));
@@ -155,7 +156,8 @@ impl World {
     }
 }
 
-/// The text holds something of the tenant, so that it could hold anything, and nothing of the other.
+/// Checks that the text contains something of the tenant, which shows that the check works, and nothing of
+/// the other.
 fn assert_own(tenant: usize, text: &str) {
     assert!(text.contains(OWN[tenant]), "nothing of its own: {text}");
     assert!(!text.contains(OWN[1 - tenant]), "{} sees the other: {text}", TENANTS[tenant]);

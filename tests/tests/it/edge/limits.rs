@@ -1,4 +1,5 @@
-//! Sizes and numbers of calls at the edge: what is let in, what is refused, and that nobody else notices.
+//! Tests limits of sizes and concurrent calls at the edge: what is admitted, what is rejected, and that
+//! other callers aren't affected.
 
 use std::time::Duration;
 
@@ -22,13 +23,13 @@ use crate::edge::support::{
 
 const LIMIT: usize = 4 << 20;
 
-/// A good body of exactly so many bytes.
+/// A valid body of exactly this size.
 fn body_of(size: usize) -> String {
     let around = r#"{"payload":{"tool_name":"t","args":""}}"#.len();
     format!(r#"{{"payload":{{"tool_name":"t","args":"{}"}}}}"#, "a".repeat(size - around))
 }
 
-/// A good message of exactly so many bytes.
+/// A valid message of exactly this size.
 fn message_of(size: usize) -> BeforeToolCallRequest {
     let mut message = request();
     let payload = message.payload.as_mut().unwrap();
@@ -44,7 +45,7 @@ fn message_of(size: usize) -> BeforeToolCallRequest {
     }
 }
 
-/// A binding with these members whose calls last for as long as the test holds them, however busy the machine is.
+/// A binding with these members whose calls last until the test releases them, however busy the machine is.
 fn held(mut members: Value) -> Value {
     members["timeout"] = "60s".into();
     members
@@ -104,7 +105,8 @@ async fn payload_bytes_under_way_are_bounded_and_given_back() {
         async move { agent.post_text(POINT, body_of(60 << 10)).await }
     });
     plugin.wait_until(|counts| counts.calls == 1).await;
-    // What is left is for tenants that have less under way, and too little for as much.
+    // The rest is reserved for tenants with fewer calls in flight, and is too small for a call of this
+    // size.
     for (tenant, code) in [("acme", Code::TenantLimited), ("globex", Code::Overloaded)] {
         assert_http_error(&gateway.http(&token(tenant)).post_text(POINT, body_of(60 << 10)).await, code);
         let message = frame(&message_of(60 << 10));
@@ -157,9 +159,9 @@ async fn a_tenant_with_too_many_calls_under_way_is_refused_and_another_notices_n
 
 #[tokio::test]
 async fn an_answer_that_its_client_does_not_read_holds_the_tenants_place() {
-    const LARGE: usize = 16 << 20; // more than sockets hold
+    const LARGE: usize = 16 << 20; // more than sockets buffer
     let setup = Gateway::with().tenant_with("acme", &json!({ "limits": { "in_flight": 1 } }));
-    // To read so much takes a while, and is part of the budget.
+    // Reading this much takes a while, which is part of the budget.
     let gateway = setup.set("/limits/request", "16MiB").set("/limits/budget", "60s").start().await;
     let (agent, token) = (gateway.http(&token("acme")), token("acme"));
 
@@ -173,20 +175,20 @@ async fn an_answer_that_its_client_does_not_read_holds_the_tenants_place() {
     socket.set_recv_buffer_size(4096).unwrap();
     let mut http = socket.connect(gateway.data_addr()).await.unwrap();
     http.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await.unwrap();
-    http.readable().await.unwrap(); // the answer is begun
+    http.readable().await.unwrap(); // the answer has begun
     assert_http_error(&agent.call(POINT, payload()).await, Code::TenantLimited);
     drop(http);
     until_taken(&agent).await;
 
     let message = frame(&message_of(LARGE));
     let grpc = grpc_request(gateway.data_addr(), METHOD, &token, message).send().await.unwrap();
-    assert_eq!(grpc.status(), 200); // its headers are there, its body is not asked for
+    assert_eq!(grpc.status(), 200); // its headers have arrived, but nobody reads its body
     assert_http_error(&agent.call(POINT, payload()).await, Code::TenantLimited);
     drop(grpc);
     until_taken(&agent).await;
 }
 
-/// Waits until the tenant's place is free, which only a call tells.
+/// Waits until the tenant's permit is free, which only a call shows.
 async fn until_taken(agent: &HttpAgent) {
     for _ in 0..500 {
         if agent.call(POINT, payload()).await.status == 200 {
@@ -234,7 +236,7 @@ async fn calls_over_the_limit_of_the_process_are_refused_while_it_stays_alive() 
     };
     let under_way = [call("acme"), call("globex")];
     plugin.wait_until(|counts| counts.calls == 2).await;
-    // the two under way wait for the gate, so each refusal comes before any of them ends
+    // the two calls in flight wait for the gate, so all rejections come before they end
     let (globex, ops) = (gateway.http(&token("globex")), gateway.ops());
     for _ in 0..20 {
         assert_http_error(&globex.call(POINT, payload()).await, Code::Overloaded);
@@ -256,7 +258,7 @@ async fn a_slow_body_is_bounded_by_the_invocations_time() {
         let body = in_pieces(ReceiverStream::new(body));
         let sending = tokio::spawn(async move {
             let _ = pieces.send(first).await;
-            pieces.closed().await; // the rest never comes
+            pieces.closed().await; // the rest is never sent
         });
         (body, sending)
     };

@@ -1,4 +1,4 @@
-//! The data port, as agents meet it.
+//! The data port as agents see it.
 
 mod blocks;
 mod call_depth;

@@ -1,5 +1,5 @@
-//! Two tenants share a plugin, and one of them is hostile in every way that payloads allow: the other gets the same answers
-//! as without it, and waits for them at most twice as long (docs/operations.md, "What tenants share").
+//! Tests that a hostile tenant which shares a plugin can't harm another tenant: it gets the same answers as
+//! without the hostile tenant, and waits at most twice as long (docs/operations.md, "What tenants share").
 
 use std::{
     sync::{
@@ -29,29 +29,31 @@ use tonic::Code;
 
 use crate::edge::support::{POINT, assert_no_panic};
 
-/// Attacks that are tried, each by a tenant of its own: by the end of one, the tenant's breaker may be open.
+/// The number of attacks, each by its own tenant, because an attack may open the tenant's breaker.
 const ATTACKS: usize = 10;
 const QUIET: &str = "quiet";
 /// How long the plugin takes for a call of the quiet tenant.
 const LATENCY: Duration = Duration::from_millis(500);
-/// Pause of a hostile caller between two calls: this is about what tenants share, not about the two cores of the tests.
+/// The pause of a hostile caller between two calls. The test is about what tenants share, not about the two
+/// cores of the machine.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Calls of the quiet tenant at a time, and how often.
+/// The quiet tenant's concurrent calls, and how often they are made.
 const AT_ONCE: usize = 3;
 const ROUNDS: usize = 3;
-/// Of the plugin: with these the hostile callers are as many more as a tenant's 128 calls are for the default ones.
+/// The plugin's permits. Relative to them, the hostile callers are as many as a tenant's 128 calls are
+/// relative to the default.
 const PLACES: usize = 16;
 
-/// What the hostile tenant's calls make the plugin do.
+/// What a hostile call makes the plugin do.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Status(Code),
-    /// A status whose message has so many bytes, each of which takes three on the wire.
+    /// A status with a message of this many bytes, each of which takes three on the wire.
     LongStatus(usize),
     Garbage,
     Reset,
     Slow,
-    /// Longer than the step's time-out.
+    /// Longer than the step's timeout.
     Hang,
 }
 
@@ -69,7 +71,8 @@ impl Harm {
     }
 }
 
-/// A hostile tenant: which harms in turn, how many calls at a time, how large, and whether its callers hang up.
+/// A hostile tenant: its attacks in turn, its concurrent calls, their size, and whether its callers hang
+/// up.
 #[derive(Debug, Clone)]
 struct Attack {
     harms: Vec<Harm>,
@@ -99,7 +102,7 @@ fn attacks() -> impl Strategy<Value = Attack> {
     })
 }
 
-/// Blocks what the quiet tenant does. What it does with a hostile call, the call's session says.
+/// Blocks the quiet tenant's calls. For hostile calls, the session id says what to do.
 fn script(seen: &Seen) -> Act {
     let context = seen.call.context.clone().unwrap_or_default();
     if context.tenant == QUIET {
@@ -143,7 +146,7 @@ struct World {
     quiet: HttpAgent,
 }
 
-/// The quiet tenant's rule is skipped where it fails, so that a failure shows as a call that goes on.
+/// The quiet tenant's rule is skipped if it fails, so that a failure shows as a call that continues.
 async fn world() -> World {
     let plugin = FakePlugin::named("shared").at_with(POINT, script).start().await;
     let skip = |tenant: &str, timeout: &str| json!({ "name": tenant, "tenant": tenant, "mode": "enforce", "on_error": "skip", "timeout": timeout });
@@ -163,7 +166,7 @@ async fn world() -> World {
     World { gateway, plugin, quiet }
 }
 
-/// What the quiet tenant got.
+/// The results of the quiet tenant's calls.
 #[derive(Debug, PartialEq)]
 struct Decision {
     status: u16,
@@ -185,7 +188,7 @@ impl Decision {
 }
 
 impl World {
-    /// Every answer that the quiet tenant gets, and the median of how long they took.
+    /// All answers to the quiet tenant's calls, and their median latency.
     async fn quiet_calls(&self) -> (Vec<Decision>, Duration) {
         let (mut decisions, mut took) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -203,7 +206,7 @@ impl World {
         (decisions, took[took.len() / 2])
     }
 
-    /// What the quiet tenant gets while the `number`th attack is under way.
+    /// The quiet tenant's results during the attack `number`.
     async fn under(&self, number: usize, attack: &Attack) -> (Vec<Decision>, Duration) {
         let agent = self.gateway.http(&token(&hostile(number)));
         let (ends, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -227,7 +230,7 @@ impl World {
                 })
             })
             .collect();
-        // Enough for every breaker to open, and for every place to be taken.
+        // Long enough to open every breaker and to take every permit.
         let began = Instant::now();
         while ended.load(Ordering::Relaxed) < attack.at_once + 10 {
             assert!(began.elapsed() < Duration::from_secs(60), "the hostile tenant is answered: {attack:?}");

@@ -1,4 +1,4 @@
-//! Health, readiness and reflection: what answers without a token, and never through a chain.
+//! Tests health, readiness and reflection, which need no token and pass no chain.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn readiness_follows_start_and_drain_on_every_probe() {
     let answer = gateway.http(&token("acme")).call(POINT, payload()).await;
     assert_eq!(answer.status, 200, "calls are served during the grace period: {answer:?}");
 
-    let exit = gateway.stop().await; // asked a second time, it does not wait
+    let exit = gateway.stop().await; // the second SIGTERM skips the wait
     assert_eq!(exit.code, Some(0), "{}", exit.log);
 }
 

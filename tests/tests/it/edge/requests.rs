@@ -1,4 +1,5 @@
-//! What a request's headers and body may say: each rule of docs/protocol.md, section 1, from both sides of its bound.
+//! Tests what a request's headers and body may contain: each rule of docs/protocol.md, section 1, on both
+//! sides of its limit.
 
 use hookgate::core::error::Code;
 use hookgate_proto::{
@@ -33,7 +34,7 @@ async fn edge() -> Edge {
 }
 
 impl Edge {
-    /// Good calls with this header, over both protocols: let through, or refused as `expected`.
+    /// Good calls with this header over both protocols: accepted, or rejected as `expected`.
     async fn header(&self, name: &str, value: &str, expected: Option<Code>) {
         let http = send(good_request(&self.http).header(name, value)).await;
         let grpc = self.grpc(frame(&request())).header(name, value);
@@ -54,7 +55,7 @@ impl Edge {
         grpc_request(self.gateway.data_addr(), METHOD, &self.token, body)
     }
 
-    /// The last call's metadata, as the plugin saw it.
+    /// The metadata of the last call that the plugin saw.
     fn last_seen(&self) -> hookgate_tests::fake::Seen {
         self.plugin.seen().pop().expect("the call reached the plugin")
     }
@@ -114,7 +115,7 @@ async fn a_callers_time_limit_has_bounds() {
     for value in ["5", "S", "999999999S", "5s", "-5S", "5 S", ""] {
         edge.header("grpc-timeout", value, Some(Code::PayloadInvalid)).await;
     }
-    // what the caller leaves is what the plugin gets, less a reserve
+    // the plugin gets the caller's time less a reserve
     send(good_request(&edge.http).header("hookgate-timeout-ms", "2000")).await;
     let left = &edge.last_seen().metadata["grpc-timeout"];
     let unit = left.chars().last();
@@ -128,7 +129,7 @@ async fn a_callers_time_limit_has_bounds() {
     assert!(micros <= 1_950_000, "{left}");
 }
 
-/// What stands before the gateway may have looked at either.
+/// Proxies in front of the gateway may already have looked at either.
 #[tokio::test]
 async fn a_header_that_is_sent_twice_is_refused_by_name_over_both_protocols() {
     let edge = edge().await;
@@ -219,7 +220,7 @@ async fn compressed_requests_are_refused_over_both_protocols() {
     compressed[0] = 1;
     let answer = send_grpc(edge.grpc(compressed).header("grpc-encoding", "gzip")).await;
     assert_grpc_error(&answer.status(), Code::ContentType);
-    // announced and not done: the message's own flag counts
+    // compression is announced but not used: the message's own flag counts
     let answer = send_grpc(edge.grpc(frame(&request())).header("grpc-encoding", "gzip")).await;
     assert!(!answer.headers.contains_key("grpc-status"), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! What the tests of the edge share: a call, what every refusal must look like, and gRPC as raw HTTP/2.
+//! Shared by the edge tests: a call, checks for errors, and gRPC as raw HTTP/2.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -22,7 +22,7 @@ use tonic_types::StatusExt as _;
 
 pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 
-/// Path of [`POINT`] over gRPC.
+/// The gRPC path of [`POINT`].
 pub(crate) const METHOD: &str = "/hookgate.gateway.v1.ExtensionPointService/BeforeToolCall";
 
 pub(crate) fn payload() -> Value {
@@ -38,7 +38,7 @@ pub(crate) fn request() -> BeforeToolCallRequest {
     BeforeToolCallRequest { payload: Some(payload), ..BeforeToolCallRequest::default() }
 }
 
-/// A request to [`POINT`] with a good body, to be changed and sent.
+/// A request to [`POINT`] with a good body, to be modified and sent.
 pub(crate) fn good_request(agent: &HttpAgent) -> reqwest::RequestBuilder {
     let request = agent.request(http::Method::POST, path(POINT));
     request.header("content-type", "application/json").body(json!({ "payload": payload() }).to_string())
@@ -53,7 +53,7 @@ pub(crate) fn code(answer: &HttpAnswer) -> &str {
     answer.body["code"].as_str().unwrap_or_default()
 }
 
-/// An error over HTTP is all that section 4 says, and no decision.
+/// Checks that an HTTP error has everything that section 4 requires, and no decision.
 pub(crate) fn assert_http_error(answer: &HttpAnswer, expected: Code) {
     assert_eq!((answer.status, code(answer)), (expected.http(), expected.as_str()), "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
@@ -79,7 +79,7 @@ pub(crate) fn assert_http_error(answer: &HttpAnswer, expected: Code) {
 
 /// The same over gRPC.
 pub(crate) fn assert_grpc_error(status: &Status, expected: Code) {
-    // tools probe for UNIMPLEMENTED, so that is what an unknown method answers
+    // tools probe for UNIMPLEMENTED, so an unknown method answers that
     let code = if expected == Code::NotFound { tonic::Code::Unimplemented } else { expected.grpc() };
     assert_eq!(reason(status), (code, Some(expected.as_str().into())), "{status:?}");
     assert_sentence(status.message());
@@ -91,7 +91,7 @@ pub(crate) fn assert_grpc_error(status: &Status, expected: Code) {
     assert_eq!(waits.is_some_and(|delay| delay > Duration::ZERO), has_retry(expected), "{status:?}");
 }
 
-/// Details begin upper-case, or with a name in code, and end without a full stop.
+/// Checks that details begin in upper case or with a name in backticks, and end without a full stop.
 pub(crate) fn assert_sentence(text: &str) {
     assert!(text.starts_with(|first: char| first.is_uppercase() || first == '`'), "{text:?}");
     assert!(!text.ends_with('.'), "{text:?}");
@@ -108,7 +108,7 @@ fn has_retry(code: Code) -> bool {
     )
 }
 
-/// An answer over gRPC as it is on the wire; trailers are not looked at.
+/// A gRPC answer as it is on the wire, without its trailers.
 #[derive(Debug)]
 pub(crate) struct RawAnswer {
     pub(crate) http_status: u16,
@@ -117,20 +117,20 @@ pub(crate) struct RawAnswer {
 }
 
 impl RawAnswer {
-    /// The status of an answer that holds nothing else.
+    /// The status of a trailers-only answer.
     pub(crate) fn status(&self) -> Status {
         assert_eq!(self.http_status, 200, "{self:?}");
         Status::from_header_map(&self.headers).unwrap_or_else(|| panic!("no error: {self:?}"))
     }
 }
 
-/// A client that speaks HTTP/2 alone.
+/// A client that speaks only HTTP/2.
 pub(crate) fn http2_client() -> reqwest::Client {
     let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge();
     client.timeout(Duration::from_secs(30)).build().expect("an HTTP client needs nothing from the machine")
 }
 
-/// A gRPC request of these bytes, with its headers in place.
+/// A gRPC request with these bytes and the necessary headers.
 pub(crate) fn grpc_request(
     address: SocketAddr,
     path: &str,
@@ -158,13 +158,13 @@ pub(crate) fn frame_of(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
 
-/// Nothing that was sent made the gateway panic.
+/// Checks that the gateway has not panicked.
 pub(crate) fn assert_no_panic(gateway: &Gateway) {
     let log = gateway.log().to_string();
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// A body that comes in these pieces, without a length.
+/// A body in these pieces, without a length.
 pub(crate) fn in_pieces(
     pieces: impl futures::Stream<Item = Vec<u8>> + Send + Sync + 'static,
 ) -> reqwest::Body {

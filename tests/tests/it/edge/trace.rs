@@ -1,4 +1,5 @@
-//! `trace` in a request: each step of the answer says what it changed, to the byte, and nothing does unless it is asked.
+//! Tests `trace` in a request: each step of the answer says what it changed, byte for byte. Without it,
+//! none does.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +20,14 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::edge::support::{POINT, code};
 
-/// What would not survive a parser that rounds, sorts or drops.
+/// Parsing it with rounding, sorting or dropping would change it.
 const SENT: &str = r#"{"z":9007199254740993,"a":null,"m":{"b":1.10,"a":1}}"#;
 
 fn patch_args(args: &'static str) -> Act {
     Act::patch(BeforeToolCallPatch { args: Some(args.into()), ..Default::default() })
 }
 
-/// Puts `renamed` in place of the tool, and leaves it so.
+/// Replaces the tool's name by `renamed`, even if it already is.
 fn rename(seen: &Seen) -> Act {
     match &seen.payload {
         Payload::BeforeToolCall(_) => {
@@ -36,7 +37,8 @@ fn rename(seen: &Seen) -> Act {
     }
 }
 
-/// Five plugins in their order: look, rename, rename again, args to null with a refusal that only advises, args back.
+/// Five plugins in this order: one only reads, two rename, one sets args to null and cancels in advisory
+/// mode, one restores args.
 async fn gateway() -> (Vec<FakePlugin>, Gateway) {
     let cancels = Act::cancel("NO", "no").with_patch(BeforeToolCallPatch {
         args: Some("null".into()),
@@ -68,7 +70,7 @@ fn body(trace: &str) -> String {
     format!(r#"{{"payload":{{"tool_name":"fs.read","args":{SENT}}}{trace}}}"#)
 }
 
-/// `changes` of each step as it stands in the answer, without looking into it.
+/// The raw `changes` of each step.
 fn changes(answer: &HttpAnswer) -> Vec<Option<String>> {
     type Raw = BTreeMap<String, Box<RawValue>>;
     let body: Raw = serde_json::from_str(&answer.text).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
@@ -80,7 +82,7 @@ fn expected() -> Vec<Option<String>> {
     let changed = [
         None,
         Some(r#"{"tool_name":"renamed"}"#.to_owned()),
-        None, // it set what already stood there
+        None, // it set the value that was already there
         Some(r#"{"args":null,"extra":{"k":9007199254740993}}"#.to_owned()),
         Some(format!(r#"{{"args":{SENT}}}"#)),
     ];
@@ -107,7 +109,7 @@ async fn each_step_says_what_it_changed_to_the_byte() {
     assert_eq!(over_grpc.collect::<Vec<_>>(), expected);
 }
 
-/// What was sent, with the changes applied one after another, is what the answer gives back.
+/// Applying the changes one after another to the request gives the payload of the answer.
 #[tokio::test]
 async fn the_changes_add_up_to_the_returned_payload() {
     let (_plugins, gateway) = gateway().await;
@@ -137,7 +139,7 @@ async fn nobody_is_told_who_did_not_ask_or_may_not_know() {
     assert_eq!(answer.body["errors"][0]["pointer"], "/trace", "{answer:?}");
 }
 
-/// A block is traced up to the step that blocked; a list that was emptied is an empty list, not nothing.
+/// A block is traced up to the step that blocked. An emptied list is an empty list, not an absent one.
 #[tokio::test]
 async fn a_block_and_an_emptied_list_are_traced() {
     let point = ExtensionPoint::BeforeLlmRequest;

@@ -1,5 +1,5 @@
-//! `GET /v1/whoami`: a token is shown for what it is, also one that may call nothing, and one that is refused is refused
-//! as it is for calls.
+//! Tests `GET /v1/whoami`: it describes a valid token, even one without any scope for calls. An invalid
+//! token gets the same error as for calls.
 
 use hookgate::core::error::Code;
 use hookgate_tests::{
@@ -24,7 +24,7 @@ async fn ask(agent: &HttpAgent) -> HttpAnswer {
     answer
 }
 
-/// `guard` enforces for all, `watch` observes acme's tools; two tenants differ in what they are told.
+/// `guard` enforces for all and `watch` observes acme's tools. Two tenants have different levels of detail.
 async fn gateway() -> (FakePlugin, FakePlugin, Gateway) {
     let (guard, watch) = (FakePlugin::named("guard").start().await, FakePlugin::named("watch").start().await);
     let own = json!({ "tenant": "acme", "mode": "observe", "points": ["before_tool_call"] });
@@ -133,7 +133,7 @@ async fn a_refused_token_is_refused_as_for_calls_and_counted() {
         }
     }
     let scrape = Scrape::of(&gateway).await;
-    // Asked, and called: five tokens were refused, twice each.
+    // Five invalid tokens, each for whoami and for a call.
     assert_eq!(scrape.sum("hookgate_auth_failures_total", &[]), 10.0);
     assert_eq!(
         scrape.sum("hookgate_invocation_duration_seconds_count", &[]),

@@ -1,5 +1,5 @@
-//! The cells of the failure matrix, and what docs/protocol.md, section 3 promises for each. Written beside the
-//! gateway's own table and not from it; only the codes of failures are taken from [`Code::of_step`].
+//! The cells of the failure matrix, with the guarantee of docs/protocol.md, section 3, for each. Written
+//! independently of the gateway's own table; only the codes of failures come from [`Code::for_step`].
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use hookgate::core::{
 };
 use tonic::Code as Grpc;
 
-/// What a binding asks for. `on_error` has no meaning for observers.
+/// A binding's settings. `on_error` has no meaning for observers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -22,7 +22,7 @@ const fn kind(name: &'static str, mode: Mode, on_error: Option<OnError>) -> Kind
     Kind { name, mode, on_error }
 }
 
-/// Every legal one.
+/// Every valid one.
 pub(crate) const KINDS: [Kind; 5] = [
     kind("enforce-fail", Mode::Enforce, Some(OnError::Fail)),
     kind("enforce-skip", Mode::Enforce, Some(OnError::Skip)),
@@ -34,10 +34,10 @@ pub(crate) const KINDS: [Kind; 5] = [
 /// A way to make a step fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Name of the plugin that fails like this.
+    /// The name of the plugin that fails in this way.
     pub(crate) plugin: &'static str,
     pub(crate) reason: Reason,
-    /// The plugin's own status, where it answers with one.
+    /// The plugin's own status, if it answers with one.
     pub(crate) status: Option<Grpc>,
     /// For the document.
     pub(crate) what: &'static str,
@@ -51,7 +51,7 @@ const fn answers(plugin: &'static str, status: Grpc, what: &'static str) -> Fail
     Failure { plugin, reason: Reason::RpcError, status: Some(status), what }
 }
 
-/// Every reason that a plugin can cause stands here at least once.
+/// Contains every reason that a plugin can cause at least once.
 pub(crate) const FAILURES: [Failure; 15] = [
     failure("hangs", Reason::Timeout, "does not answer within the step's time-out"),
     failure("hangs-long", Reason::Budget, "does not answer within what the caller's deadline leaves"),
@@ -70,7 +70,7 @@ pub(crate) const FAILURES: [Failure; 15] = [
     failure("elsewhere", Reason::PointNotOffered, "does not offer the point that its binding names"),
 ];
 
-/// What can't arise, and why. An empty list of kinds means all of them.
+/// What can't occur, and why. An empty list of kinds means all of them.
 pub(crate) const NEVER: [(Reason, &[&str], &str); 4] = [
     (Reason::UnknownPlugin, &[], "a file whose binding names an unknown plugin is refused at start"),
     (Reason::ConditionError, &[], "match conditions are compiled when the file is read, and refused there"),
@@ -114,7 +114,7 @@ impl Case {
         }
     }
 
-    /// The plugin that it takes.
+    /// The plugin for it.
     pub(crate) fn plugin(&self) -> &'static str {
         match self {
             Case::Continues { patches: false } | Case::BudgetShort => "continues",
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    /// For the document: what the plugin did.
+    /// What the plugin did, for the document.
     pub(crate) fn what(&self) -> String {
         match self {
             Case::Continues { patches: false } => "continues".into(),
@@ -138,7 +138,7 @@ impl Case {
         }
     }
 
-    /// Whether it can come to this. A step that must not be skipped is asked with whatever is left.
+    /// Whether it can occur. A mandatory step is called with whatever time is left.
     pub(crate) fn arises(&self, kind: Kind) -> bool {
         *self != Case::BudgetShort || kind.on_error == Some(OnError::Skip)
     }
@@ -153,7 +153,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// All that can arise.
+    /// All cells that can occur.
     pub(crate) fn all() -> Vec<Cell> {
         let mut cells = Vec::new();
         for point in Point::ALL {
@@ -165,12 +165,12 @@ impl Cell {
         cells
     }
 
-    /// The tenant whose chain holds the step: one for each kind and case.
+    /// The tenant whose chain contains the step: one for each kind and case.
     pub(crate) fn tenant(&self) -> String {
         tenant(self.kind, self.case)
     }
 
-    /// What has to be answered.
+    /// The expected answer.
     pub(crate) fn expected(&self) -> Seen {
         let Kind { mode, on_error, .. } = self.kind;
         let applied = |patches| if patches { Payload::Patched } else { Payload::AsBefore };
@@ -216,31 +216,31 @@ pub(crate) fn tenant(kind: Kind, case: Case) -> String {
     format!("{}.{}", kind.name, case.name())
 }
 
-/// A payload in an answer, compared byte for byte.
+/// The payload in an answer, compared byte for byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// As it was before the step, earlier patches included.
+    /// As it was before the step, including earlier patches.
     AsBefore,
-    /// That, with the step's patch.
+    /// The same with the step's patch.
     Patched,
 }
 
-/// The whole answer as far as the step has a part in it.
+/// Everything in the answer that the step affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) status: u16,
     /// `Hookgate-Decision`.
     pub(crate) decision: Option<String>,
-    /// Of the block or the error.
+    /// The code of the block or the error.
     pub(crate) code: Option<String>,
     pub(crate) outcome: Option<String>,
     pub(crate) reason: Option<String>,
-    /// The code that the step would have blocked with.
+    /// The code with which the step would have blocked.
     pub(crate) would_block: Option<String>,
     /// The only notice about the plugin, as `KIND CODE`.
     pub(crate) notice: Option<String>,
     pub(crate) payload: Option<Payload>,
-    /// Whether the plugin behind it was called, with the payload of the answer.
+    /// Whether the next plugin was called, with the payload of the answer.
     pub(crate) later: bool,
 }
 
@@ -278,7 +278,7 @@ impl Seen {
     }
 }
 
-/// A row of the document, behind what the plugin did.
+/// A row of the document, after the column that says what the plugin did.
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = self.code.as_ref().map(|code| format!(" `{code}`")).unwrap_or_default();

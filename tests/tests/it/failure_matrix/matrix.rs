@@ -1,7 +1,8 @@
-//! The failure matrix: at every extension point, for every kind of binding and over both transports, a plugin does
-//! everything it can do, and the agent's whole answer is compared with what docs/protocol.md, section 3 promises.
+//! The failure matrix: at every extension point, for every kind of binding and over every transport, a
+//! plugin does everything that it can do. The agent's complete answer is compared with the guarantee of
+//! docs/protocol.md, section 3.
 //!
-//! Its result is docs/failure-matrix.md, which `HOOKGATE_REGENERATE=1` writes anew.
+//! The result is docs/failure-matrix.md, which `HOOKGATE_REGENERATE=1` rewrites.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,9 +30,10 @@ use crate::failure_matrix::{
     rig::{EXTRA, RAW, Rig, SHORT_MS, TRANSPORTS, Transport, on_the_wire, payload},
 };
 
-/// Cells over one transport: 4 points, 5 kinds of binding, 20 cases and one more for the two kinds that skip.
+/// Cells over one transport: 4 points, 5 kinds of binding, 20 cases, and one more case for the two kinds
+/// that skip.
 const CELLS: usize = 4 * (5 * 20 + 2);
-/// Calls under way at once: the plugins have 64 places each.
+/// Concurrent calls; each plugin has 64 permits.
 const AT_ONCE: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,7 +56,7 @@ fn every_reason_is_provoked_or_listed_as_one_that_cannot_arise() {
     }
 }
 
-/// Calls every cell, and compares.
+/// Calls every cell and compares.
 async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     let rig = Rig::start(transport).await;
     let agent = HttpAgent::new(rig.gateway.data_addr());
@@ -71,7 +73,7 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     let (busy, others) = Cell::all().into_iter().partition(|cell| cell.case.plugin() == "busy");
     let mut answers = ask(&agent, others).await;
     until_heard(rig.gateway.log()).await;
-    // Last of all, for nobody holds a place for longer than 60 s.
+    // At the end, because nobody keeps a permit for longer than 60 s.
     let holder = tokio::spawn(call(agent.clone(), Point::BeforeToolCall, "holder".into(), None));
     rig.plugin("busy").wait_until(|counts| counts.calls == 1).await;
     answers.extend(ask(&agent, busy).await);
@@ -89,7 +91,7 @@ async fn run(transport: Transport) -> Vec<(Cell, Seen)> {
     cells
 }
 
-/// The cells' answers.
+/// The answers of the cells.
 async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
     let answers = stream::iter(cells).map(|cell| {
         let deadline = matches!(cell.case.name(), "hangs-long" | "budget-short").then_some(SHORT_MS);
@@ -99,7 +101,7 @@ async fn ask(agent: &HttpAgent, cells: Vec<Cell>) -> Vec<(Cell, HttpAnswer)> {
     answers.buffer_unordered(AT_ONCE).collect().await
 }
 
-/// Calls the plugin that fails until no endpoint of it is tried any more.
+/// Calls the failing plugin until its breakers are open.
 async fn trip(agent: &HttpAgent) {
     for _ in 0..20 {
         let answer = call(agent.clone(), Point::BeforeToolCall, "tripper".into(), None).await;
@@ -124,13 +126,13 @@ async fn call(agent: HttpAgent, point: Point, tenant: String, deadline: Option<&
     HttpAgent::send(request).await.expect("the gateway answers")
 }
 
-/// The payload in an answer, as it is written.
+/// The text of the payload in an answer.
 fn payload_text(answer: &HttpAnswer) -> Option<&str> {
     let (_, behind) = answer.text.split_once(r#""payload":"#)?;
     behind.split_once(r#","modified":"#).map(|(payload, _)| payload)
 }
 
-/// What reached the plugin behind the step.
+/// The calls that reached the plugin after the step.
 struct Later(BTreeMap<(String, Point), fake::Payload>);
 
 impl Later {
@@ -143,7 +145,7 @@ impl Later {
         Later(seen.iter().map(entry).collect())
     }
 
-    /// Whether it was called; if so it got the payload of the answer.
+    /// Whether it was called; if so, checks that it got the payload of the answer.
     fn called(&self, cell: &Cell, answered: Option<Payload>) -> bool {
         let Some(payload) = self.0.get(&(cell.tenant(), cell.point)) else { return false };
         let mut expected = self.0[&("baseline".to_owned(), cell.point)].clone();
@@ -164,7 +166,7 @@ fn extra_of(payload: &mut fake::Payload) -> &mut bytes::Bytes {
     }
 }
 
-/// What an answer says about the step in question.
+/// What an answer says about the step.
 fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let plugins = [cell.case.plugin(), if cell.case.plugin() == "elsewhere" { "elsewhere-too" } else { "" }];
@@ -188,7 +190,7 @@ fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     let decision = answer.header("hookgate-decision").map(str::to_owned);
     assert_eq!(decision, text(&answer.body["decision"]), "{cell:?}: {answer:?}");
     if decision.is_none() {
-        // The problem names the step that it lists, and nothing else failed.
+        // The problem document names the step that is in its list, and no other step failed.
         let step = step.expect("a step led to it");
         for member in ["plugin", "binding", "reason"] {
             assert_eq!(answer.body[member], step[member], "{cell:?}: {answer:?}");
@@ -212,16 +214,16 @@ fn read(cell: &Cell, answer: &HttpAnswer, before: &str, later: &Later) -> Seen {
     }
 }
 
-/// The lines that observers leave in the log, one of these for each of four calls; none: nothing went wrong, or nobody
-/// looks at it.
+/// The lines that observers log, one of these for each of four calls. Empty if nothing went wrong, or if
+/// nobody checks it.
 fn said_by_observers(case: Case) -> &'static [&'static str] {
     match case {
-        // What an observer patches isn't looked at.
+        // Patches of observers are ignored.
         Case::Fails(failure) if failure.plugin == "grower" => &[],
         Case::Fails(failure) => match failure.reason {
             Reason::ForbiddenPatch => &[],
             Reason::Timeout => &["step.timeout"],
-            // No budget holds for an observer: it runs out of its own time, or of the drain's.
+            // Observers have no budget: they exceed their own timeout or the drain's.
             Reason::Budget => &["step.timeout", "step.failed"],
             _ => &["step.failed"],
         },
@@ -242,7 +244,8 @@ fn binding_of(line: &Line) -> Option<&str> {
         .then(|| field("binding"))?
 }
 
-/// Waits until observers said all that they say of themselves. What is held back, or hangs, ends with the drain alone.
+/// Waits until all observers have logged their results. Calls that are held back or hang end only with the
+/// drain.
 async fn until_heard(log: &Log) {
     let ends_with_the_drain = |case: &Case| ["tripped", "hangs-long", "busy"].contains(&case.plugin());
     let cases = Case::all().into_iter().filter(|case| case.arises(observed()) && !ends_with_the_drain(case));
@@ -258,7 +261,8 @@ async fn until_heard(log: &Log) {
     .await;
 }
 
-/// What observers say shows in the log alone: a line for each of the four calls that failed or would have blocked.
+/// Checks the observers' results, which only the log shows: a line for each of the four calls that failed
+/// or would have blocked.
 fn observers_were_heard(exit: &ProcessExit) {
     let lines = exit.log.lines();
     let told = |event: &str, tenant: &str| {
@@ -288,7 +292,7 @@ patches the payload and one that is called later, or is not. Answers are HTTP's;
 is the status of [errors.md](errors.md). The column `step` has the step's outcome, then its reason or the code that it would have blocked with.
 ";
 
-/// The observed cells as tables. Points and transports share a row, because they agree.
+/// The observed cells as tables. Points and transports share a row because they agree.
 fn document<'a>(cells: impl Iterator<Item = &'a (Cell, Seen)>) -> String {
     let mut rows: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for (cell, seen) in cells {

@@ -1,4 +1,4 @@
-//! What every failure of a plugin leads to.
+//! Tests the consequences of every failure of a plugin.
 
 mod cells;
 mod matrix;

@@ -1,5 +1,5 @@
-//! What the failure matrix runs on: a plugin for each way to behave, and one gateway with a tenant for each kind of
-//! binding and case. Every chain is a plugin that patches, the step in question, and a witness.
+//! The plugins and the gateway of the failure matrix: a plugin for each behaviour, and a tenant for each
+//! kind of binding and case. Every chain is a plugin that patches, the step under test, and a witness.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -24,18 +24,18 @@ use tonic::Code as Grpc;
 
 use crate::failure_matrix::cells::{Case, FAILURES, KINDS, Kind, tenant};
 
-/// Above 2^53, with a null, spaces and escapes: whoever parses and writes it again is found out.
+/// Contains a number above 2^53, a null, spaces and escapes: parsing and serializing it would change it.
 pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
-/// The patch of the step in question.
+/// The patch of the step under test.
 pub(crate) const EXTRA: &str = r#"{"by": "the step"}"#;
-/// The caller's deadline where the budget has to run out: at the step in question and not before, so that half of it is
-/// to be more than the step before it ever takes.
+/// The caller's timeout if the budget must be exhausted at the step under test and not earlier. Half of it
+/// must be more than the previous step ever takes.
 pub(crate) const SHORT_MS: &str = "10000";
-/// Of plugins that answer, more than they ever take with all other tests beside them; and of those that hang, more than
-/// the deadline leaves.
+/// The timeout of steps: for plugins that answer, more than they ever take while other tests run; for those
+/// that hang, more than the caller's timeout leaves.
 const TIMEOUT: &str = "20s";
 
-/// Port 1 is for a service that nobody runs any more.
+/// Nobody listens on port 1.
 const NOBODY: &str = "http://127.0.0.1:1";
 const REQUEST_LIMIT: usize = 64 << 10;
 const NOTICES_LIMIT: usize = 8 << 10;
@@ -45,7 +45,7 @@ pub(crate) enum Transport {
     Tcp,
     Unix,
     Tls,
-    /// Over TCP and a Unix socket at once, and with a third endpoint at which nobody listens.
+    /// Over TCP and a Unix socket at once, with a third endpoint where nobody listens.
     Several,
 }
 
@@ -53,17 +53,17 @@ pub(crate) enum Transport {
 pub(crate) const TRANSPORTS: [Transport; 4] =
     [Transport::Tcp, Transport::Unix, Transport::Tls, Transport::Several];
 
-/// Vouches for every plugin over TLS.
+/// The CA of every plugin over TLS.
 static AUTHORITY: LazyLock<Ca> = LazyLock::new(Ca::new);
 
-/// A plugin and, where it has several endpoints, its other one.
+/// A plugin, and if it has several endpoints its other one.
 pub(crate) struct PluginSet {
     plugin: FakePlugin,
     twin: Option<FakePlugin>,
 }
 
 impl Transport {
-    /// Starts `plugin`; of several endpoints the first.
+    /// Starts `plugin`; with several endpoints, the first.
     pub(crate) async fn start(self, plugin: Builder) -> FakePlugin {
         match self {
             Transport::Tcp | Transport::Several => plugin.start().await,
@@ -80,7 +80,7 @@ impl Transport {
 }
 
 impl PluginSet {
-    /// Registers it with these members beside.
+    /// Registers it with these further members.
     fn registered(&self, setup: Setup, members: &Value) -> Setup {
         let mut members = members.clone();
         if let Some(twin) = &self.twin {
@@ -124,7 +124,7 @@ pub(crate) fn payload(point: Point) -> Value {
     }
 }
 
-/// What the plugin before the step makes of it.
+/// The patch of the plugin before the step.
 fn first_patch(point: ExtensionPoint) -> Patch {
     match point {
         ExtensionPoint::BeforeLlmRequest => {
@@ -187,7 +187,7 @@ fn behaving(name: &str) -> Builder {
         "reader" => plugin(name, |point| Act::patch(extra(point, EXTRA))).access(Access::Read),
         "verbose" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit + NOTICES_LIMIT)))),
         "grower" => plugin(name, |point| Act::patch(extra(point, &large(folded_limit)))),
-        // Offers one point, so that it can be bound at the others; the second covers that one.
+        // Offers one point, so that it can be bound at the others; the second binding covers that one.
         "elsewhere" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeLlmRequest]),
         "elsewhere-too" => FakePlugin::named(name).only(&[ExtensionPoint::BeforeToolCall]),
         other => panic!("no plugin behaves like {other}"),
@@ -196,7 +196,7 @@ fn behaving(name: &str) -> Builder {
 
 fn members(case: Case) -> Value {
     match case.plugin() {
-        // An observer of it that gets the place in the end waits for the drain.
+        // An observer that gets this permit at the end waits for the drain.
         "busy" => json!({ "limits": { "timeout": "60s", "in_flight": 1, "queue": 1, "queue_wait": "50ms" } }),
         "silent" => json!({ "required": false }),
         "tripped" => json!({ "breaker": { "failures": 1, "open": "1h", "max_open": "1h" } }),
@@ -238,14 +238,14 @@ fn bind(setup: Setup, kind: Kind, case: Case) -> Setup {
         setup = setup.binding_with("elsewhere-too", 11, &other);
     }
     if case == Case::BudgetShort {
-        // Uses up all that a later step, which must not be skipped, does not need.
+        // Uses up all the time that a later mandatory step doesn't need.
         let hog = json!({ "tenant": tenant, "blocking": false, "timeout": "30s" });
         setup = setup.binding_with("hangs-long", 5, &hog);
     }
     setup
 }
 
-/// A gateway with all the plugins, those that are to be gone, busy or tripped being so.
+/// The gateway with all plugins, of which some are then stopped, busy or tripped.
 pub(crate) struct Rig {
     pub(crate) gateway: Gateway,
     plugins: Vec<PluginSet>,
@@ -286,7 +286,7 @@ impl Rig {
         let tripper = json!({ "tenant": "tripper", "blocking": false });
         let setup = setup.binding_with("busy", 10, &holder).binding_with("tripped", 10, &tripper);
         let mut rig = Rig { gateway: setup.start().await, plugins };
-        // A breaker that is open for every tenant is one of an endpoint that can't be reached.
+        // Breakers that are open for all tenants belong to unreachable endpoints.
         for name in ["gone", "tripped"] {
             let gone = rig.plugins.iter_mut().find(|started| started.plugin.name() == name);
             let gone = gone.expect("it is one of them");
@@ -305,7 +305,7 @@ impl Rig {
     }
 }
 
-/// Whether a line says that the gateway noticed that an endpoint of the plugin went away; collects which.
+/// Whether a line reports that an endpoint of the plugin went away; collects the endpoints.
 fn is_gone(line: &hookgate_tests::gateway::Line, plugin: &str, endpoints: &mut BTreeSet<String>) -> bool {
     let text = |name| line.field(name).and_then(Value::as_str);
     if text("event") != Some("plugin.disconnected") || text("plugin") != Some(plugin) {

@@ -1,5 +1,5 @@
-//! Plugins that can't be reached or don't do what a plugin does, one gateway with one of each: status and log say why in
-//! the same words, calls fail as their binding says, and none is let through.
+//! Tests plugins that can't be reached or don't behave like plugins, with one gateway for one of each:
+//! status and log give the same reason, calls fail as their binding says, and none is let through.
 
 use std::{
     fs,
@@ -26,22 +26,22 @@ use tokio::{
 
 use crate::proxy::support::{POINT, RAW};
 
-/// Of a step: time enough for a plugin that answers.
+/// The step's timeout: enough for a plugin that answers.
 const TIMEOUT: Duration = Duration::from_millis(1500);
-/// A step that doesn't say so may take 5 s, and a call 15 s.
+/// By default, a step may take 5 s, and a call 15 s.
 const BOUND: Duration = Duration::from_millis(4500);
 
-/// A plugin that is wrong in one way.
+/// A plugin with one fault.
 struct Bad {
     name: &'static str,
-    /// Of its state.
+    /// The reason of its state.
     reason: &'static str,
     endpoint: String,
     tls: Option<Value>,
     _held: Held,
 }
 
-/// What holds an address.
+/// Holds an address.
 enum Held {
     Nothing,
     Socket { _listener: UnixListener },
@@ -67,7 +67,7 @@ async fn over_tls(name: &'static str, reason: &'static str, server: ServerConfig
     Bad { tls, ..at(name, reason, plugin.endpoint(), Held::Plugin(plugin)) }
 }
 
-/// Takes connections, and either never reads or says at once that it has nothing to say.
+/// Accepts connections, and either never reads or closes immediately without a word.
 async fn mute(name: &'static str, reason: &'static str, hangs_up: bool) -> Bad {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -75,7 +75,7 @@ async fn mute(name: &'static str, reason: &'static str, hangs_up: bool) -> Bad {
         let mut held = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
             if hangs_up {
-                // To the other's end, or ours would be a reset.
+                // Reads to the end, because closing earlier would cause a reset.
                 tokio::spawn(async move {
                     let _ = stream.shutdown().await;
                     let _ = tokio::io::copy(&mut stream, &mut sink()).await;
@@ -109,7 +109,7 @@ async fn all(ca: &Ca, folder: &Path) -> Vec<Bad> {
     ]
 }
 
-/// The gateway obeys the modes of files, though root does not.
+/// Makes the gateway obey file modes, which root doesn't.
 fn obeying_modes(setup: Setup, forbidden: &Path) -> Setup {
     match UnixStream::connect(forbidden) {
         Ok(_) => setup.launched_by(&["setpriv", "--bounding-set=-dac_override,-dac_read_search"]),
@@ -128,7 +128,8 @@ fn bound(setup: Setup, name: &str) -> Setup {
         .binding_with(name, 1, &skip)
 }
 
-/// Has one call of either tenant fail as its binding says: not let through, and skipped byte for byte.
+/// Checks that one call of each tenant fails as its binding says: not let through, and skipped byte for
+/// byte.
 async fn assert_fails(gateway: &Gateway, name: &str, status: u16, code: &str) {
     let body = format!(r#"{{"payload":{{"tool_name":"fs.read","args":{RAW}}}}}"#);
     let call = async |tenant: &str| {
@@ -166,7 +167,7 @@ async fn each_bad_endpoint_has_its_reason_and_lets_no_call_through() {
     let bad = all(&ca, folder.path()).await;
     let entry = |bad: &Bad| {
         let mut entry = json!({ "name": bad.name, "endpoint": bad.endpoint, "required": false });
-        // Each call is to show what the endpoint does, not its breaker.
+        // Each call must show what the endpoint does, not its breaker.
         entry["breaker"] = json!({ "failures": 1_000_000 });
         if let Some(tls) = &bad.tls {
             entry["tls"] = tls.clone();
@@ -201,7 +202,7 @@ async fn each_bad_endpoint_has_its_reason_and_lets_no_call_through() {
     }
 }
 
-/// Waits until the endpoint's breaker is as wanted, and so many tenants' own are open: only the status tells.
+/// Polls until the endpoint's breaker is as wanted, and this many tenant breakers are open.
 async fn breakers_are(gateway: &Gateway, name: &str, wanted: &str, of_tenants: u64) {
     let began = Instant::now();
     loop {
@@ -218,7 +219,7 @@ async fn breakers_are(gateway: &Gateway, name: &str, wanted: &str, of_tenants: u
 #[tokio::test]
 async fn a_plugin_that_leaves_its_calls_unanswered_opens_its_breaker_and_closes_it_once_it_works() {
     let cases = [
-        // A lost connection counts for both tenants, a call without an answer for its own.
+        // A lost connection counts for both tenants, a call without an answer only for its own.
         ("hangs-up", Act::pass().sent(WireBehaviour::Disconnect), 2, 503, "PLUGIN_UNAVAILABLE"),
         ("never-answers", Act::hang(), 1, 504, "PLUGIN_TIMEOUT"),
     ];
@@ -250,10 +251,10 @@ async fn a_plugin_that_leaves_its_calls_unanswered_opens_its_breaker_and_closes_
             plugin.stop().await;
             plugin.start().await;
         }
-        // The new connection lets the next call of everybody try.
+        // The new connection lets the next call of any tenant try.
         let breaker = if *name == "hangs-up" { "half_open" } else { "closed" };
         breakers_are(&gateway, name, breaker, 0).await;
-        // One that fails at once says nothing, so that the first to pass is the one that tries.
+        // Immediate failures say nothing, so the first call that passes is the trial.
         let began = Instant::now();
         let answer = loop {
             let body = r#"{"payload":{"tool_name":"t","args":{}}}"#;

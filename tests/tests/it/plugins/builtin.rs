@@ -1,5 +1,4 @@
-//! The built-in plugins by their names, through the gateway: what they say, word for word (docs/protocol.md,
-//! section 8).
+//! Tests the built-in plugins through the gateway: their exact answers (docs/protocol.md, section 8).
 
 use hookgate_proto::types::v1::ExtensionPoint::{self, BeforeLlmRequest, BeforeResponse};
 use hookgate_tests::{
@@ -25,7 +24,7 @@ async fn answer(setup: Setup, point: ExtensionPoint, payload: Value) -> HttpAnsw
     setup.start().await.http(&token("acme")).call(point, payload).await
 }
 
-/// What an answer says of the payload and by whom, without ids and times.
+/// The payload and the notices of an answer, without ids and times.
 fn said(answer: &HttpAnswer) -> Value {
     let steps = answer.body["steps"].as_array().expect("every answer has steps");
     json!({
@@ -130,7 +129,7 @@ async fn every_address_of_the_largest_request_is_hidden() {
         for mode in ["advise", "enforce"] {
             let gateway = redacting(plugin, mode).set("/limits/request", "1MiB").start().await;
             let around = json!({ "payload": { field: "" } }).to_string().len();
-            // No address is shorter.
+            // The shortest possible address.
             let text = "a@b.cc ".repeat((REQUEST - around) / 7);
             let text = format!("{text}{}", "x".repeat(REQUEST - around - text.len()));
             let body = json!({ "payload": { field: text } }).to_string();

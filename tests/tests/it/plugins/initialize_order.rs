@@ -1,4 +1,5 @@
-//! In which order plugins are initialised, and let go of: by the priority of their bindings, then by name; and back.
+//! Tests the order in which plugins are initialised: by the priority of their bindings, then by name.
+//! Shutdown is in reverse order.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::edge::support::{POINT, payload};
 
-/// Their names in the order of these places.
+/// The plugins' names in the order of these positions.
 fn in_order(plugins: &[FakePlugin], places: impl Fn(&FakePlugin) -> Vec<u64>) -> Vec<&str> {
     let mut all: Vec<_> = plugins.iter().map(|plugin| (places(plugin), plugin.name())).collect();
     for (places, name) in &all {
@@ -21,7 +22,7 @@ fn in_order(plugins: &[FakePlugin], places: impl Fn(&FakePlugin) -> Vec<u64>) ->
     all.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Plugins that describe themselves the later, the earlier their turn is.
+/// Plugins that answer Describe the later, the earlier their turn is.
 async fn backwards<const N: usize>(names: [&str; N]) -> Vec<FakePlugin> {
     let mut plugins = Vec::new();
     for (place, name) in names.into_iter().rev().enumerate() {
@@ -103,7 +104,7 @@ async fn plugins_that_hang_hold_the_next_one_up_for_a_share_of_the_start_alone()
     let needed = FakePlugin::named("needed").start().await;
     let optional = json!({ "required": false, "limits": { "initialize": "120s" } });
     let skipped = json!({ "on_error": "skip" });
-    // Were it not ready in that time, the start would end.
+    // If it were not ready in that time, the start would abort.
     let gateway = Gateway::with()
         .set("/startup/wait", "20s")
         .tenant("acme")

@@ -1,5 +1,5 @@
-//! Limits under a stuck plugin, a noisy tenant and a flood (G7 to G10): who is turned away, with which word, and who
-//! notices nothing.
+//! Tests limits with a stuck plugin, a noisy tenant and a flood (G7 to G10): which calls are rejected with
+//! which code, and which aren't affected.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn reason(answer: &HttpAnswer) -> &str {
 
 #[tokio::test]
 async fn a_stuck_plugin_fills_its_own_queue_and_calls_that_do_not_need_it_all_finish() {
-    // Of more than three, some would be kept for other tenants.
+    // With more than three, some would be reserved for other tenants.
     const PLACES: usize = 3;
     const QUEUE: usize = 3;
     join_all(TRANSPORTS.map(|transport| async move {
@@ -53,7 +53,7 @@ async fn a_stuck_plugin_fills_its_own_queue_and_calls_that_do_not_need_it_all_fi
             .start()
             .await;
         let (needs, free) = (gateway.http(&token("needs")), gateway.http(&token("free")));
-        // One more than there is room for: once it is refused, all the others have their places.
+        // One more than there is room for: once it is rejected, all the others have their permits.
         let calls = (0..=PLACES + QUEUE).map(|_| {
             let needs = needs.clone();
             tokio::spawn(async move { needs.call(POINT, payload()).await })
@@ -131,7 +131,8 @@ async fn a_rate_is_limited_for_its_tenant_alone_and_says_whole_seconds_rounded_u
     }
     let first = noisy.call(POINT, payload()).await;
     assert_http_error(&first, Code::TenantLimited);
-    // A place is free 30 s after the first call, a little less from now: rounded down it would be too early.
+    // A permit is free 30 s after the first call, which is a little less from now. Rounded down, it would
+    // be too early.
     let wait: f64 = first.header("retry-after").unwrap().parse().unwrap();
     let left = 30.0 - began.elapsed().as_secs_f64();
     assert!(wait >= left && wait <= 30.0, "{wait} of {left}");
@@ -162,11 +163,11 @@ async fn a_flood_over_capacity_is_refused_before_any_held_call_ends_and_takes_no
     slow.wait_until(|counts| counts.calls == PLACES as u64).await;
 
     let (agent, gateway) = (&gateway.http(&token), &gateway);
-    // Made before the first of them connects: to make a client takes a while, and who says nothing for so long is hung
-    // up on.
+    // Created before the first one connects: creating a client takes a while, and idle connections are
+    // closed.
     let over_grpc: Vec<_> =
         (0..50).map(|_| grpc_request(address, METHOD, &token, frame(&request()))).collect();
-    // All at once, however many there are: nobody waits for one before.
+    // All at once, however many there are: none waits for another.
     let flood = async {
         let over_grpc = join_all(over_grpc.into_iter().map(send_grpc));
         let over_http = join_all((0..150).map(|_| send(good_request(agent))));
@@ -180,7 +181,7 @@ async fn a_flood_over_capacity_is_refused_before_any_held_call_ends_and_takes_no
         }
     };
     tokio::join!(flood, alive);
-    // A refusal reads no body: it comes though the body never does.
+    // A rejection reads no body, so it comes although the body never does.
     let never = in_pieces(stream::once(async { b"{".to_vec() }).chain(stream::pending()));
     assert_http_error(&send(good_request(agent).body(never)).await, Code::Overloaded);
     assert_eq!(Scrape::of(gateway).await.sum("hookgate_in_flight", &[]), PLACES as f64);

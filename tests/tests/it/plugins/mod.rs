@@ -1,4 +1,4 @@
-//! Plugins of every kind, and plugins that misbehave.
+//! Tests plugins of every kind, and plugins that misbehave.
 
 mod bad_endpoints;
 mod builtin;

@@ -1,4 +1,4 @@
-//! Plugins as processes of their own, and what they write to standard error.
+//! Plugins as separate processes, and their standard error.
 
 use std::{
     path::Path,
@@ -17,10 +17,10 @@ use tokio::{
 
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// A plugin's process; killed when it is dropped.
+/// A plugin's process. It is killed on drop.
 pub(crate) struct PluginProcess {
     child: Child,
-    /// Where it says it listens.
+    /// The address that it logs.
     pub(crate) address: String,
     lines: Arc<Mutex<Vec<Value>>>,
 }
@@ -59,7 +59,7 @@ impl PluginProcess {
             }
         };
         let address = timeout(PATIENCE, listening).await.expect("it listens in time");
-        // Read on, or the process would wait for room in the pipe.
+        // Keep reading, so that the process never blocks on a full pipe.
         let read = Arc::clone(&lines);
         tokio::spawn(async move {
             while let Ok(Some(line)) = stderr.next_line().await {
@@ -69,7 +69,7 @@ impl PluginProcess {
         PluginProcess { child, address, lines }
     }
 
-    /// Standard output, of a command that was run with a pipe for it.
+    /// The standard output of a command with a pipe for it.
     pub(crate) fn take_stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("standard output is piped")
     }
@@ -101,7 +101,7 @@ impl PluginProcess {
     }
 }
 
-/// A socket in `directory`.
+/// The address of a socket in `directory`.
 pub(crate) fn unix(directory: &Path, name: &str) -> String {
     format!("unix://{}/{name}.sock", directory.display())
 }

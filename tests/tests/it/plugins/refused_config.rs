@@ -1,5 +1,5 @@
-//! Tenant-level config that a plugin's schema refuses (docs/decisions/0007): it closes that tenant's step, touches no
-//! other tenant, and never reaches the plugin.
+//! Tests tenant-level config that a plugin's schema rejects (docs/decisions/0007): that tenant's step fails
+//! closed, other tenants aren't affected, and the plugin never receives it.
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
@@ -20,7 +20,7 @@ fn plugin(name: &str) -> Builder {
     FakePlugin::named(name).only(&[POINT]).tenant_config_schema(schema)
 }
 
-/// acme's config fits the plugin's schema, globex's doesn't.
+/// acme's config matches the plugin's schema, globex's doesn't.
 fn tenants(plugin: &str) -> Setup {
     Gateway::with()
         .tenant_with("acme", &json!({ "config": { plugin: { "tools": [] } } }))
@@ -56,7 +56,7 @@ async fn an_observer_is_not_shown_a_config_that_its_schema_refuses() {
     let witness = plugin("witness").start_unix().await;
     let setup = tenants("witness").plugin(&witness);
     let gateway = setup.binding_with("witness", 10, &json!({ "mode": "observe" })).start().await;
-    // An observer's plugin is not waited for at the start.
+    // A start doesn't wait for an observer's plugin.
     gateway.log().wait_for(event("table.published")).await;
     let globex = gateway.http(&token("globex")).call(POINT, payload()).await;
     assert_eq!((globex.status, &globex.body["steps"][0]["outcome"]), (200, &json!("observed")), "{globex:?}");

@@ -1,4 +1,4 @@
-//! The reference plugins as processes: `hookgate plugin run NAME --listen ADDR`.
+//! Tests the reference plugins as processes: `hookgate plugin run NAME --listen ADDR`.
 
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -21,7 +21,7 @@ async fn run(name: &str, listen: &str) -> PluginProcess {
     PluginProcess::reference(name, listen, &[]).await
 }
 
-/// A gateway with plugins at endpoints, and these tenants and bindings.
+/// A gateway with these plugins at endpoints, tenants and bindings.
 fn gateway(tenants: &Value, plugins: &Value, bindings: &Value) -> Setup {
     let issuer = json!({
         "issuer": ISSUER,
@@ -109,13 +109,13 @@ async fn audit_log_writes_a_line_for_every_call_and_how_it_ended() {
     let result = json!({ "tool_name": "fs.read", "result": "canary", "success": true });
     agent.call(ExtensionPoint::AfterToolResult, result).await;
     agent.call(ExtensionPoint::BeforeResponse, json!({ "content": "canary" })).await;
-    let exit = gateway.stop().await; // observers are drained before it ends
+    let exit = gateway.stop().await; // observers are drained before it exits
     assert_eq!(exit.code, Some(0), "{}", exit.log);
 
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains("canary"), "facts, never values: {text}");
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    lines.sort_by_key(|line| line["request_id"].to_string()); // UUIDv7: the order of the calls
+    lines.sort_by_key(|line| line["request_id"].to_string()); // UUIDv7: in the order of the calls
     let facts = |line: &Value| {
         ["tenant", "operator", "point", "tool", "decision", "plugin", "code"].map(|name| line[name].clone())
     };

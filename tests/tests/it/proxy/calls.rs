@@ -1,5 +1,5 @@
-//! One plugin behind a network that fails (D15 to D18, G5, G17): whom it stops, what is left as it was, and how often
-//! a call is executed.
+//! Tests one plugin behind a faulty network (D15 to D18, G5, G17): which calls stop, what stays unchanged,
+//! and how often a call is executed.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn marking() -> hookgate_tests::fake::Builder {
     })
 }
 
-/// Runs a test over every transport at the same time.
+/// Runs a test over every transport concurrently.
 async fn over_all<F: Future<Output = ()>>(test: impl Fn(Transport) -> F) {
     join_all(TRANSPORTS.map(test)).await;
 }
@@ -95,7 +95,7 @@ async fn a_connection_reset_after_the_request_went_out_is_never_a_second_executi
         rig.proxy.reset();
         assert_stopped(&strict.await.unwrap(), 503, "PLUGIN_UNAVAILABLE");
         assert_skipped(&lenient.await.unwrap(), "PLUGIN_UNAVAILABLE", "l");
-        // the plugin is there and a new connection passes everything: whatever was sent again would be seen
+        // the plugin is up and a new connection passes everything, so a retry would be seen
         rig.plugin.set(POINT, Act::pass());
         assert_eq!(rig.strict.post_text(POINT, body("after")).await.status, 200);
         let counts = rig.plugin.wait_until(|counts| counts.cancelled == 2).await;
@@ -135,7 +135,7 @@ async fn a_connection_that_cannot_be_made_is_tried_once_more_and_no_more() {
         let before = rig.proxy.traffic().connections;
         rig.proxy.reset();
         rig.wait_until_logged("plugin.health_failed", 2).await;
-        // The supervisor waits longer each time, by now the better part of a second.
+        // The reconnect delay grows each time, by now to most of a second.
         rig.proxy.wait_until(|traffic| traffic.connections >= before + 5).await;
         let before = rig.proxy.traffic().connections;
         let answer = rig.strict.post_text(POINT, body("never")).await;
@@ -158,7 +158,7 @@ async fn half_a_reply_and_a_reset_is_no_reply() {
             rig.proxy.wait_until(|traffic| traffic.passed_up > before + 1000).await;
             rig.proxy.reset();
             let answer = answer.await.unwrap();
-            // A TLS record that was cut can't be read: of the reply nothing came.
+            // A truncated TLS record can't be read, so nothing of the reply arrives.
             let (status, code) = match transport {
                 Transport::Tls => (503, "PLUGIN_UNAVAILABLE"),
                 _ => (502, "PLUGIN_BAD_REPLY"),

@@ -1,5 +1,5 @@
-//! A plugin's network that says nothing (G11): calls end by their own time, and a connection that nobody answers on is
-//! found and replaced.
+//! Tests a silent network to a plugin (G11): calls end by their own timeout, and a dead connection is
+//! detected and replaced.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     proxy::support::{POINT, Rig, TRANSPORTS, assert_skipped, assert_stopped, body, call, executions},
 };
 
-/// What a call may take beyond its time-out, with other tests beside it: less than anything else that would end it, of
-/// which Describe's 5 s are the shortest.
+/// What a call may take beyond its timeout while other tests run. It is less than any other limit, of which
+/// Describe's 5 s is the shortest.
 const SLACK: Duration = Duration::from_secs(3);
-/// Bound of waiting until a plugin is back.
+/// The timeout for a plugin to be back.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -41,8 +41,8 @@ async fn a_half_open_connection_is_found_and_replaced_while_calls_end_by_their_o
                 break;
             }
             failed += 1;
-            // 504 while nobody answers, 503 for those under way when the connection is given up, and beside the one that
-            // tries whether the plugin is back
+            // 504 while nobody answers; 503 for calls in flight when the connection is given up, and for
+            // calls beside the one that tests whether the plugin is back
             assert!([200, 503, 504].contains(&strict.status), "{strict:?}");
             assert_eq!(lenient.status, 200, "{lenient:?}");
             assert!(lost.elapsed() < Duration::from_secs(40), "the dead connection is still in use");
@@ -64,7 +64,7 @@ async fn a_connection_that_nobody_reads_on_ends_calls_by_their_own_time() {
         rig.proxy.both(Flow::Stop);
         rig.proxy.reset();
         rig.wait_until_logged("plugin.disconnected", 1).await;
-        // accepted by the system, and never read: neither a dial nor a Describe comes to an end
+        // accepted by the system but never read: neither connecting nor Describe completes
         for round in 0..3 {
             let began = Instant::now();
             let answers = tokio::join!(call(&rig.strict, "s"), call(&rig.lenient, "l"));
@@ -82,7 +82,7 @@ async fn a_connection_that_nobody_reads_on_ends_calls_by_their_own_time() {
     .await;
 }
 
-/// Takes the address and connects to itself until the system answers no more: a dial hangs.
+/// Binds the address and connects to itself until the system no longer answers, so that connecting hangs.
 async fn black_hole(address: SocketAddr) -> (tokio::net::TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();

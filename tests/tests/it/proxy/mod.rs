@@ -1,4 +1,4 @@
-//! A plugin behind a network that fails.
+//! A plugin behind a faulty network.
 
 mod calls;
 mod dead;

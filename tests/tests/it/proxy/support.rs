@@ -1,5 +1,5 @@
-//! A gateway with one plugin behind a bad network: a tenant that needs the plugin, one that goes on without it, and a
-//! witness behind it. Tests run it over every transport in [`TRANSPORTS`].
+//! A gateway with one plugin behind a faulty network: a tenant that needs the plugin, one that goes on
+//! without it, and a witness after it. Tests run over every transport in [`TRANSPORTS`].
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
@@ -17,7 +17,7 @@ use crate::failure_matrix::rig::Transport;
 pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 /// How the gateway reaches the plugin.
 pub(crate) const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Tls];
-/// Above 2^53, with a null, spaces and escapes: whoever parses and writes it again is found out.
+/// Contains a number above 2^53, a null, spaces and escapes: parsing and serializing it would change it.
 pub(crate) const RAW: &str = r#"{"z": 9007199254740993,  "a": {"n": null}, "u": "Zo\u00eb ✓"}"#;
 
 /// Everything there is.
@@ -26,14 +26,14 @@ pub(crate) struct Rig {
     pub(crate) plugin: FakePlugin,
     pub(crate) proxy: Proxy,
     pub(crate) witness: FakePlugin,
-    /// Its chains end where the plugin fails.
+    /// Its chains stop if the plugin fails.
     pub(crate) strict: HttpAgent,
-    /// Its chains go on where the plugin fails.
+    /// Its chains go on if the plugin fails.
     pub(crate) lenient: HttpAgent,
 }
 
 impl Rig {
-    /// `plugin` is registered as `shaky`, with these members beside; its steps have this time-out.
+    /// Registers `plugin` as `shaky` with these further members. Its steps have this timeout.
     pub(crate) async fn start(transport: Transport, plugin: Builder, timeout: &str, members: Value) -> Self {
         Rig::with(transport, plugin, timeout, members, |setup| setup).await
     }
@@ -66,7 +66,7 @@ impl Rig {
         Rig { gateway, plugin, proxy, witness, strict, lenient }
     }
 
-    /// Waits until the gateway logged this event so many times.
+    /// Waits until the gateway has logged this event this many times.
     pub(crate) async fn wait_until_logged(&self, event: &str, times: usize) {
         let mut seen = 0;
         let nth = |line: &Line| {
@@ -76,7 +76,7 @@ impl Rig {
         self.gateway.log().wait_for(nth).await;
     }
 
-    /// Waits until nothing is under way any more, which only the gauge tells.
+    /// Waits until no call is in flight, which only the gauge shows.
     pub(crate) async fn wait_until_idle(&self) {
         for _ in 0..500 {
             if Scrape::of(&self.gateway).await.sum("hookgate_in_flight", &[]) == 0.0 {
@@ -88,7 +88,7 @@ impl Rig {
     }
 }
 
-/// A body with this id, and arguments that survive only untouched.
+/// A body with this id, and arguments that any parsing would change.
 pub(crate) fn body(call: &str) -> String {
     format!(r#"{{"payload":{{"tool_name":"fs.read","args":{RAW},"call_id":"{call}"}}}}"#)
 }
@@ -108,7 +108,7 @@ pub(crate) fn executions(plugin: &FakePlugin, call: &str) -> usize {
     plugin.seen().iter().filter(|seen| id(seen) == call).count()
 }
 
-/// No decision, and the answer names the plugin.
+/// Checks that there is no decision, and that the answer names the plugin.
 pub(crate) fn assert_stopped(answer: &HttpAnswer, status: u16, code: &str) {
     assert_eq!((answer.status, &answer.body["code"]), (status, &json!(code)), "{answer:?}");
     assert_eq!(answer.header("hookgate-decision"), None, "{answer:?}");
@@ -116,7 +116,7 @@ pub(crate) fn assert_stopped(answer: &HttpAnswer, status: u16, code: &str) {
     assert!(detail.starts_with("Plugin 'shaky' "), "{answer:?}");
 }
 
-/// The step was skipped for this code's sake and the payload is what it was, byte for byte.
+/// Checks that the step was skipped with this code, and that the payload is unchanged, byte for byte.
 pub(crate) fn assert_skipped(answer: &HttpAnswer, code: &str, call: &str) {
     assert_eq!((answer.status, answer.header("hookgate-decision")), (200, Some("continue")), "{answer:?}");
     assert_eq!(answer.body["steps"][0]["outcome"], json!("failed_open"), "{answer:?}");

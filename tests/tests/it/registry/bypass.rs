@@ -1,5 +1,5 @@
-//! Breaking the glass over real sockets: a binding out of a tenant's chains for a while, and back by itself
-//! (docs/registry.md).
+//! Tests bypasses over real sockets: a binding is left out of a tenant's chains for a while, and comes back
+//! by itself (docs/registry.md).
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ use crate::{
 
 const GUARD: &str = "bindings/guard/bypass/acme";
 
-/// A plugin that blocks whatever it is asked.
+/// A plugin that blocks every call.
 async fn guard() -> FakePlugin {
     FakePlugin::named("guard").at(POINT, Act::cancel("BLOCKED", "not now")).start().await
 }
 
-/// A file with the tenants `acme` and `globex`, and `plugin` for both, which no tenant may switch off.
+/// A file with the tenants `acme` and `globex`, and `plugin` for both, which no tenant may disable.
 fn file(plugin: &FakePlugin) -> Setup {
     Gateway::with().tenant("acme").tenant("globex").plugin(plugin).binding(plugin.name(), 10).admin()
 }
@@ -53,7 +53,7 @@ async fn active(agent: &HttpAgent) -> Vec<Value> {
     all.into_iter().filter(|bypass| bypass["active"] == true).collect()
 }
 
-/// Waits until the tenant's calls are blocked, or aren't.
+/// Waits until the tenant's calls are blocked, or no longer are.
 async fn blocks(gateway: &Gateway, tenant: &str, is_blocked: bool) -> HttpAnswer {
     let end = Instant::now() + SOON;
     loop {
@@ -94,7 +94,7 @@ async fn a_floor_binding_of_the_file_is_bypassed_for_one_tenant_and_stands_again
     it.gateway.log().wait_for(|line| line.field("event") == Some(&json!("binding.bypass_ended"))).await;
     assert!(active(&it.operator).await.is_empty());
 
-    // Another write of anybody clears it away, and the revisions keep what was done.
+    // Any other write deletes it, and the revisions keep its history.
     let next = bypass(&it.operator, "bindings/guard/bypass/globex", "for=1h&reason=INC-8").await;
     assert_eq!(written(&next), 3);
     let list = get(&it.operator, "bypasses").await;
@@ -115,7 +115,7 @@ async fn a_bypass_ends_in_a_process_that_is_on_its_way_out() {
     assert_eq!(call(&it.gateway, "acme").await.status, 200, "calls are still taken");
     let after = blocks(&it.gateway, "acme", true).await;
     assert_eq!(after.body["revision"], 2, "nothing was written");
-    assert_eq!(it.gateway.stop().await.code, Some(0)); // asked a second time, it does not wait
+    assert_eq!(it.gateway.stop().await.code, Some(0)); // the second SIGTERM skips the wait
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_bypass_is_seen_wherever_somebody_looks_and_is_ended_before_its_time()
     assert_eq!(active(&reader).await, std::slice::from_ref(&only), "who may read objects may read bypasses");
     assert_eq!(ask(&tenant, Method::PUT, &format!("{GUARD}?for=1h&reason=x"), None).await.status, 404);
 
-    // Told once it is in force, which the answer doesn't wait for.
+    // Logged once it is active, which the answer doesn't wait for.
     wait_for(&it.operator, "event=binding.*", 1).await;
     let told = events(&it.operator, "event=binding.*").await;
     assert_eq!(
@@ -165,7 +165,7 @@ async fn a_bypass_is_seen_wherever_somebody_looks_and_is_ended_before_its_time()
     assert_eq!(scrape.sum("hookgate_bypassed_total", &labels), 1.0, "{}", scrape.text);
     assert_eq!(scrape.sum("hookgate_bypasses", &[]), 1.0);
 
-    // Extended, then rolled back past it: what goes round a rule ends by itself or by somebody who means it.
+    // Extended, then rolled back past it: only its expiry or an operator ends a bypass.
     let again = bypass(&it.operator, GUARD, "for=24h&reason=still").await;
     assert_eq!((again.status, written(&again)), (200, 3));
     let back = post(&it.operator, "revisions/1/rollback").await;
@@ -231,7 +231,7 @@ async fn a_tenant_that_is_not_listed_but_served_has_its_own_bypass() {
     }
 }
 
-/// What a write changed: each object with whether it is there then.
+/// A write's changes: each object, and whether it exists afterwards.
 fn changed(answer: &HttpAnswer) -> Vec<String> {
     let one = |change: &Value| {
         let sign = if change["after"].is_object() { '+' } else { '-' };
@@ -265,13 +265,13 @@ async fn a_bypass_ends_with_its_binding_and_the_next_of_that_name_is_enforced() 
 
     assert_eq!(written(&put(&it.operator, "bindings/audit?expected_version=0", rule).await), 5);
     assert_eq!(call(&it.gateway, "acme").await.status, 403, "another rule of the same name");
-    // The same where a way back takes the binding away, and another brings it.
+    // The same if a rollback removes the binding and another one restores it.
     assert_eq!(written(&bypass(&it.operator, break_it, "for=1h&reason=x").await), 6);
     let back = post(&it.operator, "revisions/4/rollback").await;
     assert_eq!((written(&back), changed(&back)), (7, vec!["-audit".to_owned(), "-audit@acme".into()]));
     assert_eq!(changed(&post(&it.operator, "revisions/6/rollback").await), ["+audit"]);
     assert_eq!(call(&it.gateway, "acme").await.status, 403);
-    // And where a document does, or the tenant goes.
+    // And if a document removes it, or the tenant is deleted.
     assert_eq!(written(&bypass(&it.operator, break_it, "for=1h&reason=x").await), 9);
     let removed = json!({ "remove": [{ "kind": "binding", "name": "audit" }] });
     let applied = apply(&it.operator, "", removed).await;
@@ -298,7 +298,7 @@ async fn a_bypass_ends_with_what_leaves_the_file() {
     assert_eq!(call(&gateway, "acme").await.status, 403);
 }
 
-/// A server of PostgreSQL of the test's own, and folders for gateways.
+/// A test's own PostgreSQL server, and folders for gateways.
 struct Place {
     cluster: Cluster,
     url: String,
@@ -332,7 +332,7 @@ async fn every_gateway_of_a_database_leaves_it_out_and_puts_it_back_though_the_d
         blocks(gateway, "acme", true).await;
     }
     let took = since.elapsed();
-    // By its time, and not when it is looked whether the clock was set, which is every 30 s.
+    // Because of its expiry, not because of the check for clock changes every 30 s.
     assert!((Duration::from_millis(7500)..Duration::from_secs(25)).contains(&took), "{took:?}");
 }
 
@@ -351,14 +351,14 @@ async fn a_gateway_that_starts_again_keeps_the_bypass_for_the_rest_of_its_time_w
     let gateway = place.gateway(0, &plugin).await;
     still(call(&gateway, "acme").await);
     gateway.stop().await;
-    // By the last good table alone.
+    // With the last good table only.
     place.cluster.stop();
     let gateway = place.gateway(0, &plugin).await;
     still(call(&gateway, "acme").await);
     blocks(&gateway, "acme", true).await;
     assert!(since.elapsed() > Duration::from_secs(14));
     gateway.stop().await;
-    // And one that has ended is never in effect.
+    // An expired bypass is never active.
     let gateway = place.gateway(0, &plugin).await;
     assert_eq!(call(&gateway, "acme").await.status, 403);
     let told =

@@ -1,5 +1,5 @@
-//! Breaking the glass while a newer table waits for a required plugin: at once, in every gateway, and only where it was meant
-//! (docs/decisions/0034-break-glass.md).
+//! Tests bypasses while a newer table is pending because of a required plugin: they apply at once, in every
+//! gateway, and only to the intended binding and tenant (docs/decisions/0034-break-glass.md).
 
 use std::path::Path;
 
@@ -23,7 +23,8 @@ use crate::{
 
 const RULE: &str = "bindings/rule/bypass/acme";
 
-/// A gateway whose registry has `rule`, by which `guard` blocks whatever `acme` asks. It serves by revision 2.
+/// A gateway whose registry has the binding `rule`, by which `guard` blocks every call of `acme`. It serves
+/// revision 2.
 async fn blocking(guard: &FakePlugin) -> Stored {
     let stored = stored_as(file(guard)).await;
     rule(&stored.operator).await;
@@ -44,18 +45,18 @@ fn file(guard: &FakePlugin) -> Setup {
     Gateway::with().tenant("acme").tenant("globex").plugin(guard).admin()
 }
 
-/// The same over the registry at `url`, with a last good table of its own in `folder`.
+/// A gateway on the registry at `url`, with its own last good table in `folder`.
 fn over(url: &str, guard: &FakePlugin, folder: &Path) -> Setup {
     let sockets = std::env::temp_dir().display().to_string();
     file(guard).store(url, folder).set("/egress", json!({ "socket_dirs": [sockets] }))
 }
 
-/// Where the registry of `stored` is.
+/// The URL of the registry of `stored`.
 fn url(stored: &Stored) -> String {
     format!("sqlite:{}", stored.folder.path().join("hookgate.db").display())
 }
 
-/// Writes a required plugin that is away, for which every table waits from then on.
+/// Writes a required plugin that is down, so that all later tables are pending.
 async fn hold(operator: &HttpAgent) -> FakePlugin {
     let mut req = FakePlugin::named("req").start_unix().await;
     let entry = json!({ "endpoint": req.endpoint(), "accepted": req.accepted(), "required": true });
@@ -69,7 +70,7 @@ async fn bypass(operator: &HttpAgent) -> HttpAnswer {
     ask(operator, Method::PUT, &format!("{RULE}?for=1h&reason=INC-7"), None).await
 }
 
-/// Waits until the tenant's calls are answered so.
+/// Waits until the tenant's calls have this status.
 async fn answered(gateway: &Gateway, tenant: &str, status: u16) -> HttpAnswer {
     let end = Instant::now() + SOON;
     loop {
@@ -153,7 +154,7 @@ async fn a_bypass_hits_no_rule_but_its_own_and_lasts_as_long_as_that_is_in_force
     written(&bypass(&it.operator).await);
     assert_eq!(call(&it.gateway, "acme").await.status, 200);
     let mut req = hold(&it.operator).await;
-    // The rule goes, and its bypass with it; but by what is in force it is still there, and so is the bypass.
+    // The rule and its bypass are deleted, but both are still active.
     assert_eq!(delete(&it.operator, "bindings/rule?expected_version=2").await.body["active"], false);
     assert!(bypasses(&it.operator).await.is_empty());
     assert_eq!(call(&it.gateway, "acme").await.status, 200);
@@ -169,7 +170,7 @@ async fn a_bypass_hits_no_rule_but_its_own_and_lasts_as_long_as_that_is_in_force
     assert_eq!(held.body["active"], false, "{held:?}");
     delete(&it.operator, "bindings/rule?expected_version=6").await;
     put(&it.operator, "bindings/rule?expected_version=0", rule(11)).await;
-    // Another rule of this name, which is not in force.
+    // Another rule with this name, which is not active.
     let broken = bypass(&it.operator).await;
     assert_eq!((broken.status, &broken.body["active"]), (201, &json!(false)), "{broken:?}");
     assert_eq!(call(&it.gateway, "acme").await.status, 403);
@@ -180,7 +181,7 @@ async fn a_bypass_hits_no_rule_but_its_own_and_lasts_as_long_as_that_is_in_force
     assert_eq!(call(&it.gateway, "acme").await.status, 200);
 }
 
-/// Says whether `req` is required, upon whatever it is.
+/// Sets whether `req` is required, whatever its version.
 async fn require(operator: &HttpAgent, is_required: bool) -> HttpAnswer {
     let version = get(operator, "plugins/req").await.body["version"].clone();
     let path = format!("plugins/req?expected_version={version}");
@@ -198,7 +199,7 @@ async fn a_start_by_the_last_good_table_keeps_to_bypasses_that_came_and_went_whi
     rule(&operator).await;
     let _req = hold(&operator).await;
     for is_there in [true, false] {
-        // Started while nothing waits, it has the table of before.
+        // Started while nothing is pending, it has the earlier table.
         written(&require(&operator, false).await);
         let gateway = over(&url, &plugin, folders[1].path()).start().await;
         assert_eq!(require(&operator, true).await.body["active"], false);

@@ -1,4 +1,4 @@
-//! Plugins of the API run with what an operator consented to, and with nothing else (docs/decisions/0033-consent.md).
+//! Tests that the API's plugins run only with an operator's consent (docs/decisions/0033-consent.md).
 
 use hookgate::core::error::Code;
 use hookgate_proto::{
@@ -23,7 +23,7 @@ use crate::{
     registry::support::{SOON, call, serves_by},
 };
 
-/// What the plugin must not be told before it may be.
+/// Config that the plugin must not receive before consent.
 const CANARY: &str = "canary-4711";
 
 fn file() -> Setup {
@@ -49,7 +49,7 @@ async fn add(operator: &HttpAgent, endpoints: &[&FakePlugin]) -> u64 {
     written(&apply(operator, "", document).await)
 }
 
-/// The plugin once `is_so` says so of it.
+/// Waits until `is_so` holds for the plugin, and returns it.
 async fn plugin_is(operator: &HttpAgent, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + SOON;
     loop {
@@ -66,7 +66,7 @@ fn reason_is(reason: &str) -> impl Fn(&Value) -> bool {
     move |plugin| plugin["reason"] == reason
 }
 
-/// The first thing that the plugin wants once it wants anything.
+/// Waits for the first manifest that needs consent.
 async fn wanted(operator: &HttpAgent) -> Value {
     plugin_is(operator, |plugin| plugin["pending_manifests"][0].is_object()).await["pending_manifests"][0]
         .clone()
@@ -82,13 +82,13 @@ fn reasons(plugin: &Value) -> Vec<&str> {
     endpoints.iter().filter_map(|endpoint| endpoint["reason"].as_str()).collect()
 }
 
-/// What a call came to whose plugin is not ready.
+/// Checks the answer to a call whose plugin is not ready.
 fn assert_not_ready(answer: &HttpAnswer) {
     assert_http_error(answer, Code::PluginUnavailable);
     assert!(answer.body["detail"].to_string().contains("not finished its handshake"), "{answer:?}");
 }
 
-/// Describing it is all that was done with a plugin of nobody's consent.
+/// Checks that a plugin without consent has only been described.
 async fn assert_waits_for_approval(gateway: &Gateway) {
     let shown = plugin_is(&gateway.admin(&administrator()), reason_is("approval")).await;
     assert_eq!((&shown["state"], &shown["manifest"]), (&json!("pending"), &Value::Null));
@@ -100,8 +100,8 @@ async fn assert_waits_for_approval(gateway: &Gateway) {
     gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
 }
 
-/// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
-/// where it says.
+/// Checks the previewed effect of an approval on a tenant, and returns the plan's digest. While the
+/// plugin's points are unknown, its binding is in all plans; afterwards, only at its points.
 fn foreseen(acme: &Value) -> Value {
     let points = acme["points"].as_object().map(|points| points.len());
     assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
@@ -150,7 +150,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     assert!(told.iter().all(|told| String::from_utf8_lossy(&told.config).contains(CANARY)), "{told:?}");
     assert_eq!(plugin.counts().calls, 2);
 
-    // What is approved of stays so over a restart, and over a write of the whole that says nothing of it.
+    // Consent survives a restart, and a write of the whole entry that doesn't mention it.
     gateway.stop().await;
     let gateway = file().store(&url, folder.path()).start().await;
     let operator = gateway.admin(&administrator());
@@ -161,7 +161,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let last = written(&again);
     assert_eq!(call(&gateway, "acme").await.status, 200);
 
-    // With the revision before it the consent is gone.
+    // A rollback to an earlier revision removes the consent.
     let back = written(&post(&operator, &format!("revisions/{added}/rollback")).await);
     plugin_is(&operator, reason_is("approval")).await;
     serves_by(&other, back).await;
@@ -219,14 +219,14 @@ async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_o
     assert_eq!((new.counts().calls, old.counts().calls), (10, 10));
     assert_eq!(new.initialized()[0].capabilities, ["log"]);
 
-    // And what differs in anything else is accepted the same way: here the old one again.
+    // Other differences are approved in the same way; here, the old manifest again.
     written(&approve(&operator, "", &first).await);
     plugin_is(&operator, |plugin| reasons(plugin) == ["serving", "upgrade_pending"]).await;
     assert_eq!(call(&gateway, "acme").await.status, 200);
     assert_eq!(old.counts().calls, 11);
 }
 
-/// The manifest that waits is foreseen with its schemas, too.
+/// The preview uses the pending manifest including its schemas.
 #[tokio::test]
 async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_are_written_together() {
     let only =
@@ -246,7 +246,7 @@ async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_ar
         assert_http_error(&refused, Code::ConfigInvalid);
         assert_eq!(refused.body["errors"][0]["pointer"], "/bindings/guard/config", "{refused:?}");
     }
-    // What only the one that waits takes isn't taken before.
+    // Config that only the pending manifest accepts is rejected before the approval.
     assert_http_error(&apply(&operator, "", json!({ "bindings": bind("new") })).await, Code::ConfigInvalid);
     let mut entry = get(&operator, "plugins/guard").await.body["spec"].clone();
     entry["accepted"] = wants;
@@ -262,7 +262,7 @@ async fn nobody_approves_of_anything_but_what_he_was_shown() {
         stored_as(file().builtin("content-policy", &json!({}))).await;
     add(&operator, &[&plugin]).await;
     let shown = wanted(&operator).await["accepted"].clone();
-    // It is replaced by another build before the operator answers.
+    // The plugin is replaced by another build before the operator answers.
     plugin.stop().await;
     plugin.change_manifest(wants_log);
     plugin.start().await;
@@ -297,11 +297,11 @@ async fn nobody_approves_of_anything_but_what_he_was_shown() {
 
     written(&approve(&operator, "", &now).await);
     assert_eq!(call(&gateway, "acme").await.status, 200);
-    // Once more is no harm, and something that it doesn't want no approval.
+    // Approving again does no harm; approving something that it doesn't ask for is an error.
     let again = approve(&operator, "", &now).await;
     assert_eq!((again.status, &again.body["revision"]), (200, &Value::Null), "{again:?}");
     assert_http_error(&approve(&operator, "", &shown).await, Code::Conflict);
-    // What is granted no longer can't be accepted.
+    // A manifest can't be approved after its grants were removed.
     let version = get(&operator, "plugins/guard").await.body["version"].to_string();
     let path = format!("plugins/guard?expected_version={version}");
     let wrong = patch(&operator, &path, json!({ "grants": [] })).await;

@@ -1,5 +1,5 @@
-//! A plugin that was approved of and that a process has not met: its bindings stand where it was approved of, and nowhere
-//! else (docs/decisions/0033-consent.md).
+//! Tests a plugin with consent that a process has never connected to: its bindings apply at the approved
+//! points and nowhere else (docs/decisions/0033-consent.md).
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
@@ -27,7 +27,7 @@ fn file() -> Setup {
     Gateway::with().tenant("acme").set("/egress", json!({ "cidrs": ["127.0.0.0/8"] })).admin()
 }
 
-/// At [`POINT`] alone.
+/// Offers only [`POINT`].
 async fn guard() -> FakePlugin {
     FakePlugin::named("guard").only(&[POINT]).start().await
 }
@@ -42,7 +42,7 @@ async fn status_at(gateway: &Gateway, point: ExtensionPoint) -> u16 {
     gateway.http(&token("acme")).call(point, payload).await.status
 }
 
-/// What calls, plans, explanations and agents are told while nobody has met the plugin.
+/// Checks calls, plans, explanations and answers while the plugin has never been connected.
 async fn assert_unmet(gateway: &Gateway, operator: &HttpAgent) {
     let plan = get(operator, "tenants/acme/plan").await.body;
     let whoami = gateway.http(&token("acme")).get("/v1/whoami").await.expect("the data port is open").body;
@@ -88,13 +88,13 @@ async fn approved_plugin_that_is_away_at_a_restart_stops_the_calls_that_it_was_a
     let operator = gateway.admin(&administrator());
     assert_unmet(&gateway, &operator).await;
 
-    // Previews go by the same: of a plugin that isn't dialled while it is switched off, too.
+    // Previews use the approved points too, even for a disabled plugin, which isn't connected.
     written(&post(&operator, "plugins/guard/disable").await);
     let tried = post(&operator, "plugins/guard/enable?dry_run=true").await.body;
     assert_eq!(points(&tried), ["before_tool_call"], "{tried:#}");
     written(&post(&operator, "plugins/guard/enable").await);
 
-    // And what it was approved of for is what it does once it is there.
+    // Once it is up, it runs at the approved points.
     plugin.start().await;
     status_is(&gateway, |status| status["plugins"]["ready"] == 1).await;
     let end = tokio::time::Instant::now() + SOON;

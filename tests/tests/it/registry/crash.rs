@@ -1,4 +1,4 @@
-//! Gateways that are killed while operators write to them (G35).
+//! Tests gateways that are killed while operators write to them (G35).
 
 use std::{
     sync::{Arc, Mutex},
@@ -28,7 +28,7 @@ use crate::{
 const KILLS: u64 = 8;
 const CLIENTS: usize = 4;
 
-/// Writes until the gateway is gone; `written` counts.
+/// Writes until the gateway is gone, and counts in `written`.
 async fn client(
     operator: HttpAgent,
     at: usize,
@@ -45,25 +45,25 @@ async fn client(
             Answered::Written(_) => written.send_modify(|written| *written += 1),
             Answered::Conflict => {}
             Answered::Lost => return,
-            // The database never goes.
+            // The database is always there.
             other => panic!("{label}: {other:?}"),
         }
     }
 }
 
-/// What is there, and how it came about.
+/// The contents and all revisions.
 async fn read(place: &Place) -> (Snapshot, Vec<Revision>) {
     let store = place.open();
-    // Without `prepare`: what is there is what the killed one left.
+    // Without `prepare`, to see what the killed gateway left.
     let snapshot = timeout(SOON, store.snapshot()).await.expect("in time").expect("it can be read");
     let mut revisions = store.since(0, usize::MAX).await.expect("it can be read");
     store.close().await;
-    // A server goes on for a moment with what the killed one had sent.
+    // The database server may still process what the killed gateway had sent.
     revisions.truncate(usize::try_from(snapshot.revision).expect("few"));
     (snapshot, revisions)
 }
 
-/// Who starts again shows what is stored, whole.
+/// Checks that a restarted gateway shows exactly what is stored.
 async fn assert_shown(operator: &HttpAgent, place: &Place) {
     let (snapshot, _) = read(place).await;
     let shown = get(operator, "tenants?limit=500").await.body;

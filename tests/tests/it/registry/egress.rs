@@ -1,5 +1,6 @@
-//! What plugins written through the admin API may reach: addresses, names and sockets that `egress` lists, references
-//! and files that `secrets.dir` holds. Everything else is never dialled, and never read.
+//! Tests what plugins written through the admin API may reach: addresses, names and sockets that `egress`
+//! lists, and references and files that `secrets.dir` contains. Anything else is never connected to or
+//! read.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
@@ -26,18 +27,18 @@ use crate::{
 const CANARY: &str = "canary-5b1f";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A gateway's registry with objects of the API, and a folder of its own.
+/// A gateway's registry with objects of the API, and a folder.
 struct Rig {
     place: Place,
     folder: tempfile::TempDir,
 }
 
 impl Rig {
-    /// Plugins of the API, each with a tenant by its name, so that its step is the only one.
+    /// Creates plugins of the API, each with a tenant of the same name, so that its step is the only one.
     async fn with(plugins: &[Value]) -> Self {
         let rig = Rig { place: Place::file(), folder: tempfile::tempdir().unwrap() };
         let store = rig.place.prepared().await;
-        // They describe themselves alike.
+        // They all have the same manifest.
         let accepted = FakePlugin::named("any").start().await.accepted();
         let objects = plugins.iter().flat_map(|spec| {
             let mut spec = spec.clone();
@@ -60,7 +61,7 @@ impl Rig {
         rig
     }
 
-    /// Its gateway, where `reach` stands for `egress`.
+    /// Its gateway, with `reach` as `egress`.
     fn gateway(&self, reach: &Value) -> Setup {
         let last_good = self.path("last-good.json").display().to_string();
         Gateway::with()
@@ -85,7 +86,7 @@ async fn call(gateway: &Gateway, tenant: &str) -> u16 {
     gateway.http(&token(tenant)).call(POINT, payload()).await.status
 }
 
-/// Waits until the plugin's step passes: when the table that knows its manifest is in force, nothing but calls tells.
+/// Waits until the plugin's step passes. Only calls show that the table with its manifest is active.
 async fn served(gateway: &Gateway, tenant: &str) {
     let served = async { while call(gateway, tenant).await != 200 {} };
     timeout(PATIENCE, served)
@@ -103,7 +104,7 @@ async fn plugins_of_the_api_are_dialled_where_they_are_listed_and_nowhere_else()
     let barred = [
         at(&hidden, "address", "", ""),
         at(&hidden, "mapped", host, "[::ffff:127.0.0.1]"),
-        // The system's resolver reads it as that address.
+        // The system's resolver reads the number as that address.
         at(&hidden, "number", host, "2130706433"),
         at(&hidden, "resolved", host, "localhost"),
         at(&hidden, "several", scheme, "dns:///localhost"),
@@ -158,7 +159,7 @@ async fn a_socket_is_dialled_in_a_listed_directory_and_not_through_a_link_out_of
     assert_eq!(outside.counts().connections, 0, "it was dialled");
 }
 
-/// Passes connections on, and tells how many are open.
+/// Passes connections on, and reports how many are open.
 async fn relay(to: &FakePlugin) -> (String, watch::Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -178,7 +179,7 @@ async fn relay(to: &FakePlugin) -> (String, watch::Receiver<usize>) {
     (endpoint, watched)
 }
 
-/// Required as it is, it must not keep the file from being taken.
+/// Although it is required, it must not prevent the file from being applied.
 #[tokio::test]
 async fn what_is_taken_out_of_the_file_s_lists_is_let_go_of() {
     let guard = FakePlugin::named("guard").start().await;

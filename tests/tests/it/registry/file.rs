@@ -1,4 +1,5 @@
-//! The file and the registry: what the file owns, what the API owns, and which revision holds (protocol.md, section 7).
+//! Tests the file and the registry: what the file owns, what the API owns, and which revision is active
+//! (protocol.md, section 7).
 
 use hookgate::core::object::ObjectKind;
 use hookgate_tests::{gateway::Setup, metrics::Scrape};
@@ -117,7 +118,7 @@ async fn what_a_newer_version_wrote_leaves_the_table_in_force_and_shows() {
     let gauges = ["hookgate_table_revision", "hookgate_store_revision"].map(|name| scrape.sum(name, &[]));
     assert_eq!(gauges, [1.0, written as f64], "{}", scrape.text);
     assert_eq!(call(&gateway, "acme").await.body["revision"], 1);
-    // Once it is gone, everything goes on.
+    // Once it is deleted, updates continue.
     let gone = writer.write(&[(ObjectKind::Tenant, "newer", None)]).await.expect("it runs");
     serves_by(&gateway, gone).await;
 }

@@ -1,4 +1,5 @@
-//! A registry in SQLite whose file can't grow: the write is refused, everything else goes on, and with room again writes do.
+//! Tests a SQLite registry whose file can't grow: writes fail, everything else works, and with room again
+//! writes succeed.
 
 use std::{
     fs,
@@ -21,14 +22,14 @@ use crate::{
 /// Room for the tables and a few tenants, in bytes.
 const ROOM: usize = 400_000;
 
-/// A tenant of some 20 kB.
+/// Adds a tenant of about 20 kB.
 async fn add(operator: &HttpAgent, id: &str) -> HttpAnswer {
     let note = "x".repeat(200);
     let labels: serde_json::Map<_, _> = (0..90).map(|n| (format!("label-{n}"), json!(note))).collect();
     put(operator, &format!("tenants/{id}?expected_version=0"), json!({ "labels": labels })).await
 }
 
-/// Adds tenants until there is no room for one more, whose id it gives.
+/// Adds tenants until there is no room for another one, and returns its id.
 async fn fill(operator: &HttpAgent) -> String {
     for number in 0..1000 {
         let id = format!("t{number}");
@@ -48,7 +49,7 @@ fn assert_refused(answer: &HttpAnswer) {
     assert!(said.contains("hookgate.db") && !said.contains("transaction"), "{said}");
 }
 
-/// What goes on while there is no room, and what does once `make_room` has run.
+/// Checks what works without room, and what works again after `make_room`.
 async fn goes_on(gateway: &Gateway, operator: &HttpAgent, make_room: impl FnOnce()) {
     let id = fill(operator).await;
     for _ in 0..3 {
@@ -80,7 +81,7 @@ async fn a_file_that_may_not_grow_refuses_writes_until_it_may_and_ends_nothing()
     assert_eq!(gateway.stop().await.code, Some(0));
 }
 
-/// What `path` is called from outside of the gateway's mounts.
+/// The path of `path` outside of the gateway's mount namespace.
 fn seen_from_outside(gateway: &Gateway, path: &Path) -> PathBuf {
     let path = path.strip_prefix("/").expect("it is a path from the root");
     Path::new("/proc").join(gateway.id().to_string()).join("root").join(path)
@@ -90,7 +91,7 @@ fn seen_from_outside(gateway: &Gateway, path: &Path) -> PathBuf {
 async fn a_full_disk_refuses_writes_until_there_is_room_again() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
-    // A disk of its own, which goes with the process.
+    // Its own disk, which ends with the process.
     let (size, path) = (2 * ROOM, folder.path().display());
     let mount = format!(r#"mount -t tmpfs -o size={size} tmpfs '{path}' && exec "$@""#);
     let launcher = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"];

@@ -1,4 +1,4 @@
-//! The registry beside the gateways that follow it.
+//! Tests the registry with the gateways that follow it.
 
 mod bypass;
 mod bypass_waiting;

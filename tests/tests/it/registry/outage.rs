@@ -1,4 +1,5 @@
-//! The database away: what is in force stays, a start goes by the last good table, and without one nobody is let through (G23).
+//! Tests an outage of the database: the active configuration stays, a start uses the last good table, and
+//! without one nobody is served (G23).
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::registry::support::{Writer, call, file_with, serves_by, status, status_is, tenant};
 
-/// A server of a test's own, its database, and where last good tables are kept.
+/// A test's own server, its database, and a folder for last good tables.
 struct Place {
     cluster: Cluster,
     url: String,
@@ -34,7 +35,7 @@ impl Place {
         self.folder.path().join("last-good.json")
     }
 
-    /// A gateway by which a tenant of the API was served; then it and the database stop.
+    /// Serves a tenant of the API with a gateway, then stops the gateway and the database.
     async fn leave(&self) -> u64 {
         let gateway = self.setup().start().await;
         let written = Writer::open(&self.url).await.write(&[tenant("of-the-api", 1)]).await.expect("it runs");
@@ -125,7 +126,7 @@ async fn a_file_that_changes_while_the_database_is_away_is_written_when_it_is_ba
     place.cluster.start_again();
     serves_by(&gateway, 2).await;
     assert_eq!(call(&gateway, "globex").await.status, 200);
-    // The table is in force a moment before the status says so.
+    // The table is active shortly before the status says so.
     status_is(&gateway, |status| status["configuration"]["rejected"].is_null()).await;
 }
 

@@ -1,5 +1,5 @@
-//! Writes over REST that each change a tenant and its binding in one revision, and what the history of such writes must
-//! look like. Shared by tests that take processes and databases away meanwhile.
+//! REST writes that each change a tenant and its binding in one revision, and checks of their history.
+//! Shared by tests that kill processes and stop databases meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,22 +19,22 @@ use serde_json::{Value, json};
 
 use crate::edge::support::assert_http_error;
 
-/// What became of a write, as far as its writer knows.
+/// The outcome of a write as far as its writer knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// It is this revision.
     Written(u64),
-    /// Somebody else was faster.
+    /// Another writer was faster.
     Conflict,
-    /// The store can't be reached: nothing was written.
+    /// The store can't be reached, so nothing was written.
     Unavailable,
-    /// The store was lost in the middle of it: nobody knows.
+    /// The connection to the store was lost meanwhile, so the outcome is unknown.
     Unknown,
-    /// The gateway went away before it answered.
+    /// The gateway was gone before it answered.
     Lost,
 }
 
-/// Asks below `/admin/v1/`; none: no answer came.
+/// Sends a request below `/admin/v1/`; returns `None` if no answer came.
 async fn ask(agent: &HttpAgent, method: Method, path: &str, body: Option<&Value>) -> Option<HttpAnswer> {
     let mut request = agent.request(method, &format!("/admin/v1/{path}"));
     if let Some(body) = body {
@@ -43,7 +43,7 @@ async fn ask(agent: &HttpAgent, method: Method, path: &str, body: Option<&Value>
     HttpAgent::send(request).await.ok()
 }
 
-/// The version of an object, 0 where there is none.
+/// The version of an object; 0 if it doesn't exist.
 async fn version(agent: &HttpAgent, path: &str) -> Option<u64> {
     let answer = ask(agent, Method::GET, path, None).await?;
     match answer.status {
@@ -52,7 +52,8 @@ async fn version(agent: &HttpAgent, path: &str) -> Option<u64> {
     }
 }
 
-/// Makes the tenant `t-AT` and its binding `b-AT` say `label`, upon the versions that this gateway shows.
+/// Sets `label` on the tenant `t-AT` and its binding `b-AT`, with the versions that this gateway shows as
+/// the precondition.
 pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered {
     let (tenant, binding) = (format!("t-{at}"), format!("b-{at}"));
     let Some(of_tenant) = version(agent, &format!("tenants/{tenant}")).await else { return Answered::Lost };
@@ -85,7 +86,7 @@ pub(crate) async fn write(agent: &HttpAgent, at: usize, label: &str) -> Answered
     }
 }
 
-/// What writers know of their writes, by the label.
+/// What the writers know about their writes, by label.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Said {
     pub(crate) attempted: BTreeSet<String>,
@@ -94,7 +95,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Takes note of what was answered; no revision is ever said twice.
+    /// Records an answer, and checks that no revision is acknowledged twice.
     pub(crate) fn note(&mut self, label: &str, answered: Answered) {
         if let Answered::Written(revision) = answered {
             let twice = self.acknowledged.insert(revision, label.to_owned());
@@ -105,8 +106,8 @@ impl Said {
 
 type State = BTreeMap<(ObjectKind, Arc<str>), (u64, ObjectContent)>;
 
-/// Every acknowledged write is there, every other one whole or not at all; revisions have no gaps, each goes on from
-/// the one before, and they end in `now`.
+/// Checks the history: every acknowledged write is there, and every other one completely or not at all.
+/// Revisions have no gaps, each continues the previous one, and the last equals `now`.
 pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &Said) {
     assert!(revisions.iter().map(|revision| revision.number).eq(1..=now.revision), "there are gaps");
     let mut state = State::new();
@@ -137,7 +138,7 @@ pub(crate) fn assert_history(revisions: &[Revision], now: &Snapshot, said: &Said
     assert_eq!(state, there, "the revisions don't end in what is there");
 }
 
-/// The tenant and its binding, both saying the label.
+/// Checks that the tenant and its binding have the same label.
 fn assert_whole(revision: &Revision) {
     let [tenant, binding] = &*revision.changes else { panic!("half a write: {revision:?}") };
     let pair = (tenant.name.strip_prefix("t-"), binding.name.strip_prefix("b-"));

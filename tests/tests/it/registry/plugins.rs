@@ -1,4 +1,5 @@
-//! Plugins of the API while their entries change: a refusal keeps the one before, and holds nobody else up (K17, G22).
+//! Tests changes to the API's plugins: a rejected entry keeps the previous one and affects nothing else
+//! (K17, G22).
 
 use hookgate::core::object::ObjectKind;
 use hookgate_tests::{
@@ -13,7 +14,7 @@ use crate::{
     registry::support::{Writer, call, file_with, serves_by, status_is, tenant},
 };
 
-/// Answers with the digest of the config that it was called with.
+/// Answers with the digest of the config in the call.
 async fn guard() -> FakePlugin {
     let plugin = FakePlugin::named("guard")
         .config_schema(json!({ "properties": { "strictness": { "type": "integer" } } }))
@@ -70,7 +71,7 @@ async fn a_config_that_its_plugin_refuses_leaves_the_one_before_and_the_rest_of_
         assert!(problems.contains(part), "{part}: {problems}");
     }
 
-    // Others' changes go on, and it isn't asked again for each of them.
+    // Other changes go on, and don't cause the plugin to be initialised again.
     let asked = plugin.counts().initializes;
     serves_by(&gateway, writer.write(&[tenant("initech", 1)]).await.expect("it runs")).await;
     assert_eq!((made_with(&gateway).await, plugin.counts().initializes), (first.clone(), asked));

@@ -1,5 +1,5 @@
-//! Three gateways over one database, written to through any of them: they converge, none goes back, and no write that
-//! was acknowledged is lost, while the database comes and goes (G24, G36).
+//! Tests three gateways on one database with writes through each: they converge, none goes back, and no
+//! acknowledged write is lost, while the database stops and starts (G24, G36).
 
 use std::{
     collections::BTreeMap,
@@ -29,17 +29,17 @@ use crate::{
 
 const REPLICAS: usize = 3;
 const WRITERS: usize = 4;
-/// Of each writer, acknowledged.
+/// Acknowledged writes of each writer.
 const WRITES: usize = 8;
 const TENANTS: usize = 5;
-/// Answered so often that it isn't there, the database is started again.
+/// After this many "unavailable" answers, the database is started again.
 const REFUSALS: usize = 12;
-/// G36.
+/// The limit of G36.
 const CONVERGED: Duration = Duration::from_secs(5);
-/// How long a stopped database, or writers, may take.
+/// The timeout for a stopped database and for the writers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A replica's answers: each with its revision and the plan's digest, in order.
+/// A replica's answers in order, each with its revision and the plan's digest.
 type Answers = Vec<(u64, String)>;
 
 /// Calls until told to stop.
@@ -50,17 +50,17 @@ async fn traffic(gateway: Arc<Gateway>, stop: Arc<AtomicBool>) -> Answers {
         assert_eq!(answer.status, 200, "{answer:?}");
         let revision = answer.body["revision"].as_u64().expect("every answer has one");
         seen.push((revision, answer.body["plan_digest"].as_str().expect("every answer has one").to_owned()));
-        // The machine is there for the writers too.
+        // Leaves the machine to the writers for a moment.
         sleep(Duration::from_millis(3)).await;
     }
     seen
 }
 
-/// One write that was tried.
+/// One attempted write.
 #[derive(Debug, Clone)]
 struct Attempt {
     label: String,
-    /// Through which.
+    /// The replica that it was sent to.
     replica: usize,
     tenant: usize,
     began: Instant,
@@ -69,7 +69,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// As a line, for whoever looks for what went wrong.
+    /// One line, for failure messages.
     fn told(&self) -> String {
         let Attempt { label, replica, tenant, began, ended, answered } = self;
         format!("{label} of t-{tenant} through {replica}: {answered:?} after {:?}\n", *ended - *began)
@@ -80,14 +80,14 @@ impl Attempt {
 #[derive(Clone)]
 struct Notes {
     said: Arc<Mutex<Said>>,
-    /// Writes that were acknowledged, and those that the database was not there for.
+    /// Acknowledged writes, and writes that failed because the database was away.
     counts: watch::Sender<(usize, usize)>,
     attempts: Arc<Mutex<Vec<Attempt>>>,
 }
 
-/// Writes to whichever replica until all is acknowledged, reading again where others were faster.
+/// Writes to changing replicas until all writes are acknowledged; reads again after conflicts.
 async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) {
-    // Another replica and tenant each time, by no pattern that the writers share.
+    // Each time another replica and tenant, without a pattern that the writers share.
     let mut dice = number as u64 + 1;
     let mut roll = |sides: usize| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -116,7 +116,7 @@ async fn writer(number: usize, replicas: Vec<HttpAgent>, notes: Notes) {
     }
 }
 
-/// Waits until all replicas serve by `revision`; how long that took.
+/// Waits until all replicas serve `revision`, and returns how long that took.
 async fn converged(replicas: &[Arc<Gateway>], revision: u64) -> Duration {
     let start = Instant::now();
     for replica in replicas {
@@ -134,8 +134,8 @@ async fn converged(replicas: &[Arc<Gateway>], revision: u64) -> Duration {
     start.elapsed()
 }
 
-/// Stops the database in the middle of it, and starts it when its absence was noticed. Gives back from when to when it
-/// was certainly not there.
+/// Stops the database during the writes, and starts it after failures were noticed. Returns the period in
+/// which it was certainly away.
 async fn outage(cluster: Arc<Cluster>, counts: &watch::Sender<(usize, usize)>) -> (Instant, Instant) {
     let wait = async |enough: &(dyn Fn(&(usize, usize)) -> bool + Sync)| {
         let mut counts = counts.subscribe();
@@ -154,7 +154,7 @@ async fn outage(cluster: Arc<Cluster>, counts: &watch::Sender<(usize, usize)>) -
     (gone, back)
 }
 
-/// Every plan of every tenant, as a replica has it.
+/// Every plan of every tenant at a replica.
 async fn plans(replica: &Gateway) -> Vec<Value> {
     let operator = replica.admin(&administrator());
     let mut plans = Vec::new();
@@ -166,7 +166,7 @@ async fn plans(replica: &Gateway) -> Vec<Value> {
     plans
 }
 
-/// None went back, and what one revision is at one replica it is at all.
+/// Checks that no replica went back, and that a revision is the same at all replicas.
 fn assert_in_order(answers: &[Answers]) {
     let mut digests: BTreeMap<u64, &str> = BTreeMap::new();
     for seen in answers {
@@ -178,7 +178,7 @@ fn assert_in_order(answers: &[Answers]) {
     }
 }
 
-/// What began and ended without a database was refused, and said so.
+/// Checks that writes which began and ended without a database failed as such.
 fn assert_refused(attempts: &[Attempt], (gone, back): (Instant, Instant)) -> usize {
     let without = attempts.iter().filter(|attempt| attempt.began > gone && attempt.ended < back);
     without.inspect(|attempt| assert_eq!(attempt.answered, Answered::Unavailable, "{attempt:?}")).count()

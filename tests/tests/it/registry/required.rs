@@ -1,5 +1,5 @@
-//! A plugin that the registry requires: a start without it is not ready, and never ends, and one write mends it
-//! (docs/decisions/0037-what-the-registry-requires.md; G23, K16).
+//! Tests a plugin that the registry requires: a start without it serves but isn't ready, never aborts, and
+//! one write fixes it (docs/decisions/0037-what-the-registry-requires.md; G23, K16).
 
 use hookgate_tests::{
     agent::HttpAgent,
@@ -14,7 +14,8 @@ use crate::{
     registry::support::{call, file_with, status, status_is},
 };
 
-/// A gateway of the tenants `acme` and `globex`, whose registry requires `guard`, which is for `acme` alone.
+/// A gateway with the tenants `acme` and `globex`, whose registry requires `guard`, which is bound for
+/// `acme` only.
 async fn requiring(plugin: &FakePlugin) -> Stored {
     let stored = stored_as(file()).await;
     let entry = json!({ "endpoint": plugin.endpoint(), "accepted": plugin.accepted(), "required": true });
@@ -29,7 +30,7 @@ fn file() -> Setup {
     file_with("acme").tenant("globex")
 }
 
-/// Another process over the same registry.
+/// Another process with the same registry.
 async fn another(stored: &Stored) -> Gateway {
     over(stored).start_unready().await
 }
@@ -38,11 +39,11 @@ fn over(stored: &Stored) -> Setup {
     let url = format!("sqlite:{}", stored.folder.path().join("hookgate.db").display());
     let sockets = std::env::temp_dir().display().to_string();
     let egress = json!({ "cidrs": ["127.0.0.0/8"], "socket_dirs": [sockets] });
-    // An unreachable plugin of the file would end the start after that.
+    // An unreachable plugin of the file would abort the start after this time.
     file().set("/startup/wait", "1s").store(&url, stored.folder.path()).set("/egress", egress)
 }
 
-/// Waits until it serves and says that it isn't ready for want of `guard`; what the status says of that.
+/// Waits until it serves and isn't ready because of `guard`; returns what the status says about that.
 async fn waits(gateway: &Gateway) -> String {
     let status = status_is(gateway, |status| status["waiting_for"].to_string().contains("guard")).await;
     let ready = gateway.ops().get("/readyz").await.expect("the process is up");
@@ -51,7 +52,7 @@ async fn waits(gateway: &Gateway) -> String {
     status["waiting_for"].as_str().expect("a sentence").to_owned()
 }
 
-/// Through the gateway of `operator`, upon what that one has.
+/// Writes through the gateway of `operator`, with the version that this gateway shows.
 async fn set(operator: &HttpAgent, members: Value) {
     let version = get(operator, "plugins/guard").await.body["version"].clone();
     written(&patch(operator, &format!("plugins/guard?expected_version={version}"), members).await);
@@ -70,7 +71,7 @@ async fn a_start_without_what_the_registry_requires_serves_unready_and_recovers_
     assert_eq!(call(&gateway, "globex").await.status, 200, "nobody else misses it");
     assert_eq!(gateway.ops().get("/livez").await.expect("it is up").status, 200);
 
-    // It follows the registry meanwhile, and whoever serves already goes on.
+    // It follows the registry meanwhile, and gateways that serve go on.
     let other = json!({ "labels": { "plan": "pro" } });
     let next = written(&put(&stored.operator, "tenants/later?expected_version=0", other).await);
     status_is(&gateway, |status| status["revision"] == next).await;
@@ -82,7 +83,7 @@ async fn a_start_without_what_the_registry_requires_serves_unready_and_recovers_
     gateway.wait_until_ready().await;
     assert_eq!(call(&gateway, "acme").await.status, 200);
 
-    // Ready once, it stays so.
+    // Once ready, it stays ready.
     plugin.stop().await;
     status_is(&gateway, |status| status["plugins"]["unhealthy"] == 1).await;
     assert_eq!(status(&gateway).await["ready"], true);
@@ -98,7 +99,7 @@ async fn a_refused_plugin_that_the_registry_requires_is_mended_through_the_gatew
         let gateway = another(&stored).await;
         let why = waits(&gateway).await;
         assert!(why.contains("refused") && why.contains("CONFIG_REFUSED"), "{why}");
-        // Another entry that is as bad holds no table up either.
+        // Another invalid entry doesn't hold up a table either.
         let operator = gateway.admin(&administrator());
         set(&operator, json!({ "config": { "level": 2 }, "required": true })).await;
         waits(&gateway).await;
@@ -108,7 +109,7 @@ async fn a_refused_plugin_that_the_registry_requires_is_mended_through_the_gatew
     }
 }
 
-/// Whoever starts a process that applies no file can't mend the one of another.
+/// A process that doesn't apply its file can't fix the file of another process.
 #[tokio::test]
 async fn what_another_processs_file_requires_ends_no_start_of_one_that_applies_none() {
     let mut plugin = FakePlugin::named("guard").start_unix().await;

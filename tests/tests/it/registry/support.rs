@@ -1,4 +1,4 @@
-//! Writing to a registry beside the gateways that follow it.
+//! Writes to a registry besides the gateways that follow it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,24 +18,24 @@ use uuid::Uuid;
 
 use crate::edge::support::{POINT, payload};
 
-/// How long anything may take that comes about by itself.
+/// The timeout for anything that happens by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A store that tests write to.
 pub(crate) struct Writer(Arc<dyn Store>);
 
-/// What is to be there after a write; none: it is to be gone.
+/// The wanted state of an object after a write; `None` deletes it.
 pub(crate) type Wish<'w> = (ObjectKind, &'w str, Option<Value>);
 
 impl Writer {
-    /// To the database at `url`.
+    /// Opens the database at `url`.
     pub(crate) async fn open(url: &str) -> Self {
         let store = store::open(url).expect("the URL is one");
         store.prepare().await.expect("the database runs");
         Writer(store)
     }
 
-    /// Makes `wishes` true as the API would, without its checks; the revision that it made.
+    /// Writes `wishes` as the API would, but without its checks. Returns the new revision.
     pub(crate) async fn write(&self, wishes: &[Wish<'_>]) -> Result<u64, StoreError> {
         loop {
             let now = self.0.snapshot().await?;
@@ -66,7 +66,7 @@ impl Writer {
         }
     }
 
-    /// The last revision.
+    /// The current revision.
     pub(crate) async fn head(&self) -> u64 {
         self.0.head().await.expect("the database runs")
     }
@@ -95,7 +95,7 @@ pub(crate) async fn status(gateway: &Gateway) -> Value {
     answer.expect("the admin port is open").body
 }
 
-/// Waits until `is_so` says so of the gateway's status.
+/// Waits until `is_so` holds for the gateway's status.
 pub(crate) async fn status_is(gateway: &Gateway, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + SOON;
     loop {
@@ -108,7 +108,7 @@ pub(crate) async fn status_is(gateway: &Gateway, is_so: impl Fn(&Value) -> bool)
     }
 }
 
-/// Waits until the gateway serves by `revision`.
+/// Waits until the gateway serves `revision`.
 pub(crate) async fn serves_by(gateway: &Gateway, revision: u64) {
     status_is(gateway, |status| status["revision"] == revision).await;
 }

@@ -1,5 +1,5 @@
-//! Several files one after the other: while a call of the first is under way, while the second waits for its plugins,
-//! and where something that is no file takes a file's place.
+//! Tests several files in succession: while a call of the first is in flight, while the second waits for
+//! its plugins, and when the file is replaced by something that isn't one.
 
 use std::{fs, process::Command};
 
@@ -34,7 +34,7 @@ fn refused(line: &Line) -> bool {
     line.field("event") == Some(&json!("config.rejected"))
 }
 
-/// The line of the `nth` configuration that waits long enough to be told of.
+/// Matches the line about the `nth` configuration that waits long enough to be logged.
 fn waits(nth: usize) -> impl FnMut(&Line) -> bool {
     let mut told = 0;
     move |line| {
@@ -44,7 +44,8 @@ fn waits(nth: usize) -> impl FnMut(&Line) -> bool {
     }
 }
 
-/// It left and returned before its last call ended: who was let go of is the old client, and not the plugin.
+/// It was removed and added again before its last call ended: the old client was retired, but not the
+/// plugin.
 #[tokio::test]
 async fn a_plugin_that_returns_while_a_call_of_before_is_under_way_is_told_of_no_end() {
     let (gate, plugin) = (Gate::closed(), guard().start_unix().await);
@@ -63,7 +64,7 @@ async fn a_plugin_that_returns_while_a_call_of_before_is_under_way_is_told_of_no
     gate.open();
     assert_eq!(under_way.await.unwrap().status, 200);
     assert_eq!(status(&gateway, "acme").await, 200);
-    // The end waits for all who are let go of.
+    // The exit waits for all retired clients.
     let ProcessExit { code, log } = gateway.stop().await;
     assert_eq!(code, Some(0), "{log}");
     let counts = plugin.counts();
@@ -81,7 +82,7 @@ async fn a_file_that_follows_one_that_waits_goes_on_with_the_plugins_that_are_th
     gateway.reload(&both());
     gateway.log().wait_for(|line| line.message().is_some_and(|text| text.contains("it waits for"))).await;
     gateway.reload(&both().tenant("globex"));
-    // Before it was read, the plugin would bring the first file in force.
+    // Before the second file was read, the plugin would make the first one active.
     gateway.log().wait_for(waits(2)).await;
     missing.start().await;
     gateway.wait_for_revision(2).await;
@@ -103,7 +104,7 @@ async fn a_plugin_that_is_given_up_while_it_is_initialised_is_told_so_afterwards
     assert_eq!(status(&gateway, "acme").await, 200);
 }
 
-/// It was optional, and nobody was there; a start by the new file would end.
+/// The plugin was optional and down. A start with the new file would abort.
 #[tokio::test]
 async fn a_binding_that_makes_a_missing_plugin_a_required_one_is_not_taken_before_it_is_there() {
     let mut plugin = guard().start_unix().await;
@@ -120,11 +121,11 @@ async fn a_binding_that_makes_a_missing_plugin_a_required_one_is_not_taken_befor
     assert_eq!(plugin.counts().calls, 1);
 }
 
-/// Reading it would wait for ever for someone who writes.
+/// Opening a pipe blocks until someone writes to it.
 #[tokio::test]
 async fn a_pipe_in_the_place_of_the_file_is_refused_and_holds_nothing_up() {
     let gateway = plain().start().await;
-    // In one step: a file that is gone is refused as well, with other words.
+    // Atomically, because a missing file is rejected too, with another message.
     let pipe = gateway.file().with_extension("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     fs::rename(pipe, gateway.file()).unwrap();
@@ -148,7 +149,8 @@ async fn a_configuration_out_of_a_pipe_is_served_and_stays() {
     assert_eq!(status(&gateway, "acme").await, 200);
 }
 
-/// Nobody takes what is observed: its queue is given up, and then it is told, however little time there is.
+/// The observer takes no calls: its queue is given up, and then it gets Shutdown, however little time there
+/// is.
 #[tokio::test]
 async fn an_observer_that_left_and_takes_nothing_is_told_of_the_end_of_the_process() {
     let plugin = guard().at(POINT, Act::hang()).start_unix().await;
@@ -165,7 +167,7 @@ async fn an_observer_that_left_and_takes_nothing_is_told_of_the_end_of_the_proce
     assert_eq!(plugin.counts().shutdowns, 1, "{log}");
 }
 
-/// The count is the plugin's, whichever of its clients gave up.
+/// The metric belongs to the plugin, whichever of its clients gave up calls.
 #[tokio::test]
 async fn what_a_replaced_client_s_observers_give_up_is_counted() {
     let plugin = guard().at(POINT, Act::hang()).start_unix().await;
@@ -184,7 +186,7 @@ async fn what_a_replaced_client_s_observers_give_up_is_counted() {
         if counted(&Scrape::of(&gateway).await) > 0.0 {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await; // only asking again tells
+        tokio::time::sleep(Duration::from_millis(20)).await; // polling is the only way
     }
     assert_eq!(counted(&Scrape::of(&gateway).await), 1.0);
 }

@@ -1,5 +1,5 @@
-//! The file is read again while the gateway runs: on SIGHUP, and when what it holds changes. It is taken as a whole or
-//! not at all.
+//! Tests reloading the file while the gateway runs, on SIGHUP and when its content changes. Reloads are
+//! atomic.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ fn acme() -> Setup {
     Gateway::with().tenant("acme").admin()
 }
 
-/// The tenant that is served once the file says so.
+/// A file with a second tenant, which is served once the file is reloaded.
 fn acme_and_globex() -> Setup {
     acme().tenant("globex")
 }
@@ -84,7 +84,7 @@ async fn a_file_that_is_written_again_or_replaced_is_taken_without_being_asked()
     assert_eq!(call(&gateway, "globex").await.0, 403);
 }
 
-/// As Kubernetes does: the file is a link through `..data`, which is replaced by another link.
+/// As in Kubernetes, the file is a link through `..data`, which is replaced by another link.
 #[tokio::test]
 async fn a_config_map_s_swap_of_links_is_taken() {
     let gateway = acme().start().await;
@@ -104,7 +104,7 @@ async fn a_config_map_s_swap_of_links_is_taken() {
     assert_eq!(call(&gateway, "globex").await, (200, json!(2)));
 }
 
-/// What an editor writes in two steps is not judged between them.
+/// A file that an editor writes in two steps is not read between them.
 #[tokio::test]
 async fn a_file_is_not_judged_while_it_is_written() {
     let gateway = acme().start().await;
@@ -121,7 +121,7 @@ async fn a_file_that_says_the_same_changes_nothing() {
     gateway.hang_up();
     let said = |line: &Line| line.message().is_some_and(|text| text.ends_with("is as it was"));
     gateway.log().wait_for(said).await;
-    // Another text for the same.
+    // Another text with the same meaning.
     gateway.reload(&Setup::file(&format!("# a remark\n{}", acme().text())));
     let mut times = 0;
     let twice = |line: &Line| {
@@ -132,7 +132,7 @@ async fn a_file_that_says_the_same_changes_nothing() {
     assert_eq!(call(&gateway, "acme").await, (200, json!(1)));
 }
 
-/// Files that are refused, each by another part.
+/// Files that are rejected, each by another part.
 fn broken() -> Vec<(&'static str, String)> {
     let text = |setup: Setup| setup.text();
     vec![
@@ -247,14 +247,15 @@ async fn keys_that_wait_for_a_restart_are_named_and_the_others_hold() {
     assert_eq!(configuration(&gateway).await["restart_required"], json!(["server.data_addr", "log"]));
 
     gateway.reload(&acme_and_globex());
-    // The table is in force a moment before the status says what waits.
+    // The table is active shortly before the status says what waits.
     status_is(&gateway, |status| {
         status["revision"] == 3 && status["configuration"]["restart_required"] == json!([])
     })
     .await;
 }
 
-/// Each key of docs/configuration.md that waits for a restart, another value, and what is named of it.
+/// Each key of docs/configuration.md that needs a restart, another value for it, and the name that is
+/// reported.
 fn at_restart(tls: Value) -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("server.admin_addr", json!("127.0.0.1:1"), "server.admin_addr"),
@@ -282,7 +283,7 @@ async fn every_key_that_the_docs_call_a_restart_s_is_named_when_it_changes() {
     let ca = Ca::new();
     let files = ca.pair(&["localhost"]).files();
     let cases = at_restart(files.members(&json!({ "client_ca_file": ca.file() })));
-    // Of TLS, the whole of it.
+    // TLS counts as a whole.
     let tried = documented.iter().filter(|key| !key.starts_with("server.tls."));
     assert!(tried.eq(cases.iter().map(|(key, ..)| key).collect::<BTreeSet<_>>()), "{documented:?}");
 

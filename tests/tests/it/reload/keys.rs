@@ -1,5 +1,5 @@
-//! Issuers that publish their keys, while the file is read again: keys that were fetched stay, and nobody asks an
-//! issuer that has left.
+//! Tests issuers that publish keys during reloads: fetched keys are kept, and removed issuers are no longer
+//! asked.
 
 use hookgate_tests::{
     gateway::{Gateway, Line, Setup},
@@ -44,7 +44,7 @@ async fn keys_that_were_fetched_stay_when_another_issuer_comes_and_the_own_one_i
     let (token, issuer) = (idp.token("k", &key), idp.issuer());
     let gateway = issuers(std::slice::from_ref(&issuer)).start().await;
     assert_eq!(status(&gateway, &token).await, 200);
-    // Nobody could fetch them again.
+    // They could not be fetched again.
     idp.answers(Answer::Nothing);
     let other_key = Keys::ed25519();
     let other = Idp::start(published(&[("k", &other_key)])).await;
@@ -78,12 +78,12 @@ async fn an_issuer_that_left_is_asked_for_no_more_keys() {
     let gateway = issuers(&[issuer]).start().await;
     let seen = idp.requests();
     while idp.requests() == seen {
-        tokio::time::sleep(Duration::from_millis(20)).await; // only the count tells
+        tokio::time::sleep(Duration::from_millis(20)).await; // only the count shows it
     }
     gateway.reload(&issuers(&[]));
     gateway.wait_for_revision(2).await;
     let fetched = idp.requests();
-    tokio::time::sleep(Duration::from_millis(2_500)).await; // two of its times
+    tokio::time::sleep(Duration::from_millis(2_500)).await; // two of its intervals
     assert!(idp.requests() <= fetched + 1, "one may have been under way: {} {fetched}", idp.requests());
     let before = idp.requests();
     tokio::time::sleep(Duration::from_millis(1_200)).await;

@@ -1,4 +1,4 @@
-//! 200 reloads under load: no call fails, and none is made by parts of two configurations (G24).
+//! Tests 200 reloads under load: no call fails, and none mixes two configurations (G24).
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use crate::edge::support::{POINT, payload};
 
 const RELOADS: u64 = 200;
 const WORKERS: usize = 6;
-/// Of an answer.
+/// The timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Says with which configurations it answers.
+/// A plugin that answers with the configurations that it used.
 async fn plugin(name: &str) -> FakePlugin {
     let plugin = FakePlugin::named(name)
         .config_schema(json!({ "properties": { "version": {} } }))
@@ -39,7 +39,7 @@ async fn plugin(name: &str) -> FakePlugin {
     plugin
 }
 
-/// Everything in it says `version`.
+/// Everything in it contains `version`.
 fn setup(plugins: [&FakePlugin; 2], version: u64) -> Setup {
     let (config, rule) = (json!({ "version": version }), json!({ "rule": version }));
     let of_tenant = json!({ "config": { "first": rule, "second": rule } });
@@ -50,7 +50,7 @@ fn setup(plugins: [&FakePlugin; 2], version: u64) -> Setup {
     setup
 }
 
-/// What one answer was made with.
+/// What produced an answer.
 #[derive(Debug)]
 struct Answered {
     revision: u64,
@@ -58,7 +58,7 @@ struct Answered {
     notices: Vec<Value>,
 }
 
-/// Workers go on until `stop`, and say in `newest` by which revision anybody was answered last.
+/// Workers run until `stop`, and report in `newest` the latest revision of any answer.
 #[derive(Clone)]
 struct Course {
     stop: watch::Receiver<bool>,
@@ -133,7 +133,7 @@ async fn two_hundred_reloads_under_load_fail_no_call_and_mix_no_configurations()
     let grpc = futures::future::join_all((0..WORKERS / 2).map(|_| over_grpc(&gateway, course.clone())));
     let ((), http, grpc) = tokio::join!(reload, http, grpc);
 
-    // Which plugin-level configuration a digest stands for, as the plugins were told.
+    // The plugin-level configuration of each digest, as handed to the plugins.
     let mut versions = BTreeMap::new();
     for told in first.initialized().into_iter().chain(second.initialized()) {
         let config: Value = serde_json::from_slice(&told.config).unwrap();
@@ -143,7 +143,7 @@ async fn two_hundred_reloads_under_load_fail_no_call_and_mix_no_configurations()
     for worker in http.iter().chain(&grpc) {
         assert!(worker.is_sorted_by_key(|answered| answered.revision), "an answer went back");
         for answered in worker {
-            // The file's version is the revision.
+            // The file's version equals the revision.
             let [one, other] = answered.notices.as_slice() else { panic!("{answered:?}") };
             for made_with in [one, other] {
                 let digest = made_with["digest"].as_str().unwrap();

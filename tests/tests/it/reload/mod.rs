@@ -1,4 +1,4 @@
-//! A changed file, read while the gateway runs.
+//! Tests changes of the file while the gateway runs.
 
 mod again;
 mod file;

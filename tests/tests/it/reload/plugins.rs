@@ -1,5 +1,5 @@
-//! Plugins while the file is read again: what its entry leaves alone keeps its connections, another one is there before
-//! it is used, and what leaves is let go of when its last call has ended.
+//! Tests plugins during reloads: an unchanged entry keeps its connections, a new plugin is up before it is
+//! used, and a removed one is shut down after its last call.
 
 use std::{fs, time::Duration};
 
@@ -66,7 +66,7 @@ async fn a_plugin_s_new_configuration_is_handed_over_before_it_is_used() {
     let digests: Vec<_> = plugin.seen().iter().map(|seen| seen.call.config_digest.clone()).collect();
     let told: Vec<_> = plugin.initialized().iter().map(|told| told.config_digest.clone()).collect();
     assert_eq!((told.len(), &digests), (2, &told), "each call with the configuration of its time");
-    // Its process still serves this gateway, so it isn't told of an end.
+    // Its process still serves this gateway, so it gets no Shutdown.
     let counts = plugin.counts();
     assert_eq!((counts.shutdowns, counts.uninitialized), (0, 0), "{counts:?}");
 }
@@ -126,11 +126,11 @@ async fn a_required_plugin_that_is_not_there_holds_the_table_back_until_it_comes
     gateway.wait_for_revision(2).await;
     assert_eq!(call(&gateway).await, (200, json!(2)));
     assert_eq!(plugin.seen().len(), 1);
-    // The table is in force a moment before the status says so.
+    // The table is active shortly before the status says so.
     status_is(&gateway, |status| status["configuration"]["rejected"].is_null()).await;
 }
 
-/// Whoever changed the file sees that it was noticed.
+/// The operator who changed the file sees that the change was noticed.
 #[tokio::test]
 async fn a_file_that_waits_for_a_plugin_says_so() {
     let mut plugin = guard().start_unix().await;
@@ -155,7 +155,7 @@ async fn a_plugin_that_is_refused_is_said_at_once_and_a_file_without_it_takes_it
     gateway.wait_for_revision(2).await;
 }
 
-/// Its step would be skipped or left out of nothing: who only advises holds nothing up.
+/// A plugin that only advises holds nothing up: without it, its step is skipped.
 #[tokio::test]
 async fn an_optional_plugin_that_is_not_there_holds_nothing_back() {
     let mut plugin = guard().start_unix().await;
@@ -167,7 +167,7 @@ async fn an_optional_plugin_that_is_not_there_holds_nothing_back() {
     assert_eq!(call(&gateway).await, (200, json!(2)));
 }
 
-/// An optional one that is there is connected first: a reload costs none of its steps.
+/// An optional plugin that is up is connected first, so a reload skips none of its steps.
 #[tokio::test]
 async fn an_optional_plugin_that_is_there_misses_no_call() {
     let plugin = guard().start_unix().await;

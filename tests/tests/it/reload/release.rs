@@ -1,4 +1,4 @@
-//! Which configurations plugins are told to release, and when.
+//! Tests which configurations plugins are told to release, and when.
 
 use hookgate_tests::{
     fake::{Act, FakePlugin, Gate},
@@ -9,13 +9,13 @@ use serde_json::json;
 
 use crate::edge::support::{POINT, payload};
 
-/// With this `config` and time-out of the plugin.
+/// With this `config` and timeout of the plugin.
 fn setup(plugin: &FakePlugin, level: u64, timeout: &str) -> Setup {
     let members = json!({ "config": { "level": level }, "limits": { "timeout": timeout } });
     Gateway::with().tenant("acme").plugin_with(plugin, &members).binding(plugin.name(), 10)
 }
 
-/// The digest of the configuration that was handed over last.
+/// The digest of the last configuration that was handed over.
 fn last(plugin: &FakePlugin) -> String {
     plugin.initialized().pop().expect("one was").config_digest
 }
@@ -42,7 +42,8 @@ async fn configuration_is_released_when_its_last_call_has_ended_unless_it_is_in_
     plugin.wait_until(|counts| counts.releases == 1).await;
     assert_eq!(plugin.released(), std::slice::from_ref(&first));
 
-    // Another time-out is another client with the same configuration, which goes with the last of them.
+    // Another timeout means another client with the same configuration, which is released with the last of
+    // them.
     gateway.reload(&setup(&plugin, 2, "29s"));
     gateway.wait_for_revision(3).await;
     gateway.reload(&setup(&plugin, 3, "29s"));
@@ -53,7 +54,7 @@ async fn configuration_is_released_when_its_last_call_has_ended_unless_it_is_in_
     gateway.wait_for_revision(5).await;
     plugin.wait_until(|_| plugin.released().contains(&third)).await;
     let mut released = plugin.released();
-    // The last two that have it may go at the same moment.
+    // The last two clients with it may be retired at the same time.
     released.dedup();
     assert_eq!(released, [first, second, third]);
     assert_eq!(agent.call(POINT, payload()).await.status, 200);

@@ -1,5 +1,5 @@
-//! A rollout to a version that offers other points: the new replicas stay out until none of the old is left, then the
-//! table changes once.
+//! Tests a rollout to a version with other points: the new replicas stay out until no old one is left, then
+//! the table changes once.
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::fake::FakePlugin;
@@ -10,7 +10,7 @@ use crate::replicas::support::{POINT, Rig, assert_one_change_of_plan, echo, repl
 const OLD: ExtensionPoint = ExtensionPoint::BeforeResponse;
 const NEW: ExtensionPoint = ExtensionPoint::BeforeLlmRequest;
 
-/// Ends the replica, and starts another process that offers the new point in place of the old.
+/// Stops the replica and starts another process with the new point instead of the old one.
 async fn replace(rig: &mut Rig, index: usize) {
     let plugin = &mut rig.replicas[index];
     plugin.leave().await;
@@ -77,7 +77,7 @@ async fn replicas_with_other_points_stay_out_until_none_of_the_old_is_left_and_t
     let made = load.end().await;
     assert_one_change_of_plan(&made);
     for worker in &made {
-        // Between the end of the last old one and the new ones' way in there is nobody to ask.
+        // Between the last old replica's end and the first new one's acceptance, calls fail.
         let is_new = |plan: &str| worker.last().unwrap().result.as_ref().unwrap().plan == plan;
         let first = worker.iter().position(|made| made.result.as_ref().is_ok_and(|made| is_new(&made.plan)));
         let flipped = &worker[first.expect("the plan changed")..];

@@ -1,5 +1,5 @@
-//! One of three replicas falls silent, says that it doesn't serve, or moves with its name: the others take over, and
-//! it comes back.
+//! Tests that the other replicas take over when one of three falls silent, reports NOT_SERVING or changes
+//! its address, and that it comes back.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::replicas::support::{POINT, Rig, TIMEOUT, echo, replica, states};
 
-/// What a call may take beyond its time-out, with other tests beside it; less than another time-out.
+/// What a call may take beyond its timeout while other tests run; less than another timeout.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn three() -> Vec<FakePlugin> {
@@ -28,7 +28,7 @@ async fn three() -> Vec<FakePlugin> {
     replicas
 }
 
-/// Waits until a replica got so many more calls.
+/// Waits until a replica has received this many more calls.
 async fn works(plugin: &FakePlugin, calls: u64) {
     let before = plugin.counts().calls;
     plugin.wait_until(|counts| counts.calls > before + calls).await;
@@ -36,9 +36,9 @@ async fn works(plugin: &FakePlugin, calls: u64) {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Silence {
-    /// Connections are taken and nothing is read, on new ones either.
+    /// Connections are accepted, but nothing is read, on new ones either.
     BlackHole,
-    /// The far end of the connections has vanished; new ones are well.
+    /// The far end of the connections has vanished; new ones work.
     HalfOpen,
 }
 
@@ -100,13 +100,13 @@ async fn a_replica_whose_connections_are_half_open_is_found_by_its_health_and_co
 async fn a_replica_that_says_it_does_not_serve_gets_no_calls_until_it_does_and_none_fails() {
     let rig = Rig::over_all_transports("1.0.0").await;
     let load = rig.load().await;
-    // over TCP, a Unix socket and TLS, each in its turn
+    // over TCP, a Unix socket and TLS in turn
     for (index, leaving) in rig.replicas.iter().enumerate() {
         works(leaving, 20).await;
         leaving.set_health(Health::NotServing);
         rig.told("plugin.health_failed", "not_serving", &leaving.endpoint()).await;
         let others = || rig.replicas.iter().enumerate().filter(move |(other, _)| *other != index);
-        // Those drawn before that arrive meanwhile.
+        // Wait for calls that were assigned earlier.
         load.turn().await;
         let (calls, connections) = (leaving.counts().calls, leaving.counts().connections);
         join_all(others().map(|(_, plugin)| works(plugin, 100))).await;
@@ -132,7 +132,7 @@ async fn a_name_stands_for_all_its_addresses() {
     let mut addresses: Vec<SocketAddr> = ("localhost", port).to_socket_addrs().unwrap().collect();
     addresses.sort();
     addresses.dedup();
-    // Where the machine's name has an address of IPv6, a replica listens there too.
+    // If the host name also has an IPv6 address, a replica listens there too.
     let mut further = Vec::new();
     for address in addresses.iter().filter(|address| address.is_ipv6()) {
         further.push(replica("1.0.0").start_at(*address).await);

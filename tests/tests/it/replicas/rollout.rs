@@ -1,5 +1,5 @@
-//! Three replicas of one plugin replaced one by one while agents call: no call fails that could be saved, none is
-//! executed twice or answered with another configuration, and the routing table changes once.
+//! Tests replacing three replicas one by one under load: no avoidable failure, no call runs twice or with
+//! another configuration, and the routing table changes once.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use crate::replicas::support::{Made, Rig, assert_one_change_of_plan, assert_own_
 
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// Takes no more connections, says GOAWAY, answers what is under way.
+    /// Accepts no new connections, sends GOAWAY, and answers the calls in flight.
     Told,
     Killed,
 }
 
-/// Which digests the process of a place and a version was told.
+/// The digests that were handed to each process, by address and version.
 type Told = BTreeMap<(String, String), Vec<String>>;
 
 fn digests(plugin: &FakePlugin, since: usize) -> Vec<String> {
     plugin.initialized()[since..].iter().map(|told| told.config_digest.clone()).collect()
 }
 
-/// Replaces one replica by a process of another version, and of another configuration where that rotates; waits until
-/// that one serves.
+/// Replaces one replica by a process of another version, with a new configuration if `rotates`. Waits until
+/// it serves.
 async fn replace(rig: &mut Rig, index: usize, end: End, rotates: bool, told: &mut Told) {
     let plugin = &mut rig.replicas[index];
     plugin.wait_until(|counts| counts.calls > counts.finished + counts.cancelled).await;
@@ -41,7 +41,7 @@ async fn replace(rig: &mut Rig, index: usize, end: End, rotates: bool, told: &mu
     echo(plugin, "2.0.0");
     plugin.start().await;
     let calls = plugin.counts().calls;
-    // One whose calls were lost counts as busier for a while.
+    // A replica whose calls were lost counts as busier for a while.
     plugin.wait_until(|counts| counts.calls > calls + 5).await;
     let new = digests(plugin, before);
     let old = &told[&(plugin.endpoint(), "1.0.0".into())];
@@ -96,7 +96,7 @@ async fn replicas_are_replaced_while_their_configuration_changes_and_no_answer_h
     assert_none_failed(&rig, &made);
 }
 
-/// The reasons of the steps that failed, as logged.
+/// The reasons of the failed steps in the log.
 fn reasons(rig: &Rig) -> Vec<Value> {
     rig.events("decision.error")
         .iter()
@@ -119,9 +119,10 @@ async fn replicas_that_are_killed_fail_the_calls_alone_that_were_sent_to_them() 
             }
         }
     }
-    // Its log is whole once it has ended.
+    // The log is complete once the gateway has exited.
     assert_eq!(rig.gateway.stop().await.code, Some(0));
-    // Nobody waited for a connection, a place or a breaker: these were sent, and their connection ended.
+    // No call failed waiting for a connection, a permit or a breaker: these calls were sent, and their
+    // connection ended.
     let reasons = reasons(&rig);
     assert_eq!(reasons.len(), failed);
     assert!(

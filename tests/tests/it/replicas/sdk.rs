@@ -1,4 +1,4 @@
-//! Replicas written with our SDK, restarted one by one under load.
+//! Tests replicas written with the SDK that are restarted one by one under load.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::replicas::support::POINT;
 
-/// Calls answered so far.
+/// The number of calls answered so far.
 static ANSWERED: AtomicUsize = AtomicUsize::new(0);
 
 struct Worker;
@@ -67,7 +67,7 @@ impl Process {
         Process { stop, served }
     }
 
-    /// As on SIGTERM.
+    /// Stops it like SIGTERM.
     async fn stop(self) {
         self.stop.send(()).unwrap();
         self.served.await.unwrap().unwrap();
@@ -84,7 +84,7 @@ async fn until_answered(more: usize) {
     tokio::time::timeout(Duration::from_secs(35), answered).await.expect("calls go on");
 }
 
-/// Waits until the gateway has connected to the replica so many times.
+/// Waits until the gateway has connected to the replica this many times.
 async fn connected(gateway: &Gateway, address: &str, times: usize) {
     let mut seen = 0;
     let nth = |line: &Line| {

@@ -1,5 +1,5 @@
-//! Replicas of one plugin under load: each says in its answers what they were made with, and every call of every agent
-//! is kept with what came of it.
+//! Replicas of one plugin under load: each answer says which configuration produced it, and every call of
+//! every agent is recorded with its result.
 
 use std::{
     collections::BTreeMap,
@@ -24,13 +24,14 @@ use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 pub(crate) const TENANTS: [&str; 2] = ["acme", "globex"];
-/// Of the step, and longer than anything here takes but what never answers, however busy the machine is.
+/// The step's timeout: longer than anything here takes, except what never answers, however busy the machine
+/// is.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 const AGENTS: usize = 12;
 /// How long a replica works on a call.
 const WORK: Duration = Duration::from_millis(3);
 
-/// A replica of `guard` that has yet to start.
+/// A replica of `guard` that is not started yet.
 pub(crate) fn replica(version: &str) -> Builder {
     let tenants = json!({ "type": "object", "properties": { "who": {} } });
     FakePlugin::named("guard")
@@ -40,7 +41,7 @@ pub(crate) fn replica(version: &str) -> Builder {
         .manifest(|manifest| manifest.version = version.into())
 }
 
-/// Has the plugin say what it makes its answers with.
+/// Lets the plugin's answers say what produced them.
 pub(crate) fn echo(plugin: &FakePlugin, version: &str) {
     let (place, version) = (plugin.endpoint(), version.to_owned());
     plugin.set_with(POINT, move |seen| {
@@ -52,13 +53,13 @@ pub(crate) fn echo(plugin: &FakePlugin, version: &str) {
     });
 }
 
-/// What an answer was made with.
+/// What produced an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answered {
     pub(crate) place: String,
     pub(crate) version: String,
     pub(crate) digest: String,
-    /// Of the tenant.
+    /// The tenant's config.
     config: Value,
     pub(crate) plan: String,
 }
@@ -83,31 +84,32 @@ pub(crate) struct Made {
     tenant: &'static str,
     pub(crate) began: Instant,
     pub(crate) took: Duration,
-    /// The code and all there is to it where it failed.
+    /// If it failed, the code and all details.
     pub(crate) result: Result<Answered, (String, String)>,
 }
 
-/// Replicas, a gateway before them, and what else it takes.
+/// Replicas and a gateway in front of them.
 pub(crate) struct Rig {
     pub(crate) gateway: Gateway,
     pub(crate) replicas: Vec<FakePlugin>,
-    /// Goes into the plugin's configuration, anew with every handshake.
+    /// Part of the plugin's configuration. It is read anew for every handshake.
     secret: NamedTempFile,
 }
 
 impl Rig {
-    /// Over TCP, a Unix socket and TLS.
+    /// Replicas over TCP, a Unix socket and TLS.
     pub(crate) async fn over_all_transports(version: &str) -> Self {
         let (ca, new) = (Ca::new(), || replica(version));
         let replicas = vec![new().start().await, new().start_unix().await, new().start_tls(&ca).await];
         let tls = json!({ "tls": { "ca_file": ca.file() } });
-        // What stands beside the endpoints is the file alone, so the CA may go once that is read.
+        // Everything except the endpoints is only in the file, so the CA can be dropped once it is read.
         let rig = Rig::before(replicas, |_, endpoint| endpoint, tls).await;
         drop(ca);
         rig
     }
 
-    /// `place` says where the gateway finds each; `members` of the plugin's entry.
+    /// `place` maps a replica's endpoint to the one that the gateway uses. `members` are added to the
+    /// plugin's entry.
     pub(crate) async fn before(
         replicas: Vec<FakePlugin>,
         mut place: impl FnMut(usize, String) -> String,
@@ -129,7 +131,7 @@ impl Rig {
         members["endpoint"] = Value::Null;
         members["config"] = json!({ "secret": format!("${{file:{}}}", secret.path().display()) });
         if members.get("health").is_none() {
-            // None is silent, so none may be taken for it.
+            // No replica may be taken for silent, because none is.
             members["health"] = json!({ "interval": "100ms", "timeout": "5s", "misses": 2 });
         }
         let mut setup = Gateway::with().admin().plugin_with(&replicas[0], &members);
@@ -139,23 +141,23 @@ impl Rig {
         setup = setup.binding_with("guard", 1, &json!({ "timeout": format!("{}ms", TIMEOUT.as_millis()) }));
         let rig = Rig { gateway: more(setup).start().await, replicas, secret };
         rig.wait_for("all are ready", |guard| states(guard).iter().all(|state| *state == "serving")).await;
-        // Whoever counts events begins after those of the start.
+        // Tests that count events count after those of the start.
         rig.gateway.wait_for_revision(1).await;
         rig
     }
 
-    /// A configuration that none was told before.
+    /// Sets a new secret, and so a new configuration.
     pub(crate) fn rotate(&self, secret: &str) {
         fs::write(self.secret.path(), secret).unwrap();
     }
 
-    /// What the admin port says of the plugin.
+    /// The plugin's status in the admin API.
     pub(crate) async fn status(&self) -> Value {
         let operator = self.gateway.admin(&Token::for_operators().mint());
         operator.get("/admin/v1/plugins/guard").await.unwrap().body
     }
 
-    /// Asks until the status is as wanted: nothing else tells of it.
+    /// Polls until the status is as wanted.
     pub(crate) async fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -168,13 +170,13 @@ impl Rig {
         }
     }
 
-    /// Lines of this event so far.
+    /// The lines of this event so far.
     pub(crate) fn events(&self, event: &str) -> Vec<Line> {
         let lines = self.gateway.log().lines();
         lines.into_iter().filter(|line| line.field("event") == Some(&json!(event))).collect()
     }
 
-    /// Waits until there are so many lines of this event.
+    /// Waits until there are this many lines of this event.
     pub(crate) async fn wait_for_events(&self, event: &str, count: usize) {
         let mut seen = 0;
         let nth = |line: &Line| {
@@ -184,7 +186,7 @@ impl Rig {
         self.gateway.log().wait_for(nth).await;
     }
 
-    /// Waits until the gateway has logged this of a replica.
+    /// Waits until the gateway has logged this about a replica.
     pub(crate) async fn told(&self, event: &str, reason: &str, address: &str) {
         let is_it = |line: &Line| {
             line.field("event") == Some(&json!(event))
@@ -204,7 +206,7 @@ impl Rig {
         executions
     }
 
-    /// Agents of every tenant and both protocols that call one after another.
+    /// Starts agents of every tenant over both protocols, each of which calls one after another.
     pub(crate) async fn load(&self) -> Load {
         let (stop, ended) = (watch::Sender::new(false), watch::Sender::new([0; AGENTS]));
         let mut workers = Vec::new();
@@ -285,13 +287,13 @@ async fn work(
 
 pub(crate) struct Load {
     stop: watch::Sender<bool>,
-    /// Calls of each agent that came to their end.
+    /// The number of finished calls of each agent.
     ended: watch::Sender<[u64; AGENTS]>,
     workers: Vec<JoinHandle<Vec<Made>>>,
 }
 
 impl Load {
-    /// Waits until what is under way has ended, and every agent has made a call that began after this was asked for.
+    /// Waits until the calls in flight have finished, and every agent has finished a call that began later.
     pub(crate) async fn turn(&self) {
         let before = *self.ended.borrow();
         let is_over = |now: &[u64; AGENTS]| now.iter().zip(before).all(|(now, before)| *now >= before + 2);
@@ -299,7 +301,7 @@ impl Load {
         assert!(over, "agents don't go on: {before:?}, {:?}", self.ended.borrow());
     }
 
-    /// Every call of every worker, in its order.
+    /// All calls of each worker, in order.
     pub(crate) async fn end(self) -> Vec<Vec<Made>> {
         self.stop.send_replace(true);
         let mut made = Vec::new();
@@ -310,8 +312,8 @@ impl Load {
     }
 }
 
-/// Every answer was made with its own tenant's configuration, and with one that its process was told; `told` says of
-/// place and version which those are.
+/// Checks that every answer was produced with its own tenant's configuration and with one that was handed
+/// to its process. `told` maps address and version to those.
 pub(crate) fn assert_own_configuration(made: &[Vec<Made>], told: &BTreeMap<(String, String), Vec<String>>) {
     for made in made.iter().flatten() {
         let Ok(answered) = &made.result else { continue };
@@ -322,7 +324,7 @@ pub(crate) fn assert_own_configuration(made: &[Vec<Made>], told: &BTreeMap<(Stri
     }
 }
 
-/// The digest of the plan changed once for every agent, from the same to the same.
+/// Checks that the plan's digest changed once for every agent, from and to the same values.
 pub(crate) fn assert_one_change_of_plan(made: &[Vec<Made>]) {
     let mut seen = Vec::new();
     for worker in made {

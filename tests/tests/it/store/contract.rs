@@ -1,4 +1,4 @@
-//! What every store promises to one who reads and writes it.
+//! Tests what every store guarantees to a reader and writer.
 
 use hookgate::{
     core::object::ObjectKind,
@@ -96,7 +96,7 @@ async fn the_same_draft_twice_is_one_revision() {
         assert_eq!(store.commit(&add(1, "b")).await.unwrap(), 2);
         assert_eq!(store.commit(&written).await.unwrap(), 1, "{place}");
         assert_eq!(store.find_revision(written.id).await.unwrap(), Some(1), "{place}");
-        // Somebody who brings it up to date without a new id finds out as well, one way or another.
+        // Changing only the base, without a new id, must fail too, in one way or another.
         written.base = 2;
         assert!(store.commit(&written).await.is_err(), "{place}");
         assert_eq!(store.head().await.unwrap(), 2, "{place}");
@@ -177,7 +177,7 @@ async fn revisions_are_read_a_page_at_a_time_both_ways() {
     }
 }
 
-/// What tenants' ids may be; in the order of their bytes, which no database's language changes.
+/// Possible tenant ids, in byte order, which no database's collation changes.
 const HOSTILE: [&str; 12] = [
     "%00%2e",
     "'; DROP TABLE hookgate_tenants; --",
@@ -213,7 +213,7 @@ async fn hostile_names_are_kept_as_they_are_and_in_the_order_of_their_bytes() {
         }
         let revision = store.revision(1).await.unwrap().unwrap();
         assert_eq!((&revision.changes, &revision.reason), (&made.changes, &made.reason), "{place}");
-        // One goes, and nobody else.
+        // One is deleted, and no other.
         let gone = change(ObjectKind::Tenant, HOSTILE[1], spec(&HOSTILE[1].to_owned()), None);
         store.commit(&draft(1, vec![gone])).await.unwrap();
         assert_eq!(store.snapshot().await.unwrap().objects.len(), names.len() - 1, "{place}");

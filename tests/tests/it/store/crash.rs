@@ -1,4 +1,5 @@
-//! A process that is killed while it writes. The test binary is that process: it runs the ignored test below.
+//! Tests a process that is killed while it writes. The test binary itself is that process: it runs the
+//! ignored test below.
 
 use std::{
     env,
@@ -16,11 +17,11 @@ use tokio::time::timeout;
 
 use crate::store::support::{Place, api, change, draft};
 
-/// Where the process writes.
+/// The URL of the store that the process writes to.
 const URL: &str = "HOOKGATE_TESTS_STORE_URL";
 const KILLS: u64 = 8;
 
-/// One plugin, one tenant and one binding, all to say `number`.
+/// Changes of one plugin, one tenant and one binding, which all contain `number`.
 fn three(number: u64, there: bool) -> Vec<Change> {
     let spec = |number: u64| api(json!({ "n": number, "long": "x".repeat(3000) }));
     let before = || if there { spec(number - 1) } else { None };
@@ -35,7 +36,7 @@ async fn a_process_that_writes_until_it_is_killed() {
     let mut head = store.head().await.unwrap();
     loop {
         head = store.commit(&draft(head, three(head + 1, head > 0))).await.unwrap();
-        // Past the test runner, which would keep it.
+        // Not through the test runner, which would capture it.
         writeln!(std::io::stdout(), "\nwritten {head}").unwrap();
     }
 }
@@ -47,7 +48,7 @@ fn writer(url: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Kills a writer after it said so many times that it wrote, and gives the last number that it said.
+/// Kills a writer after it reported this many writes, and returns the last number that it reported.
 fn killed(url: &str, after: u64) -> u64 {
     let mut child = writer(url);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -72,7 +73,7 @@ async fn nothing_acknowledged_is_lost(place: Place) {
         assert!(said >= least + kill * 3, "{place}: after {least}, {said} was said");
         least = said;
         let store = place.open();
-        // Without `prepare`: what is there is what the killed one left.
+        // Without `prepare`, to see what the killed process left.
         let snapshot = timeout(Duration::from_secs(20), store.snapshot()).await.unwrap().unwrap();
         let head = snapshot.revision;
         assert!(head == least || head == least + 1, "{place}: {least} was acknowledged, {head} is there");
@@ -83,7 +84,7 @@ async fn nothing_acknowledged_is_lost(place: Place) {
             "{place}: half of a revision is there: {snapshot:?}"
         );
         let mut revisions = store.since(0, usize::MAX).await.unwrap();
-        // A server goes on for a moment with what the killed one had sent.
+        // The database server may still process what the killed process had sent.
         revisions.truncate(usize::try_from(head).unwrap());
         assert!(revisions.iter().map(|one| one.number).eq(1..=head), "{place}");
         least = head;

@@ -1,4 +1,4 @@
-//! Any history of writes, against one kept in memory.
+//! Property test: compares any history of writes with a model in memory.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::store::support::{Place, change, draft};
 
 type Objects = BTreeMap<(ObjectKind, Arc<str>), (ObjectContent, u64)>;
 
-/// What becomes of some objects; none: it is deleted where it is there.
+/// The wanted state of some objects; `None` deletes an existing object.
 type Step = BTreeMap<(ObjectKind, &'static str), Option<ObjectContent>>;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop::collection::btree_map(key, prop::option::weighted(0.7, content), 1..6), 1..12)
 }
 
-/// The changes that a step makes upon what is there.
+/// The changes that a step makes to the objects in `there`.
 fn changes(step: &Step, there: &Objects) -> Vec<Change> {
     let all = step.iter().map(|((kind, name), after)| {
         let before = there.get(&(*kind, Arc::from(*name))).map(|(content, _)| content.clone());

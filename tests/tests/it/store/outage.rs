@@ -1,4 +1,4 @@
-//! A database that stops, falls silent, or is lost in the middle of a write.
+//! Tests a database that stops, falls silent, or is lost during a write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::support::add;
 
-/// A database that does not answer holds nobody up for longer than 4 s; with the tests beside it, and less than twice.
+/// A silent database delays nobody for longer than 4 s. This is more, because other tests run, but less
+/// than twice that.
 const AT_MOST: Duration = Duration::from_millis(7500);
 
 async fn is_unavailable(store: &dyn Store) -> String {
@@ -45,7 +46,7 @@ async fn a_database_that_was_stopped_is_used_again_as_soon_as_it_runs() {
         assert!(said.contains(&cluster.address()) && said.contains("refused"), "{said}");
         hints.borrow_and_update();
         cluster.start_again();
-        // What was acknowledged is there, and a write of another is heard of.
+        // Acknowledged writes are there, and another client's writes are noticed.
         assert_eq!((store.head().await.unwrap(), other.head().await.unwrap()), (head, head));
         timeout(AT_MOST * 2, hints.changed()).await.unwrap().unwrap();
         hints.borrow_and_update();
@@ -57,7 +58,7 @@ async fn a_database_that_was_stopped_is_used_again_as_soon_as_it_runs() {
     other.close().await;
 }
 
-/// A store behind a bad network.
+/// A store behind a faulty network.
 async fn behind_proxy() -> (Proxy, Arc<dyn Store>, String) {
     let url = postgres::database().await;
     let (before, database) = url.rsplit_once('/').unwrap();
@@ -80,7 +81,7 @@ async fn a_database_that_falls_silent_holds_nobody_up_and_is_used_again_when_it_
         let since = Instant::now();
         let said = is_unavailable(&*store).await;
         assert!(said.contains("does not answer in time") && !said.contains("geheim"), "{said}");
-        // Four questions were asked, and a dozen at once wait no longer than one.
+        // There were four sequential requests, and a dozen concurrent ones take no longer than one.
         let asked = Instant::now();
         let all = futures::future::join_all((0..12).map(|_| store.head())).await;
         assert!(all.iter().all(Result::is_err) && asked.elapsed() < AT_MOST, "{:?}", asked.elapsed());
@@ -89,7 +90,7 @@ async fn a_database_that_falls_silent_holds_nobody_up_and_is_used_again_when_it_
         proxy.both(Flow::Pass);
         assert_eq!(store.head().await.unwrap(), 1);
     }
-    // Only the connections that were there are dead, and nobody was told.
+    // Only the existing connections are dead, and neither side was told.
     proxy.lose();
     assert_eq!(store.commit(&add(1, "b")).await.unwrap(), 2);
 }
@@ -120,7 +121,7 @@ async fn a_write_that_is_cut_off_anywhere_is_whole_or_not_there_and_told_as_it_i
     assert_eq!(store.snapshot().await.unwrap(), direct.snapshot().await.unwrap());
 }
 
-/// Makes every COMMIT of a revision take so many seconds.
+/// Makes every COMMIT of a revision take this many seconds.
 async fn slow_commits(url: &str, seconds: f64) -> PgConnection {
     let mut hand = PgConnection::connect(url).await.unwrap();
     let slow = format!(
@@ -133,7 +134,7 @@ async fn slow_commits(url: &str, seconds: f64) -> PgConnection {
     hand
 }
 
-/// Waits for a COMMIT to begin, and gives the session that it is in.
+/// Waits for a COMMIT to begin, and returns its session.
 async fn committing(hand: &mut PgConnection) -> i32 {
     let asleep =
         "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()";
@@ -150,7 +151,7 @@ async fn a_write_whose_last_answer_is_lost_is_found_to_be_written() {
     let (proxy, store, url) = behind_proxy().await;
     let mut hand = slow_commits(&url, 5.5).await;
     let draft = add(0, "a");
-    // Nobody waits for the answer any more when the server has written it; whoever asks then has to wait for that.
+    // The client no longer waits when the server has committed; later requests must wait for that commit.
     let lost = async {
         committing(&mut hand).await;
         proxy.lose();

@@ -1,4 +1,4 @@
-//! A registry of ten thousand tenants.
+//! Tests a registry of ten thousand tenants.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,8 @@ async fn sixty_thousand_objects_are_written_at_once_and_read_in_a_moment() {
         let read = since.elapsed();
         println!("{place}: written in {written:?}, read in {read:?}");
         assert_eq!(snapshot.objects.len(), TENANTS * (BINDINGS + 1), "{place}");
-        // Many times what it takes in a debug build with other tests beside it, and less than if it went by pairs.
+        // Many times what a debug build takes with other tests running, but less than quadratic time would
+        // take.
         assert!(
             read < Duration::from_secs(60) && written < Duration::from_secs(180),
             "{place}: {written:?} {read:?}"

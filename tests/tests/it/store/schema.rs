@@ -1,5 +1,5 @@
-//! The tables: what nobody may change in them, and what older and newer versions make of each other's. Files that can't
-//! hold them.
+//! Tests the tables: which changes they reject, how older and newer versions handle each other's tables,
+//! and unusable database files.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::store::support::{Place, add};
 
-/// Runs statements as a person would by hand.
+/// Runs statements like a person by hand.
 async fn run(place: &Place, sql: &str) -> Result<(), String> {
     let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
     let done = if place.url.starts_with("sqlite") {
@@ -65,7 +65,7 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
              VALUES (9999, 'later', TRUE, {checksum}, 1)"
         );
         run(&place, &format!("{newer} {known}")).await.unwrap();
-        // One that ran all along, and one that is started now.
+        // A store that was open all along, and one that is opened now.
         assert_eq!(early.commit(&add(1, "b")).await.unwrap(), 2, "{place}");
         let late = place.prepared().await;
         assert_eq!(late.commit(&add(2, "c")).await.unwrap(), 3, "{place}");
@@ -74,7 +74,7 @@ async fn an_older_version_works_with_the_tables_of_a_newer_one() {
     }
 }
 
-/// Replicas of a new version start beside each other, and each finds the tables of the one before.
+/// Replicas of a new version start concurrently, and each finds the tables of the previous version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_may_bring_an_older_versions_tables_up_at_once() {
     let older = "DROP TABLE hookgate_bypasses;
@@ -94,7 +94,7 @@ async fn many_may_bring_an_older_versions_tables_up_at_once() {
     }
 }
 
-/// As docs/registry.md grants them.
+/// With the grants of docs/registry.md.
 #[tokio::test]
 async fn a_role_that_may_make_no_tables_can_use_those_that_are_there() {
     let place = Place::postgres().await;
@@ -118,7 +118,7 @@ async fn a_role_that_may_make_no_tables_can_use_those_that_are_there() {
     run(&place, &format!("DROP OWNED BY {role}; DROP ROLE {role};")).await.unwrap();
 }
 
-/// The tests' servers sort by bytes anyway; others don't.
+/// The tests' servers sort by bytes by default; others don't.
 #[tokio::test]
 async fn names_are_compared_by_their_bytes_whatever_the_databases_language() {
     let place = Place::postgres().await;
@@ -143,7 +143,7 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
     }
 }
 
-/// A look says what a start would, in its words.
+/// A preview reports the same as a start, in the same words.
 #[tokio::test]
 async fn steps_that_a_start_refuses_are_refused_by_a_look() {
     for place in Place::every().await {
@@ -162,7 +162,7 @@ async fn steps_that_a_start_refuses_are_refused_by_a_look() {
                 ),
                 "step 2 of its tables is not the one of this version",
             ),
-            // The first that isn't done comes before any that is another.
+            // Missing migrations are reported before differing ones.
             (
                 "UPDATE hookgate_migrations SET success = FALSE WHERE version = 1".to_owned(),
                 "step 1 of its tables did not come to its end",
@@ -192,7 +192,7 @@ async fn a_file_and_its_log_are_their_users_alone_and_an_acknowledged_write_is_i
         assert_eq!(file.permissions().mode() & 0o777, 0o600, "{suffix}");
     }
     assert!(fs::metadata(format!("{path}-wal")).unwrap().len() > 0);
-    // The mode that somebody gave it stays.
+    // An operator's file mode is kept.
     fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
     place.prepared().await;
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o640);
@@ -223,7 +223,7 @@ async fn a_file_that_can_not_hold_a_store_is_named_with_what_is_wrong() {
         let said = store.prepare().await.unwrap_err().to_string();
         assert!(expected.split('|').any(|one| said.contains(one)), "{path}: {said}");
         assert!(said.contains(&path) && !said.contains('\n'), "{path}: {said}");
-        // A look says the same, but for what only writing shows.
+        // A preview says the same, except for what only writing shows.
         if !path.starts_with("/proc/") {
             let look = store.look().await.unwrap_err().to_string();
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Stores to be tested, and revisions to be written to them.
+//! Stores under test, and revisions to write.
 
 use std::{fmt, sync::Arc};
 
@@ -68,12 +68,12 @@ pub(crate) fn draft(base: u64, changes: Vec<Change>) -> RevisionDraft {
     RevisionDraft { id: Uuid::now_v7(), base, at, author: "olga".into(), reason: "because".into(), changes }
 }
 
-/// A tenant that is new.
+/// The creation of a tenant.
 pub(crate) fn add(base: u64, name: &str) -> RevisionDraft {
     draft(base, vec![change(ObjectKind::Tenant, name, None, api(json!({ "id": name })))])
 }
 
-/// Kind, name and version of each object.
+/// The kind, name and version of each object.
 pub(crate) fn versions(snapshot: &Snapshot) -> Vec<(ObjectKind, &str, u64)> {
     snapshot.objects.iter().map(|object| (object.kind, &*object.name, object.version)).collect()
 }

@@ -1,4 +1,4 @@
-//! Several who use one store at once.
+//! Tests several concurrent users of one store.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -98,7 +98,7 @@ async fn a_write_of_one_process_is_a_hint_to_the_others_that_can_see_it_by_then(
     let place = Place::postgres().await;
     let (here, there) = (place.prepared().await, place.open());
     let mut hints = here.hints();
-    // The first one says that it listens now.
+    // The first hint says that it is listening now.
     timeout(Duration::from_secs(10), hints.changed()).await.unwrap().unwrap();
     for base in 0..5 {
         hints.borrow_and_update();

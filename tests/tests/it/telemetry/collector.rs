@@ -1,4 +1,5 @@
-//! A collector is asked for nothing: down, hanging or back again, calls and answers are the same.
+//! Tests that calls don't depend on the collector: whether it is down, hanging or back again, answers are
+//! the same.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::telemetry::support::{POINT, at_once, exporting_to, payload, tenants, traced_call};
 
-/// A guard that blocks, behind it a collector that is as the caller says.
+/// A guard that blocks, and a collector in the state that the caller sets.
 fn guarded(guard: &FakePlugin) -> Setup {
     tenants().plugin(guard).binding_with("guard", 10, &json!({ "tenant": "acme" }))
 }
@@ -22,7 +23,7 @@ async fn guard() -> FakePlugin {
     FakePlugin::named("guard").at(POINT, Act::cancel("TOOL_NOT_ALLOWED", "no")).start().await
 }
 
-/// The answer less what differs from call to call.
+/// The answer without what differs from call to call.
 fn lasting(answer: &HttpAnswer) -> (u16, Value) {
     let mut body = answer.body.clone();
     body["request_id"] = Value::Null;
@@ -32,7 +33,8 @@ fn lasting(answer: &HttpAnswer) -> (u16, Value) {
     (answer.status, body)
 }
 
-/// Some hundred calls for both tenants, more than one batch of spans; all answers alike, the first ones given back.
+/// Some hundred calls for both tenants, more than one batch of spans. All answers are alike; returns the
+/// first ones.
 async fn answers(gateway: &Gateway) -> [(u16, Value); 2] {
     let (acme, globex) = (gateway.http(&token("acme")), gateway.http(&token("globex")));
     let first = [lasting(&traced_call(&acme).await), lasting(&traced_call(&globex).await)];
@@ -43,7 +45,8 @@ async fn answers(gateway: &Gateway) -> [(u16, Value); 2] {
     first
 }
 
-/// SIGTERM ends it as ever, a second later at most; the time limits of an export are longer than is asked for here.
+/// SIGTERM ends the gateway at most one second later than usual. The export's timeouts are longer than
+/// that.
 async fn stops(gateway: Gateway) {
     let since = Instant::now();
     let exit = gateway.stop().await;
@@ -71,7 +74,7 @@ async fn a_collector_that_is_down_or_hangs_changes_no_answer_and_no_exit() {
             stops(gateway).await;
         }
     }
-    hanging.wait_for_exports(6).await; // three signals, both protocols: it was really asked
+    hanging.wait_for_exports(6).await; // three signals over both protocols, so the collector was really used
 }
 
 #[tokio::test]
@@ -89,7 +92,7 @@ async fn a_collector_that_dies_and_comes_back_gets_what_happens_then() {
     let complaint = |line: &hookgate_tests::gateway::Line| {
         line.text.contains("opentelemetry") || line.text.contains("Export")
     };
-    gateway.log().wait_for(complaint).await; // an operator can see that telemetry is lost
+    gateway.log().wait_for(complaint).await; // operators can see that telemetry is lost
 
     collector.come_back().await;
     let seen = |answer: &HttpAnswer| answer.header("x-request-id").expect("every answer has it").to_owned();

@@ -1,4 +1,4 @@
-//! One log line for every call that did not simply continue, with the facts an operator asks for.
+//! Tests the log line of every call that did not simply continue.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 
 use crate::telemetry::support::{PARENT, POINT, TRACE, payload, traced_call};
 
-/// A gateway with the tenants acme and globex, to which no call is slow however busy the machine is.
+/// A gateway with the tenants acme and globex, for which no call counts as slow, however busy the machine
+/// is.
 fn tenants() -> Setup {
     crate::telemetry::support::tenants().set("/telemetry/slow_invocation", "60s")
 }
 
-/// The lines of calls so far.
+/// The lines of all calls so far.
 fn lines_of_calls(gateway: &Gateway) -> Vec<Line> {
     gateway.log().lines().into_iter().filter(|line| line.field("decision").is_some()).collect()
 }
@@ -32,7 +33,7 @@ async fn line_of(gateway: &Gateway, request_id: &str) -> Line {
     gateway.log().wait_for(is_it).await
 }
 
-/// The line, less what differs from run to run, which has to be there.
+/// The line without what differs from run to run, after checking that it is there.
 fn golden(line: &Line) -> Value {
     let mut json: Value = serde_json::from_str(&line.text).expect("a line is a JSON object");
     for name in ["timestamp", "request_id", "plan_digest"] {
@@ -199,7 +200,7 @@ async fn a_slow_call_is_a_warning_with_its_steps() {
 #[tokio::test]
 async fn an_observers_verdict_and_its_failure_are_lines_of_their_own() {
     let observer = FakePlugin::named("observer").at(POINT, Act::cancel("X", "would")).start().await;
-    // A start waits for no observer but one that is required.
+    // Observers are connected before the start completes only if they are required.
     let setup = tenants().plugin_with(&observer, &json!({ "required": true }));
     let gateway = setup.binding_with("observer", 10, &json!({ "mode": "observe" })).start().await;
     let agent = gateway.http(&token("acme"));
@@ -218,7 +219,7 @@ async fn an_observers_verdict_and_its_failure_are_lines_of_their_own() {
     assert!(lines_of_calls(&gateway).is_empty(), "the calls themselves simply continued");
 }
 
-/// What a line of the event `decision.would_block` says.
+/// The fields of an event `decision.would_block`.
 fn would_block(line: &Line) -> [Value; 5] {
     ["plugin", "tenant", "point", "mode", "code"].map(|name| line.field(name).cloned().unwrap_or_default())
 }

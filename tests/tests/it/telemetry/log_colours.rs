@@ -1,4 +1,4 @@
-//! Colours of the log: on a terminal that has any, and nowhere else.
+//! Tests that the log is coloured on terminals that support it, and nowhere else.
 
 use hookgate_tests::gateway::Gateway;
 
@@ -7,7 +7,7 @@ use crate::cli::{session::Terminal, support::Folder};
 const ESCAPE: char = '\u{1b}';
 const CTRL_C: &str = "\u{3}";
 
-/// What the log says in a terminal until the gateway has started, and all behind it, where `sh` runs `line`.
+/// The log in a terminal where `sh` runs `line`, until the gateway has started.
 async fn logged(terminal: &mut Terminal, line: &str) -> String {
     terminal.starts(line).await;
     let log = terminal.shows("started").await;
@@ -29,7 +29,7 @@ async fn the_pretty_log_has_colours_on_a_terminal_that_wants_them_and_nowhere_el
         let log = logged(&mut terminal, &format!("{without} {serve}")).await;
         assert!(log.contains("listening") && !log.contains(ESCAPE), "{without}: {log}");
     }
-    // A pipe is no terminal; `cat` shows on one what goes through it.
+    // A pipe is not a terminal; `cat` shows its output on one.
     let log = logged(&mut terminal, &format!("{serve} 2>&1 | cat")).await;
     assert!(log.contains("listening") && !log.contains(ESCAPE), "{log}");
 }

@@ -1,4 +1,5 @@
-//! A log that nobody reads for a while: calls and checks go on, what is lost is counted and told.
+//! Tests a log that nobody reads for a while: calls and checks go on, and lost lines are counted and
+//! reported.
 
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use crate::{
     edge::support::{POINT, payload},
 };
 
-/// Far more than an answer takes, and far less than for ever.
+/// Far more than an answer takes.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Calls that fill every queue several times over.
+/// Fills every queue several times over.
 const MAX_CALLS: usize = 5_000;
 
-/// Blocks at length: the line of each call has some 6 kB.
+/// Blocks with a long message: each call's line has about 6 kB.
 fn wordy() -> Act {
     let long = "why ".repeat(64);
     let remark = || notice(NoticeKind::Info, "WHY", &long, &Value::Null);
@@ -45,7 +46,7 @@ fn lost(line: &Line) -> f64 {
 async fn calls_go_on_while_nobody_reads_the_log_and_what_is_lost_is_told() {
     let guard = FakePlugin::named("guard").at(POINT, wordy()).start().await;
     let setup = Gateway::with().tenant("acme").tenant("globex").admin().plugin(&guard);
-    // A good call has no line, however long it takes.
+    // A successful call has no line, however long it takes.
     let setup = setup.set("/telemetry/slow_invocation", "60s");
     let gateway = setup.binding_with("guard", 10, &json!({ "tenant": "acme" })).start().await;
     let (refused, good, ops) = (gateway.http(&token("acme")), gateway.http(&token("globex")), gateway.ops());

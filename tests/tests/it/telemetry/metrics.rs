@@ -1,5 +1,5 @@
-//! `/metrics`: every metric of the docs is there with the attributes that the docs say, none besides, and what callers
-//! and plugins say makes no series.
+//! Tests `/metrics`: it has exactly the documented metrics and attributes, and values from callers and
+//! plugins create no series.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ use crate::{
     telemetry::support::{POINT, payload, tenants, traced_call},
 };
 
-/// A metric's name as Prometheus has it.
+/// A metric's name in Prometheus' notation.
 pub(crate) fn prometheus(metric: &Metric) -> String {
     let name = metric.name.replace('.', "_");
     let unit = if metric.unit == "s" { "_seconds" } else { "" };
@@ -43,30 +43,30 @@ pub(crate) fn label(attribute: &str) -> String {
     attribute.replace('.', "_")
 }
 
-/// What the docs promise: names with labels.
+/// The documented metrics with their labels.
 fn promised() -> BTreeMap<String, BTreeSet<String>> {
     let labels = |metric: &Metric| {
         let tenant = metric.by_tenant.then_some(TENANT);
         metric.attributes.iter().copied().chain(tenant).map(label).collect()
     };
-    // Nothing is bypassed here: what counts that is tried in `bypass.rs`.
+    // Nothing is bypassed here; `bypass.rs` tests that metric.
     let here = METRICS.iter().filter(|metric| metric.name != "hookgate.bypassed");
     here.map(|metric| (prometheus(metric), labels(metric))).collect()
 }
 
-/// Scrapes until `condition` holds: what observers and dropped calls leave behind comes after the answer.
+/// Scrapes until `condition` holds, because observers and dropped calls are counted after the answer.
 async fn scrape_until(gateway: &Gateway, condition: impl Fn(&Scrape) -> bool) -> Scrape {
     for _ in 0..500 {
         let scrape = Scrape::of(gateway).await;
         if condition(&scrape) {
             return scrape;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await; // only asking again tells
+        tokio::time::sleep(Duration::from_millis(20)).await; // polling is the only way
     }
     panic!("never so: {}", Scrape::of(gateway).await.text);
 }
 
-/// A set of keys on a port of its own.
+/// A key set on a free port.
 async fn published_keys() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}/jwks.json", listener.local_addr().expect("it is bound"));
@@ -108,7 +108,7 @@ pub(crate) async fn eventful() -> Eventful {
         .plugin_without_breaker(&slow)
         .plugin(&guard)
         .plugin(&observer)
-        // A start waits for no plugin that may be skipped, and these have to be called each time.
+        // A start doesn't wait for plugins that may be skipped, but these must be called each time.
         .set("/plugins/0/required", true)
         .set("/plugins/1/required", true)
         .set("/plugins/4/required", true)
@@ -127,7 +127,8 @@ pub(crate) async fn eventful() -> Eventful {
     for _ in 0..12 {
         assert_eq!(traced_call(&acme).await.status, 403, "{}", gateway.log());
     }
-    // The one call that is to run out of time: as much as others need for the steps before `slow`, however busy it is.
+    // Only this call must run out of time: the timeout leaves the steps before `slow` enough, however busy
+    // the machine is.
     let request = globex.request(http::Method::POST, path(POINT)).header("hookgate-timeout-ms", "2000");
     let request = request.header("content-type", "application/json");
     let body = json!({ "payload": payload() }).to_string();
@@ -161,7 +162,7 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     assert_eq!(docs, hookgate::telemetry::document(), "docs/metrics.md is of another version");
 
     let eventful = eventful().await;
-    // The last request's own record comes after its answer.
+    // The last request is recorded after its answer.
     let rpc = [("rpc_response_status_code", "INVALID_ARGUMENT")];
     let done = |scrape: &Scrape| {
         scrape.sum("hookgate_observer_dropped_total", &[]) > 0.0
@@ -173,7 +174,7 @@ async fn every_metric_of_the_docs_is_served_with_its_attributes_and_none_besides
     served.remove("target_info").expect("it says who serves");
     assert_eq!(served, promised(), "{}", scrape.text);
 
-    // And each of them counts what it says.
+    // Each of them counts its own.
     let acme = ("hookgate_tenant_id", "acme");
     let sum = |name: &str, labels: &[(&str, &str)]| scrape.sum(name, labels);
     assert_eq!(sum("hookgate_blocks_total", &[("hookgate_code", "TOOL_NOT_ALLOWED"), acme]), 12.0);
@@ -271,7 +272,7 @@ async fn a_caller_that_goes_away_is_counted_as_cancelled_with_the_step_under_way
     let call = tokio::spawn(async move { agent.call(POINT, payload()).await });
     slow.wait_until(|counts| counts.calls == 1).await;
     call.abort();
-    // Records from the inside out: the request's comes last.
+    // Inner records come first, so the request's comes last.
     let cancelled = |scrape: &Scrape| {
         let count = "http_server_request_duration_seconds_count";
         scrape.sum(count, &[("error_type", "CANCELLED")]) == 1.0
@@ -295,7 +296,7 @@ async fn every_execution_is_counted_with_plugin_point_outcome_and_duration() {
     let gateway = tenants()
         .plugin(&rewriter)
         .plugin(&pass)
-        // A start waits for no observer but one that is required.
+        // Observers are connected before the start completes only if they are required.
         .plugin_with(&observer, &json!({ "required": true }))
         .binding("rewriter", 10)
         .binding("pass", 20)
@@ -358,7 +359,7 @@ async fn series_do_not_grow_with_what_callers_and_plugins_say() {
         HttpAgent::send(agent.request(method, path(POINT))).await.expect("an answer");
         gateway.http(&format!("bad-{round}")).call(POINT, payload).await;
     };
-    // Everything has happened once, the configured code too; from here on no series is new.
+    // Everything has happened once, including the configured code, so no new series appears from here on.
     for round in 0..4 {
         fuzz(round).await;
     }

@@ -1,4 +1,4 @@
-//! Logs, metrics and traces, and the page of the ops port.
+//! Logs, metrics, traces, and the page of the ops port.
 
 mod collector;
 mod log;

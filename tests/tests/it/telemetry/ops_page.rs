@@ -1,4 +1,4 @@
-//! The page at `/` of the ops port: what it says, what it keeps to itself, and what a browser may do with it.
+//! Tests the page at `/` of the ops port: what it shows, what it hides, and what a browser may do with it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hookgate_tests::{
@@ -16,7 +16,7 @@ async fn page(gateway: &Gateway) -> HttpAnswer {
     answer
 }
 
-/// What stands between two texts.
+/// The text between two texts.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> &'a str {
     let rest = text.split_once(open).unwrap_or_else(|| panic!("no {open}: {text}")).1;
     rest.split_once(close).unwrap_or_else(|| panic!("no {close}: {text}")).0
@@ -71,7 +71,7 @@ async fn the_page_says_what_a_gateway_waits_for() {
     gateway.terminate();
     gateway.log().wait_for(|line| line.message() == Some("draining")).await;
     assert_eq!(said().await, "Hookgate: not ready: draining");
-    assert_eq!(gateway.stop().await.code, Some(0)); // asked a second time, it does not wait
+    assert_eq!(gateway.stop().await.code, Some(0)); // the second SIGTERM skips the wait
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! One trace from the agent's own span through the gateway to the spans and log lines of plugins that are built on the
+//! Tests that one trace spans the agent, the gateway, and the spans and log lines of plugins built with the
 //! SDK.
 
 use std::time::{Duration, Instant};
@@ -24,11 +24,11 @@ use crate::{
 
 const AGENT_SPAN: &str = "b7ad6b7169203331";
 const GATEWAY_SERVER: &str = "hookgate.gateway.v1.ExtensionPointService/BeforeToolCall";
-/// Name of the gateway's client span and of the plugin's server span alike.
+/// The name of the gateway's client span and of the plugin's server span.
 const PLUGIN_CALL: &str = "hookgate.plugin.v1.PluginService/BeforeToolCall";
 const SERVER_KIND: i32 = 2;
 
-/// An author's plugin with telemetry, and these environment variables.
+/// An author's plugin with telemetry and these environment variables.
 async fn traced_plugin(environment: &[(&str, &str)]) -> PluginProcess {
     let mut command = Command::new(env!("CARGO_BIN_EXE_traced-plugin"));
     command.envs(environment.iter().copied());
@@ -40,7 +40,7 @@ fn calling(setup: Setup, name: &str, address: &str) -> Setup {
     setup.set("/plugins", json!([{ "name": name, "endpoint": address }])).binding(name, 10)
 }
 
-/// A call of the SDK's agent inside a span of the agent's.
+/// A call by the SDK's agent, inside a span of the agent.
 async fn traced_call(gateway: &Gateway) {
     let parent = SpanContext::new(
         TraceId::from_hex(TRACE).unwrap(),
@@ -57,7 +57,7 @@ async fn traced_call(gateway: &Gateway) {
     call.await.expect("the plugin allows it");
 }
 
-/// The span by this name, of the gateway or of the plugin.
+/// The span with this name from the gateway or from the plugin.
 fn span<'a>(received: &'a Received, name: &str, is_server: bool) -> Option<&'a Span> {
     received.spans.iter().find(|span| span.name == name && (span.kind == SERVER_KIND) == is_server)
 }
@@ -104,7 +104,7 @@ async fn a_call_is_one_trace_from_the_agents_span_to_the_spans_and_lines_of_the_
         let record = received.log_of(line).expect("waited for");
         assert_eq!((&record.trace_id, &record.span_id), (&called.trace_id, &called.span_id));
         assert_eq!(attributes(&record.attributes)["tool"], "fs.read");
-        plugin.wait_for(line).await; // standard error has it too
+        plugin.wait_for(line).await; // it is on standard error too
     }
 }
 
@@ -182,7 +182,7 @@ async fn what_is_queued_at_the_plugins_end_is_sent_and_a_hanging_collector_delay
             since.elapsed()
         );
         if is_hanging {
-            collector.wait_for_exports(2).await; // both signals: it was really asked
+            collector.wait_for_exports(2).await; // both signals, so the collector was really used
         } else {
             let received = collector.received();
             assert!(

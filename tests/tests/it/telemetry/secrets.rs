@@ -1,4 +1,4 @@
-//! What must never be seen is seen nowhere: not in the log, not in metrics, spans or log records, not in an answer.
+//! Tests that secrets appear nowhere: not in the log, metrics, spans, log records or answers.
 
 use hookgate_proto::types::v1::NoticeKind;
 use hookgate_tests::{
@@ -19,7 +19,7 @@ fn payload() -> Value {
     json!({ "tool_name": "fs.read", "args": { "path": PAYLOAD }, "extra": { "note": PAYLOAD } })
 }
 
-/// Every signal was exported, with the block among them.
+/// Whether all signals were exported, including the block.
 fn is_enough(received: &Received) -> bool {
     let has_block = format!("{:?}", received.logs).contains("decision.block");
     has_block && received.logs.len() >= 7 && received.spans.len() >= 7 && !received.metrics.is_empty()
@@ -50,7 +50,7 @@ async fn no_token_secret_or_payload_is_in_any_log_metric_or_span() {
         Act::cancel("X", "no"),
         Act::no_verdict(),
         Act::hang(),
-        // A plugin that tells the gateway its own configuration.
+        // A plugin that returns its own configuration to the gateway.
         Act::status(tonic::Code::Internal, &format!("my key is {PLUGIN_SECRET}")),
     ] {
         plugin.set(POINT, act);

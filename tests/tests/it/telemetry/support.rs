@@ -1,4 +1,4 @@
-//! What the tests of telemetry share: gateways that export at once, and agents that say where they come from.
+//! Shared by the telemetry tests: gateways that export immediately, and agents with a trace context.
 
 use hookgate_proto::types::v1::ExtensionPoint;
 use hookgate_tests::{
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(crate) const POINT: ExtensionPoint = ExtensionPoint::BeforeToolCall;
 
-/// Trace and span of the agent.
+/// The agent's trace and span.
 pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 pub(crate) const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -23,7 +23,7 @@ pub(crate) fn tenants() -> Setup {
     Gateway::with().tenant("acme").tenant("globex")
 }
 
-/// Sends everything to this collector as soon as it is there.
+/// Exports everything to this collector immediately.
 pub(crate) fn exporting_to(setup: Setup, collector: &Collector) -> Setup {
     at_once(setup).set("/telemetry/otlp_endpoint", collector.endpoint())
 }

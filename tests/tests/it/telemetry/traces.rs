@@ -1,4 +1,4 @@
-//! One trace from the agent through the gateway to its plugins.
+//! Tests that one trace spans the agent, the gateway and its plugins.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::telemetry::support::{PARENT, POINT, TRACE, exporting_to, hex, payload
 const SERVER: &str = "POST /v1/before-tool-call";
 const CLIENT: &str = "hookgate.plugin.v1.PluginService/BeforeToolCall";
 
-/// Trace id, span id and flags that a plugin got.
+/// The trace id, span id and flags that a plugin received.
 fn trace_of(seen: &Seen) -> (String, String, String) {
     let parent = seen.metadata.get("traceparent").expect("plugins get it");
     let parts: Vec<_> = parent.split('-').map(str::to_owned).collect();
@@ -109,7 +109,7 @@ async fn what_observers_see_belongs_to_the_trace_of_a_caller_that_went_away() {
     let collector = Collector::start().await;
     let slow = FakePlugin::named("slow").at(POINT, Act::hang()).start().await;
     let witness = FakePlugin::named("witness").start().await;
-    // A start waits for no observer but one that is required.
+    // Observers are connected before the start completes only if they are required.
     let witnessed = tenants().plugin(&slow).plugin_with(&witness, &json!({ "required": true }));
     let setup = witnessed.binding("slow", 10);
     let setup = setup.binding_with("witness", 20, &json!({ "mode": "observe" }));

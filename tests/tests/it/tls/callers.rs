@@ -1,4 +1,4 @@
-//! Callers over TLS: both protocols, certificates of their own, and what a start makes of a pair that is none.
+//! Tests callers over TLS: both protocols, client certificates, and starts with an invalid pair.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -24,7 +24,7 @@ fn setup(plugin: &FakePlugin) -> Setup {
     Gateway::with().tenant("acme").plugin(plugin).binding(plugin.name(), 1)
 }
 
-/// How a call over HTTP went: its status, or none where TLS refused it.
+/// The status of a call over HTTP; `None` if TLS failed.
 async fn http(address: SocketAddr, tls: &ClientConfig) -> Option<u16> {
     let agent = HttpAgent::over_tls(address, tls.clone()).with_token(&token("acme"));
     let request = agent.request(http::Method::POST, "/v1/before-tool-call");
@@ -90,7 +90,7 @@ async fn callers_show_a_certificate_of_the_ca_or_are_turned_away() {
     assert!(grpc(address, &tls).await);
 }
 
-/// How the handshake of a connection went that makes a request and reads an answer's beginning.
+/// Connects, sends a request and reads the beginning of the answer. Returns the kind of handshake.
 async fn handshake(address: SocketAddr, tls: &Arc<ClientConfig>) -> Option<HandshakeKind> {
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::IpAddress(address.ip().into());
@@ -125,7 +125,7 @@ async fn handshakes_that_never_end_hold_up_nobody() {
         silent.push(TcpStream::connect(gateway.data_addr()).await.unwrap());
     }
     assert_eq!(http(gateway.data_addr(), &ca.client(None)).await, Some(200));
-    // All of them are hung up on in the end, with nothing said.
+    // All of them are closed in the end, without an answer.
     for mut stream in silent {
         assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
     }

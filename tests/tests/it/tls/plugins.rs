@@ -1,5 +1,5 @@
-//! Plugins over TLS: who they have to be, who we are to them, and the cause that each failure is named by. None of
-//! them lets a call through.
+//! Tests plugins over TLS: their identity, the gateway's identity, and the cause named by each failure. No
+//! failure lets a call through.
 
 use std::{fs, sync::Arc};
 
@@ -29,7 +29,7 @@ fn required(plugin: &FakePlugin, tls: &Value) -> Setup {
     Gateway::with().tenant("acme").plugin_with(plugin, &json!({ "tls": tls })).binding(plugin.name(), 1)
 }
 
-/// Starts, and has one call answered by the plugin.
+/// Starts a gateway, and makes one call that the plugin answers.
 async fn serves(setup: Setup) -> Gateway {
     let gateway = setup.start().await;
     let answer = gateway.http(&token("acme")).call(POINT, payload()).await;
@@ -69,16 +69,16 @@ async fn a_plugin_that_asks_for_a_certificate_is_shown_ours() {
     assert_eq!(guard.peers(), [Some(pair.certificate())]);
 }
 
-/// A plugin that fails to be reached, by what it is named after.
+/// A plugin that can't be reached; its name says why.
 struct Failing {
     cause: &'static str,
     endpoint: String,
     tls: Option<Value>,
-    /// What holds the address.
+    /// Holds the address.
     _held: Option<FakePlugin>,
 }
 
-/// TLS that fails for `cause`, to a plugin that would serve as `server` says.
+/// A plugin that serves with `server`, to which TLS fails with `cause`.
 async fn over_tls(cause: &'static str, server: rustls::ServerConfig, tls: Value) -> Failing {
     let plugin = FakePlugin::named("unreached").start_tls_as(server).await;
     Failing { cause, endpoint: plugin.endpoint(), tls: Some(tls), _held: Some(plugin) }
@@ -105,7 +105,7 @@ async fn failures(ca: &Ca, folder: &std::path::Path) -> Vec<Failing> {
         over_tls("certificate_expired", server(ca.ended_pair(&[ID])), identified()).await,
         over_tls("certificate_untrusted", server(Ca::new().pair(&[LOCAL])), trusted()).await,
         over_tls("certificate_untrusted", server(Ca::new().pair(&[ID])), identified()).await,
-        // No `tls`: the machine's CAs don't know ours.
+        // No `tls`: the machine's CAs don't include the test's.
         Failing { tls: None, ..over_tls("certificate_untrusted", server(good()), trusted()).await },
         over_tls("certificate_identity", server(good()), identified()).await,
         over_tls("certificate_identity", server(ca.pair(&["spiffe://example.org/guard2"])), identified())
@@ -130,7 +130,7 @@ async fn every_failure_has_its_cause_and_fails_as_its_binding_says() {
     let name = |index: usize| format!("p{index}");
     let plugins = failures.iter().enumerate().map(|(index, failing)| {
         let mut plugin = json!({ "name": name(index), "endpoint": failing.endpoint, "required": false });
-        // All are dialled at once, and names are asked for: none is to fail for want of time.
+        // All connect at once and need name lookups, so none may fail for lack of time.
         plugin["limits"] = json!({ "connect": "30s" });
         if let Some(tls) = &failing.tls {
             plugin["tls"] = tls.clone();
@@ -138,7 +138,7 @@ async fn every_failure_has_its_cause_and_fails_as_its_binding_says() {
         plugin
     });
     let plugins = plugins.collect::<Vec<_>>();
-    // The machine of this test trusts one CA, which vouches for none of the plugins.
+    // This test's machine trusts one CA, which issued none of the plugins' certificates.
     let stranger = Ca::new();
     let machine = stranger.file().display().to_string();
     let mut setup = Gateway::with().set("/plugins", plugins).environment("SSL_CERT_FILE", &machine);
@@ -194,8 +194,8 @@ async fn a_configuration_with_references_travels_over_tls() {
     assert_eq!(config, json!({ "key": "s3cr3t" }));
 }
 
-/// Root may write to every socket, so the cause itself is looked at where the system's word is read; here what is at
-/// the path is a socket that nobody listens on.
+/// Root may write to every socket, so the cause itself is tested in a unit test beside the code. Here, the
+/// path is a socket where nobody listens.
 #[tokio::test]
 async fn a_socket_that_nobody_listens_on_is_told_from_a_path_that_is_none() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Certificates that change while calls are under way: none fails, whoever connects afterwards sees the new ones, and a
-//! pair that is not whole changes nothing.
+//! Tests certificates that change during calls: no call fails, new connections see the new certificates,
+//! and an incomplete pair changes nothing.
 
 use std::{
     os::unix::fs::symlink,
@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 use crate::edge::support::{POINT, payload, request};
 
 const LOCAL: &str = "127.0.0.1";
-/// What the protocol promises.
+/// The limit in the protocol.
 const RELOADED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A line of this event, of a plugin's certificates or of the listener's.
+/// A line of this event about a plugin's certificates or the listener's.
 fn event(name: &'static str, plugin: Option<&'static str>) -> impl Fn(&Line) -> bool {
     move |line| {
         line.field("event") == Some(&json!(name))
@@ -36,7 +36,7 @@ fn event(name: &'static str, plugin: Option<&'static str>) -> impl Fn(&Line) -> 
     }
 }
 
-/// Agents that call again and again, each in its own way, until told to stop.
+/// Agents that call repeatedly, each in its own way, until they are stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -76,7 +76,7 @@ impl Load {
         load
     }
 
-    /// Waits until this many calls more were answered.
+    /// Waits until this many further calls were answered.
     async fn goes_on(&mut self, calls: u64) {
         let enough = self.answered.load(Ordering::Relaxed) + calls;
         while self.answered.load(Ordering::Relaxed) < enough {
@@ -87,7 +87,7 @@ impl Load {
         }
     }
 
-    /// No call failed, or this does.
+    /// Stops, and checks that no call failed.
     async fn ends(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.agents.join_next().await {
@@ -124,7 +124,7 @@ async fn certificates_that_change_under_load_on_both_sides_fail_no_call() {
     load.goes_on(50).await;
     assert_eq!(guard.counts().connections, 1, "a connection that is there goes on");
 
-    // The plugin's own certificate changes, and its connections are asked to go.
+    // The plugin's own certificate changes, and its connections are asked to close.
     guard.set_tls(plugin_server(&ca.pair(&[LOCAL])));
     guard.go_away();
     guard.wait_until(|counts| counts.connections > 1).await;
@@ -156,7 +156,7 @@ async fn a_pair_that_is_not_whole_keeps_the_old_one_and_is_reported_once() {
     assert!(line.text.contains("`cert_file`") && line.text.contains(&file), "{line:?}");
     assert_eq!(shown().await, old.certificate());
 
-    // All files are looked at together: when a second later change is seen, this one was looked at once more.
+    // All files are checked together: once a second, later change is noticed, this one was checked again.
     for name in ["gateway-2", "gateway-3"] {
         dials.replace(&ca.pair(&[name]));
         let is_new = |line: &Line| line.field("names") == Some(&json!(name));
@@ -168,7 +168,7 @@ async fn a_pair_that_is_not_whole_keeps_the_old_one_and_is_reported_once() {
     let refused = gateway.log().lines().into_iter().filter(event("certificate.refused", None)).count();
     assert_eq!(refused, 1, "{}", gateway.log());
 
-    // Whole, but not of one pair.
+    // Valid files, but not a matching pair.
     listens.write(&listens.chain(), &new.chain);
     let is_torn = |line: &Line| line.text.contains("is not the key of the certificate");
     gateway.log().wait_for(|line| event("certificate.refused", None)(line) && is_torn(line)).await;
@@ -193,7 +193,7 @@ async fn a_file_that_hangs_holds_up_neither_another_nor_the_end() {
         .set("/server/tls", listens.members(&json!({})))
         .start()
         .await;
-    // Whoever opens a pipe that nobody writes to waits.
+    // Opening a pipe without a writer blocks.
     std::fs::remove_file(dials.key()).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(dials.key()).status().unwrap().success());
     for times in 1..=2 {

@@ -1,4 +1,4 @@
-//! Consent, breaking the glass and what is asked of a process that runs, over gRPC: as over HTTP, with real plugins.
+//! Tests consent, bypasses and process operations over gRPC, compared with HTTP, with real plugins.
 
 use std::time::Duration;
 
@@ -35,12 +35,12 @@ fn place(status: &Status) -> Value {
     violations(status)[0]["pointer"].clone()
 }
 
-/// What HTTP answers.
+/// The answer of HTTP.
 async fn over_http(it: &Stored, method: Method, path: &str, body: Option<&Value>) -> Value {
     of_http(ask(&it.operator, method, path, body).await)
 }
 
-/// The first thing that `guard` wants.
+/// The first manifest that waits for consent to `guard`.
 async fn wanted(it: &Stored) -> Value {
     let end = Instant::now() + SOON;
     loop {
@@ -110,7 +110,7 @@ async fn consent_over_grpc_is_consent_over_http() {
     assert_eq!((&revision["reason"], revision["author"].is_string()), (&json!("seen"), true));
 }
 
-/// Without when it ends, which no two have in common.
+/// Removes the end time, which differs between two bypasses.
 fn timeless(mut value: Value) -> Value {
     if let Some(spec) = value.pointer_mut("/changes/0/after/spec") {
         assert!(spec["until"].is_string(), "{spec}");
@@ -288,7 +288,7 @@ async fn a_plugin_described_again_over_grpc_is_shown_as_over_http() {
 #[tokio::test]
 async fn a_drain_over_grpc_waits_for_the_call_under_way_and_not_for_itself() {
     let (gate, plugin) = (Gate::closed(), FakePlugin::named("guard").start().await);
-    // The call is held for as long as the drain is waited for.
+    // The call is held back for as long as the drain waits.
     let it = stored_as(file_with("acme").set("/limits/budget", "60s")).await;
     let mut client = dial(&it.gateway, &administrator()).await;
     let limits = json!({ "timeout": "60s" });
@@ -326,7 +326,7 @@ async fn a_drain_over_grpc_waits_for_the_call_under_way_and_not_for_itself() {
     assert_eq!(plugin.counts().shutdowns, 1);
 }
 
-/// A call and the same as HTTP takes it.
+/// A test call over gRPC, in the form for HTTP.
 fn trial(asked: &Value) -> wire::CallPluginRequest {
     let part = |name: &str| asked.get(name).map(text).unwrap_or_default();
     let point = ExtensionPoint::from_str_name(&format!(
@@ -424,7 +424,7 @@ async fn a_trial_that_is_asked_wrongly_over_grpc_never_reaches_the_plugin() {
             wire::CallPluginRequest { payload_json: r#"{"args":{"a":1,"a":2}}"#.into(), ..good.clone() },
             "/payload/args/a",
         ),
-        // What would be another member if it were pasted.
+        // Would become another member if it were pasted into JSON.
         (
             wire::CallPluginRequest { payload_json: r#"{},"tenant":"globex""#.into(), ..good.clone() },
             "/payload",
@@ -439,7 +439,7 @@ async fn a_trial_that_is_asked_wrongly_over_grpc_never_reaches_the_plugin() {
     let large = json!({ "text": "x".repeat(5 << 20) });
     let large = wire::CallPluginRequest { payload_json: text(&large), ..good.clone() };
     assert_code(client.call_plugin(large).await, Code::PayloadTooLarge);
-    // More than an object may be, and less than a call.
+    // Larger than an object may be, and smaller than a call may be.
     let args = json!({ "tool_name": "fs.read", "args": { "text": "x".repeat(2 << 20) } });
     let fits = wire::CallPluginRequest { payload_json: text(&args), ..good.clone() };
     assert_eq!(plugin.counts().calls, 0);

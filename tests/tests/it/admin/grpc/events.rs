@@ -1,4 +1,5 @@
-//! What happens, over gRPC: kept, and as a stream that is gone on with, holds nobody up, and ends with a status.
+//! Tests events over gRPC: recorded ones, and streams that are resumed, hold nothing up, and end with a
+//! status.
 
 use std::time::Duration;
 
@@ -32,14 +33,14 @@ use crate::{
     edge::support::{POINT, payload},
 };
 
-/// Longer than anything here may take.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 fn setup() -> Setup {
     Gateway::with().tenant("acme").tenant("globex").admin()
 }
 
-/// One who blocks every call, and says so in this many words.
+/// A plugin that blocks every call with a message of this many words.
 async fn guard(words: usize) -> FakePlugin {
     let act = (0..words).fold(Act::cancel("NO", "no"), |act, _| {
         act.with_notice(notice(NoticeKind::Info, "N", &"no ".repeat(80), &json!({})))
@@ -55,11 +56,11 @@ fn after(id: &str) -> StreamEventsRequest {
     StreamEventsRequest { since: Some(Since::AfterId(id.into())), ..blocks() }
 }
 
-/// A stream that follows.
+/// A stream of events.
 pub(crate) struct EventSubscription(Streaming<wire::StreamEventsResponse>);
 
 impl EventSubscription {
-    /// From here on it is told of everything.
+    /// From here on, it receives all events.
     pub(crate) async fn open(client: &mut Client, request: StreamEventsRequest) -> Self {
         let mut stream =
             EventSubscription(client.stream_events(request).await.expect("there is a place").into_inner());
@@ -95,7 +96,7 @@ impl EventSubscription {
         }
     }
 
-    /// What it ends with.
+    /// The status at its end.
     async fn end(&mut self) -> Status {
         loop {
             match self.message().await {
@@ -107,7 +108,7 @@ impl EventSubscription {
     }
 }
 
-/// Everything that is kept.
+/// All recorded events.
 async fn kept(client: &mut Client, request: StreamEventsRequest) -> Vec<What> {
     let mut stream = client.stream_events(request).await.expect("it answers").into_inner();
     let mut all = Vec::new();
@@ -197,7 +198,7 @@ async fn a_stream_over_grpc_goes_on_after_its_last_event_and_tells_of_a_gap() {
     let mut again = EventSubscription::open(&mut client, after(&first.id)).await;
     assert_eq!(again.event().await.1["request_id"], missed.body["request_id"]);
 
-    // An id of another process: what it stands for is not known here.
+    // An id of another process is unknown here.
     let mut other = EventSubscription::open(&mut client, after("0123456789ab-1")).await;
     assert_eq!(other.next().await, What::Dropped(wire::EventsDropped { count: None }));
     assert_eq!(other.event().await.0, first, "everything that is kept");
@@ -218,7 +219,7 @@ async fn who_does_not_read_over_grpc_holds_nobody_up_and_is_told_what_it_missed(
     let narrow = endpoint.initial_stream_window_size(1 << 16).connect().await.expect("it listens");
     let mut slow = EventSubscription::open(&mut client(narrow, Some(&bearer)), blocks()).await;
     let agent = gateway.http(&token("acme"));
-    // More than fits into the window (64 KiB), and than is kept behind it (1,000).
+    // More than fits into the window (64 KiB) plus what is recorded beyond it (1,000).
     let most = 1600;
     for _ in 0..most / 8 {
         let calls = join_all((0..8).map(|_| agent.call(POINT, payload()))).await;
@@ -255,9 +256,9 @@ async fn at_most_32_follow_whichever_way_and_who_leaves_makes_room() {
     assert!(tonic_types::StatusExt::get_details_retry_info(&status).is_some(), "{status:?}");
     let over_http = gateway.admin(&Token::for_operators().mint()).get("/admin/v1/events?follow=true").await;
     assert_eq!(over_http.expect("it answers").status, 503);
-    kept(&mut client, StreamEventsRequest::default()).await; // can be had
+    kept(&mut client, StreamEventsRequest::default()).await; // still available
     streams.pop();
-    // Nothing tells that the gateway has seen it go but asking.
+    // Only trying again shows that the gateway has noticed the closed stream.
     let open = async { while client.stream_events(blocks()).await.is_err() {} };
     timeout(PATIENCE, open).await.expect("a place is free again");
 }
@@ -267,7 +268,7 @@ async fn a_stream_over_grpc_ends_with_why_it_ends() {
     let setup = setup();
     let other_audience = setup.clone().set("/auth/issuers/0/admin_audience", "another").text();
     let gateway = setup.start().await;
-    // Good for some seconds more: `exp` has passed, and the leeway of 30 s nearly.
+    // Valid for a few more seconds: `exp` has passed, and the leeway of 30 s almost.
     let short = Token::for_operators().expiring_in(-20).mint();
     let mut short = EventSubscription::open(&mut dial(&gateway, &short).await, blocks()).await;
     let expired = short.end().await;

@@ -1,5 +1,6 @@
-//! Whoever is confined to one tenant asks for anything by any rpc: no byte of another is in any answer, and what is guessed
-//! can't be told from what isn't there (G34). The same as over HTTP, whose world this is.
+//! Tests isolation over gRPC (G34): a caller confined to one tenant sends any request to any rpc. No answer
+//! contains a byte of another tenant, and guessed names can't be told from missing ones. Shares its world
+//! with the test over HTTP.
 
 use std::{cell::Cell, net::SocketAddr};
 
@@ -41,7 +42,7 @@ struct RpcCase {
     token: usize,
 }
 
-/// Every rpc, and how its message is made.
+/// Every rpc with a function that encodes its request.
 type RequestEncoder = fn(&RpcCase) -> Vec<u8>;
 const RPCS: &[(&str, RequestEncoder)] = &[
     ("GetStatus", |_| frame(&wire::GetStatusRequest {})),
@@ -165,7 +166,7 @@ fn list(asked: &RpcCase) -> Vec<u8> {
     frame(&request)
 }
 
-/// Whether it is about what is the asker's own, or lists what he may see.
+/// Whether the request is about the caller's own tenant, or lists what it may see.
 fn is_own(asked: &RpcCase) -> bool {
     match asked.rpc {
         "ListObjects" => asked.kind == Kind::Binding,
@@ -178,7 +179,7 @@ fn is_own(asked: &RpcCase) -> bool {
     }
 }
 
-/// Whether whoever sees everything may be asked the same, and nothing comes of it.
+/// Whether an unrestricted caller may send the same request without changing anything.
 fn is_reading(asked: &RpcCase) -> bool {
     ["Get", "List", "Diff", "Explain", "Stream"].iter().any(|begin| asked.rpc.starts_with(begin))
 }
@@ -189,7 +190,7 @@ async fn send(address: SocketAddr, token: &str, asked: &RpcCase) -> RawAnswer {
     send_grpc(grpc_request(address, &path, token, made(asked))).await
 }
 
-/// Everything that an answer says, its error's details too.
+/// Everything in an answer, including the error's details.
 fn said(answer: &RawAnswer) -> String {
     let status = tonic::Status::from_header_map(&answer.headers);
     let details = status.map(|status| format!("{status:?}{}", String::from_utf8_lossy(status.details())));
@@ -245,7 +246,7 @@ fn no_byte_of_a_tenant_is_in_any_answer_over_grpc_to_whoever_is_confined_to_anot
     let operator = administrator();
     let tried = TestRunner::new(config).run(&requests(&world.cursors), |asked| {
         runtime.block_on(check(&world, address, &asked));
-        // The same of whoever sees everything.
+        // The same as an unrestricted caller.
         if is_reading(&asked) {
             let all = said(&runtime.block_on(send(address, &operator, &asked)));
             hidden.set(hidden.get() + usize::from(all.contains(CANARY)));

@@ -1,4 +1,5 @@
-//! The admin API over gRPC, over TCP and the admin socket: each rpc, what is refused and how, and what else the port serves.
+//! Tests the admin API over gRPC, on TCP and the admin socket: each rpc, its errors, and the other services
+//! of the port.
 
 use hookgate::core::error::Code;
 use hookgate_proto::{
@@ -52,7 +53,7 @@ pub(crate) fn assert_code<M: std::fmt::Debug>(answer: Result<Response<M>, Status
     status
 }
 
-/// Every rpc once, each with what came of the ones before.
+/// Calls every rpc once, each with the results of earlier ones.
 async fn walk(it: &Stored, mut client: Client) {
     let status = client.get_status(wire::GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(parsed(&status.status_json)["ready"], json!(true));
@@ -112,7 +113,7 @@ async fn walk(it: &Stored, mut client: Client) {
     back(it, client).await;
 }
 
-/// What was written is looked at, and taken back.
+/// Reads what was written and rolls it back.
 async fn back(it: &Stored, mut client: Client) {
     let request = wire::ListRevisionsRequest { page_size: Some(2), ..wire::ListRevisionsRequest::default() };
     let list = client.list_revisions(request).await.unwrap().into_inner();
@@ -141,7 +142,7 @@ async fn back(it: &Stored, mut client: Client) {
     let request = wire::DeleteObjectRequest { force: true, ..request };
     let gone = client.delete_object(request).await.unwrap().into_inner().written.unwrap();
     assert_eq!((gone.revision, gone.changes.len()), (Some(7), 2));
-    // The way back to before the first would take all away.
+    // A rollback to before the first revision would delete everything.
     let unsaid = assert_code(client.roll_back(wire::RollBackRequest::default()).await, Code::PayloadInvalid);
     assert_eq!(violations(&unsaid)[0]["pointer"], "/number");
     let unsaid = client.diff_revisions(wire::DiffRevisionsRequest::default()).await;
@@ -191,7 +192,7 @@ async fn what_is_wrong_is_said_with_its_code_and_its_place() {
     let it = stored().await;
     let mut client = dial(&it.gateway, &administrator()).await;
     let at = |status: &Status| violations(status)[0]["pointer"].clone();
-    // A version that isn't named is not 0.
+    // A missing version doesn't count as 0.
     let absent = assert_code(client.put_object(tenant("x", &json!({}), None)).await, Code::PayloadInvalid);
     assert_eq!(at(&absent), "/expected_version");
     assert!(absent.message().starts_with("`expected_version` must be there"), "{absent:?}");
@@ -304,7 +305,7 @@ async fn messages_are_bounded_and_whole_and_methods_are_known() {
         ),
     ] {
         let status = send_grpc(grpc_request(address, &path, &administrator(), body)).await.status();
-        // A method that isn't there is UNIMPLEMENTED, as on the data port (docs/decisions/0002).
+        // An unknown method is UNIMPLEMENTED, as on the data port (docs/decisions/0002).
         let expected = if code == Code::NotFound { tonic::Code::Unimplemented } else { code.grpc() };
         assert_eq!(reason(&status), (expected, Some(code.to_string())), "{path}: {status:?}");
     }
@@ -320,7 +321,7 @@ async fn messages_are_bounded_and_whole_and_methods_are_known() {
     assert_no_panic(&it.gateway);
 }
 
-/// The services that the port lists, to whoever has this token.
+/// The services that the port lists for this token.
 async fn listed(channel: Channel, token: Option<&str>) -> Result<Vec<String>, Status> {
     let message_request = Some(MessageRequest::ListServices(String::new()));
     let request = ServerReflectionRequest { host: String::new(), message_request };

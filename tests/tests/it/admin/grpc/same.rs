@@ -1,5 +1,5 @@
-//! The same over gRPC as over HTTP: whatever is asked, in whatever order, of one gateway over HTTP and of another over gRPC,
-//! both say the same and hold the same afterwards.
+//! Property test: gRPC and HTTP behave the same. The same requests go to one gateway over HTTP and to
+//! another over gRPC; both give the same answers and end in the same state.
 
 use hookgate::core::error::Code;
 use hookgate_proto::{
@@ -24,7 +24,7 @@ use crate::admin::{
 const KINDS: [Kind; 3] = [Kind::Plugin, Kind::Tenant, Kind::Binding];
 const NAMES: [&str; 5] = ["acme", "globex", "content-policy", "own", "a/b ü"];
 
-/// Which version a writer expects.
+/// A write's precondition.
 #[derive(Debug, Clone, Copy)]
 enum Expects {
     Right,
@@ -113,7 +113,7 @@ fn acts() -> impl Strategy<Value = Vec<(Act, bool)>> {
     prop::collection::vec((act, prop::bool::weighted(0.2)), 1..40)
 }
 
-/// One gateway that is asked over HTTP, and one over gRPC.
+/// Two gateways: one is called over HTTP, the other over gRPC.
 struct World {
     http: Stored,
     grpc: Stored,
@@ -141,7 +141,7 @@ fn percent_encoding_of(text: &str) -> String {
         .collect()
 }
 
-/// An answer over HTTP without what no two answers have in common.
+/// An HTTP answer without what always differs.
 pub(crate) fn of_http(mut answer: HttpAnswer) -> Value {
     if answer.status >= 400 {
         let errors = answer.body.get("errors").cloned().unwrap_or_else(|| json!([]));
@@ -151,7 +151,7 @@ pub(crate) fn of_http(mut answer: HttpAnswer) -> Value {
     answer.body
 }
 
-/// The same of gRPC.
+/// A gRPC answer without what always differs.
 pub(crate) fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce(M) -> Value) -> Value {
     match answer {
         Ok(answer) => {
@@ -168,7 +168,7 @@ pub(crate) fn of_grpc<M>(answer: Result<Response<M>, Status>, shown: impl FnOnce
     }
 }
 
-/// When, and the path of which file.
+/// Removes times and the path of the file.
 fn comparable(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -383,7 +383,7 @@ impl World {
         let waits = timeout_ms.map_or(String::new(), |millis| format!("&timeout_ms={millis}"));
         let at = format!("{}/explain?point=before_llm_request&text=a+text&label.k=v{waits}", path(1, name));
         let mut over_http = self.over_http(Method::GET, &at, None).await;
-        // The one error of theirs whose words are each way's own: a query has no pointers.
+        // The only error whose words differ: a query has no pointers.
         if over_http["code"] == "PAYLOAD_INVALID" {
             assert_eq!(over_http["detail"], "`timeout_ms` in the query must be 1 to 60000");
             let message = "`timeout_ms` must be 1 to 60000";
@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// Everything that both hold.
+    /// Compares the complete state of both.
     async fn compare(&self) {
         for kind in 0..KINDS.len() {
             let (over_http, over_grpc) = self.list(kind, 500, 0).await;
@@ -456,7 +456,7 @@ impl World {
         }
         let (over_http, over_grpc) = self.read(&Act::Revisions(500)).await;
         assert_eq!(over_grpc, over_http);
-        // And the one who was asked over gRPC says so over HTTP too.
+        // The gateway that was called over gRPC shows the same over HTTP.
         let answer = get(&self.grpc.operator, "bindings?limit=500").await;
         assert_eq!(of_http(answer), self.list(2, 500, 0).await.1[0]);
     }
@@ -465,9 +465,9 @@ impl World {
 #[test]
 fn whatever_is_asked_over_grpc_is_answered_and_written_as_over_http() {
     let runtime = Runtime::new().expect("a runtime needs nothing but threads");
-    // One world for all cases: more and more is there, and revisions that can be gone back to.
+    // One world for all cases, so that objects and revisions accumulate.
     let world = runtime.block_on(World::new());
-    // Writes that are granted, whatever comes after them.
+    // Writes that always succeed.
     runtime.block_on(async {
         for act in [
             Act::Put(1, 1, 0, Expects::Right),

@@ -1,4 +1,4 @@
-//! The admin API over gRPC as tests ask it, and its answers as HTTP would have written them.
+//! Calls the admin API over gRPC, and converts its answers to the form of HTTP.
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +19,14 @@ use tonic_types::StatusExt as _;
 
 pub(crate) type Client = AdminServiceClient<InterceptedService<Channel, Bearer>>;
 
-/// To the gateway's admin port.
+/// A channel to the gateway's admin port.
 pub(crate) async fn channel(gateway: &Gateway) -> Channel {
     let address = gateway.admin_addr().expect("the admin port is open");
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URL");
     endpoint.connect().await.expect("the admin port listens")
 }
 
-/// To the admin socket at `path`.
+/// A channel to the admin socket at `path`.
 pub(crate) async fn socket(path: &Path) -> Channel {
     let path: PathBuf = path.to_owned();
     let connect = tower::service_fn(move |_| {
@@ -41,29 +41,29 @@ pub(crate) fn client(channel: Channel, token: Option<&str>) -> Client {
     AdminServiceClient::with_interceptor(channel, Bearer::new(token)).max_decoding_message_size(32 << 20)
 }
 
-/// With this token.
+/// A client with this token.
 pub(crate) async fn dial(gateway: &Gateway, token: &str) -> Client {
     client(channel(gateway).await, Some(token))
 }
 
-/// JSON text as a member holds it.
+/// A member's JSON text.
 pub(crate) fn text(value: &Value) -> bytes::Bytes {
     value.to_string().into()
 }
 
-/// What a member holds.
+/// The value of a member's JSON text.
 pub(crate) fn parsed(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(text)))
 }
 
-/// The violations of an error, as HTTP writes them.
+/// The violations of an error, in the form of HTTP.
 pub(crate) fn violations(status: &Status) -> Value {
     let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
     let one = |violation: tonic_types::FieldViolation| json!({ "pointer": violation.field, "message": violation.description });
     violations.into_iter().map(one).collect()
 }
 
-/// A value of an enum as JSON has it: KIND_PLUGIN is `plugin`.
+/// An enum's value as in JSON: KIND_PLUGIN is `plugin`.
 fn short(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or_else(|| panic!("{name} is no {prefix}...")).to_lowercase()
 }
@@ -105,7 +105,7 @@ pub(crate) fn object(object: &wire::Object) -> Value {
     members.into()
 }
 
-/// A bypass as it is listed.
+/// A bypass as in a list.
 pub(crate) fn bypass(object: &wire::Object) -> Value {
     assert_eq!((kind(object.kind).as_str(), owner(object.owner).as_str()), ("bypass", "api"), "{object:?}");
     let mut members = parsed(&object.spec_json);
@@ -172,7 +172,7 @@ pub(crate) fn written(written: Option<wire::WriteResult>) -> Value {
     })
 }
 
-/// A revision with `changes` as they are asked for.
+/// A revision with these `changes`.
 pub(crate) fn revision(revision: &wire::Revision, changes: Option<Value>) -> Value {
     let wire::Revision { number, at, author, reason, counts } = revision;
     let counts = counts.expect("they are always there");
@@ -181,7 +181,7 @@ pub(crate) fn revision(revision: &wire::Revision, changes: Option<Value>) -> Val
     json!({ "number": number, "at": at, "author": author, "reason": reason, "changes": changes })
 }
 
-/// A page's token as HTTP writes it.
+/// A page token in the form of HTTP.
 pub(crate) fn cursor(token: &str) -> Value {
     if token.is_empty() { Value::Null } else { token.into() }
 }

@@ -1,4 +1,5 @@
-//! Who may ask what over gRPC: the rules of HTTP, and a tenant's token that can guess nothing of the others.
+//! Tests authorization over gRPC: the rules of HTTP apply, and a tenant's token can't find out anything
+//! about other tenants.
 
 use hookgate::core::error::Code;
 use hookgate_proto::{
@@ -24,10 +25,10 @@ use crate::{
     edge::support::assert_http_error,
 };
 
-/// What the others must never learn of.
+/// What other tenants must never see.
 const CANARY: &str = "canary-of-globex";
 
-/// One answer as text, or why there is none.
+/// One answer as text, or its status.
 type Told = Result<String, Status>;
 
 fn told<M: std::fmt::Debug>(answer: Result<Response<M>, Status>) -> Told {
@@ -46,7 +47,7 @@ async fn list(client: &mut Client, kind: Kind, tenant: Option<&str>) -> Result<V
     Ok(objects.into_iter().map(|object| object.name).collect())
 }
 
-/// Each rpc that wants `hookgate:admin`, about this tenant and upon its right version.
+/// Calls each rpc that needs `hookgate:admin`, for this tenant and with the right version.
 async fn administration(client: &mut Client, tenant: &str) -> Vec<Told> {
     let (kind, name) = (Kind::Tenant.into(), tenant.to_owned());
     let expected_version = Some(1);
@@ -86,7 +87,7 @@ async fn administration(client: &mut Client, tenant: &str) -> Vec<Told> {
     .collect()
 }
 
-/// Those of them that have a process do something, or break the glass.
+/// Those of them that run an operation or begin a bypass.
 async fn acts(client: &mut Client, tenant: &str) -> Vec<Told> {
     let name = || "content-policy".to_owned();
     let (binding, tenant, reason) = (name(), tenant.to_owned(), "why".to_owned());
@@ -135,7 +136,7 @@ async fn the_token_decides_as_it_does_over_http() {
     for (bearer, code) in [
         (None, Code::TokenMissing),
         (Some("nonsense".to_owned()), Code::TokenInvalid),
-        // The data port's audience is another.
+        // The data port has another audience.
         (Some(token("acme")), Code::TokenInvalid),
         (Some(operators().expiring_in(-120).mint()), Code::TokenExpired),
         (Some(operators().scopes("hookgate:invoke").mint()), Code::ScopeMissing),
@@ -144,7 +145,7 @@ async fn the_token_decides_as_it_does_over_http() {
         let mut client = client(channel.clone(), bearer.as_deref());
         refused_as(told(client.get_status(wire::GetStatusRequest {}).await), code);
         refused_as(told(client.stream_events(wire::StreamEventsRequest::default()).await), code);
-        // Nobody learns without one which methods there are.
+        // Without a token, nobody learns which methods exist.
         for refused in administration(&mut client, "acme").await {
             refused_as(refused, code);
         }

@@ -1,4 +1,4 @@
-//! What a write says beforehand of steps that fail, and what its plugin says of it afterwards.
+//! Tests what a write predicts about failing steps, and how its plugin then reports.
 
 use hookgate_proto::admin::v1 as wire;
 use hookgate_tests::{
@@ -26,7 +26,7 @@ fn said(value: &Value) -> &str {
     value.as_str().expect("it is text")
 }
 
-/// Who would fail at `before_tool_call` for the first that is named, and why.
+/// The steps that would fail at `before_tool_call` for the first tenant in the sample, with the reasons.
 fn failing(answer: &Value) -> Vec<(&str, &str, &str)> {
     let failing = answer["effects"]["sample"][0]["points"]["before_tool_call"]["failing"].as_array();
     let failing = failing.unwrap_or_else(|| panic!("{answer:#}"));
@@ -50,7 +50,7 @@ fn bound(plugin: &str) -> Value {
     json!({ "plugin": plugin, "tenant": "*", "priority": 30 })
 }
 
-/// Tries out that `name` is bound, and says who fails then.
+/// Does a dry run of binding `name`, and returns the steps that would fail.
 async fn bind(operator: &HttpAgent, name: &str, binding: Value) -> Value {
     put(operator, &format!("bindings/{name}?expected_version=0&dry_run=true"), binding).await.body
 }
@@ -90,7 +90,8 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_are_foreseen_to_fail() {
     let [("liar", "not_ready", why)] = failing(&tried)[..] else { panic!("{tried:#}") };
     assert!(why.contains("NAME_MISMATCH"), "{why}");
 
-    // Approved of and there, it is foreseen to run; elsewhere, where nobody met it, not; nor with its consent taken back.
+    // With consent and a connection, the step is expected to run. In a process that never met the plugin it
+    // is expected to fail, and so it is without consent.
     written(&put(&operator, "bindings/guard?expected_version=0", bound("guard")).await);
     let path = |query: &str| format!("plugins/guard?expected_version={}{query}", waits["version"]);
     let consent = json!({ "accepted": guard.accepted() });
@@ -142,11 +143,11 @@ async fn an_entry_that_its_plugin_refuses_is_told_of_in_the_answer_and_wherever_
     is_told(&listed["plugins"][0]["rejected"]);
     is_told(&post(&operator, "plugins/guard/describe").await.body["plugin"]["rejected"]);
     assert_eq!(call(&gateway, "acme").await.status, 200);
-    // Whoever writes something else is not bothered with it.
+    // Writers of other objects don't see the rejection.
     let other = put(&operator, "tenants/globex?expected_version=0", json!({})).await;
     assert_eq!((other.status, &other.body["rejected"]), (201, &json!([])), "{other:?}");
 
-    // Who writes the same once more is, over gRPC as over HTTP.
+    // A writer of the same entry does, over gRPC and over HTTP.
     let mut client = dial(&gateway, &administrator()).await;
     let request = wire::PatchObjectRequest {
         kind: wire::Kind::Plugin.into(),

@@ -1,5 +1,5 @@
-//! Tenants with names that somebody may hope to be taken for another's, or for something else than a name: each has its
-//! own chain and no other (G34).
+//! Tests tenant ids that could be confused with another id or with something else (G34): each tenant has
+//! its own chain only.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -19,7 +19,7 @@ use crate::{
     edge::support::{POINT, assert_http_error, assert_no_panic, payload},
 };
 
-/// Ids that are good, however they look.
+/// Valid ids, although they look odd.
 const ODD: &[&str] = &[
     "acme",
     "../acme",
@@ -65,7 +65,7 @@ const ODD: &[&str] = &[
     "~0",
     "😀",
     "👩‍👩‍👧",
-    // One letter by another, by case, and by how it is put together.
+    // Similar to `acme`: another letter, another case, another normalization.
     "ACME",
     "Acme",
     "аcme",
@@ -88,17 +88,17 @@ const ODD: &[&str] = &[
     "\u{202e}emca",
 ];
 
-/// The same, and the longest.
+/// [`ODD`] and the longest ids.
 fn hostile() -> Vec<String> {
     let mut ids: Vec<String> = ODD.iter().copied().map(str::to_owned).collect();
-    // The longest there are, one byte apart, at both ends.
+    // The longest ids, which differ in one byte at either end.
     ids.extend(["x".repeat(256), "x".repeat(255), format!("{}y", "x".repeat(255)), "😀".repeat(64)]);
-    // A reference is resolved nowhere in a tenant, and so can't be written there.
+    // Tenants may not contain references.
     ids.retain(|id| !id.contains("${"));
     ids
 }
 
-/// Ids that there are none of.
+/// Impossible ids.
 fn impossible() -> Vec<String> {
     let mut ids: Vec<String> =
         ["", "*", "\0", "acme\0", "a\nb", "\r\n", "\t", "\u{1b}[31m", "\u{7f}", "\u{85}"]
@@ -108,7 +108,7 @@ fn impossible() -> Vec<String> {
     ids
 }
 
-/// `id` as a part of a path.
+/// `id` as a path segment.
 fn part(id: &str) -> String {
     id.bytes().fold(String::new(), |mut part, byte| {
         if byte.is_ascii_alphanumeric() {
@@ -120,7 +120,7 @@ fn part(id: &str) -> String {
     })
 }
 
-/// A dot is nothing in a path, whatever it is written as: clients take it out.
+/// Whether `id` can be a path segment. Clients remove dot segments, however they are encoded.
 fn has_path(id: &str) -> bool {
     !["", ".", ".."].contains(&id)
 }
@@ -129,13 +129,13 @@ fn canary(at: usize) -> String {
     format!("canary-{at}-")
 }
 
-/// Says what it was given.
+/// Reports what the plugin was given.
 fn telling(seen: &Seen) -> Act {
     let config: Value = serde_json::from_slice(&seen.call.tenant_config).expect("it is JSON");
     Act::pass().with_notice(notice(NoticeKind::Info, "", "given", &config))
 }
 
-/// What a plugin was given for whom, each once.
+/// The distinct pairs of tenant and config that a plugin was given.
 fn given(plugin: &FakePlugin) -> BTreeSet<(String, String)> {
     let one = |seen: &Seen| {
         let tenant = seen.call.context.as_ref().expect("a call has one").tenant.clone();
@@ -144,7 +144,7 @@ fn given(plugin: &FakePlugin) -> BTreeSet<(String, String)> {
     plugin.seen().iter().map(one).collect()
 }
 
-/// The tenant `id` with a canary in its config, and a binding of its own with another, by the same name.
+/// The tenant `id` with a canary in its config, and its own binding with the same canary.
 fn document(at: usize, id: &str) -> Value {
     json!({
         "tenants": [{ "id": id, "config": { "shared": { "canary": canary(at) } } }],
@@ -163,7 +163,7 @@ fn assert_own(at: usize, id: &str, answer: &HttpAnswer) {
     assert_eq!(details, expected.iter().collect::<Vec<_>>(), "{id:?}");
 }
 
-/// One call of `id`, whose agent has a name that fits in any case.
+/// One call for `id`, with an operator name that is valid whatever the id.
 async fn call(gateway: &Gateway, id: &str) -> HttpAnswer {
     let token = Token::for_tenant(id).claim("sub", "agent").mint();
     gateway.http(&token).call(POINT, payload()).await
@@ -213,7 +213,7 @@ async fn a_tenant_by_any_name_that_is_one_has_its_own_chain_and_no_other() {
     };
     assert_eq!((given(&shared), given(&own)), (all("canary"), all("own")));
 
-    // What happens to one happens to no other.
+    // What happens to one tenant doesn't affect the others.
     let (gone, off) = (ids.iter().position(|id| id == "../acme"), ids.iter().position(|id| id == "ACME"));
     let version = get(&it.operator, "tenants/ACME").await.body["version"].clone();
     written(
@@ -247,7 +247,7 @@ async fn what_can_be_no_tenant_is_refused_in_a_sentence_and_reaches_no_database_
     for (at, id) in impossible().iter().enumerate() {
         let tenant = apply(&it.operator, "", json!({ "tenants": [{ "id": id }] })).await;
         let binding = json!({ "name": "own", "plugin": "own", "tenant": id, "priority": 30 });
-        // To all tenants a binding may belong.
+        // A binding may be for all tenants.
         if id != "*" {
             let binding = apply(&it.operator, "", json!({ "bindings": [binding] })).await;
             assert_http_error(&binding, Code::ConfigInvalid);

@@ -1,5 +1,5 @@
-//! Two tenants, and whoever is confined to one asks for anything in any way: no byte of the other is in any answer, and what
-//! is guessed can't be told from what isn't there (G34).
+//! Tests isolation (G34): a caller confined to one of two tenants sends any request. No answer contains a
+//! byte of the other tenant, and guessed names can't be told from missing ones.
 
 use std::cell::Cell;
 
@@ -28,12 +28,12 @@ use crate::{
     edge::support::{assert_http_error, assert_no_panic},
 };
 
-/// Stands in everything that is the other's, and in nothing else.
+/// Part of everything that belongs to the other tenant, and of nothing else.
 pub(crate) const CANARY: &str = "canary-of-globex";
-/// Whom the asking is confined to.
+/// The tenant that the caller is confined to.
 pub(crate) const OWN: &str = "acme";
 
-/// What is put where a path or a query has `{}`: own names, the other's, and guesses.
+/// Values for `{}` in a path or query: own names, the other tenant's names, and guesses.
 pub(crate) const GUESSES: &[&str] = &[
     "acme",
     "of-acme",
@@ -60,7 +60,7 @@ pub(crate) const GUESSES: &[&str] = &[
     "",
 ];
 
-/// Every route there is, and some that there are not.
+/// All routes, and some that don't exist.
 const PATHS: &[&str] = &[
     "tenants",
     "tenants/{}",
@@ -111,13 +111,13 @@ struct RequestCase {
     token: usize,
 }
 
-/// Whose answers are looked at.
+/// The registry and the callers.
 pub(crate) struct World {
     pub(crate) it: Stored,
     confined: Vec<HttpAgent>,
-    /// Theirs.
+    /// The callers' tokens.
     pub(crate) tokens: [String; 3],
-    /// What lists of those who see everything go on with.
+    /// Cursors from the lists of unrestricted callers.
     pub(crate) cursors: Vec<String>,
 }
 
@@ -166,10 +166,10 @@ pub(crate) async fn world() -> World {
     World { it, confined, tokens, cursors }
 }
 
-/// Whether the path is one that leads to what is the asker's own.
+/// Whether the path belongs to the caller's own tenant.
 fn is_own(asked: &RequestCase) -> bool {
     let path = asked.path.split('?').next().unwrap_or_default();
-    // Who may read a path learns which other methods it doesn't take where it takes none but GET.
+    // A caller that may read a path learns its methods if it allows nothing but GET.
     let shown = ["tenants/acme/plan", "tenants/acme/explain", "events"];
     let objects = ["tenants/acme", "bindings", "bindings/of-acme"];
     shown.contains(&path) || (asked.method == Method::GET && objects.contains(&path))
@@ -180,7 +180,8 @@ impl World {
         ask(agent, asked.method.clone(), &asked.path, asked.body.as_ref()).await
     }
 
-    /// What a tenant's own chain is like at the point where bindings for all, for others and for it stand.
+    /// Explains the tenant's own chain at the point that has global bindings, its own, and the other
+    /// tenant's.
     async fn explained(&self) {
         for token in 0..self.confined.len() {
             let path = "tenants/acme/explain?point=before_llm_request".to_owned();
@@ -199,7 +200,7 @@ impl World {
         assert!(!text.contains(CANARY) && !text.contains("globex"), "{asked:?}: {answer:?}");
         let path = &asked.path;
         if asked.method == Method::GET && path.starts_with("bindings/") && path.contains('?') {
-            // A binding that is shown takes no query, whether it is there, or can be, or not.
+            // A visible binding accepts no query, whether it exists, could exist, or not.
             assert_http_error(&answer, Code::PayloadInvalid);
         } else if !is_own(asked) {
             assert_http_error(&answer, Code::NotFound);
@@ -237,7 +238,7 @@ fn no_byte_of_a_tenant_is_in_any_answer_to_whoever_is_confined_to_another() {
     let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
     let tried = TestRunner::new(config).run(&requests(&world.cursors), |asked| {
         runtime.block_on(world.check(&asked));
-        // The same of whoever sees everything.
+        // The same as an unrestricted caller.
         if asked.method == Method::GET {
             let all = runtime.block_on(world.send(&world.it.operator, &asked));
             hidden.set(hidden.get() + usize::from(all.text.contains(CANARY)));
@@ -257,7 +258,7 @@ fn no_byte_of_a_tenant_is_in_any_answer_to_whoever_is_confined_to_another() {
     });
 }
 
-/// A call that says more than the built-in plugin lets anybody say.
+/// A call with more text than the built-in plugin allows.
 async fn blocked(gateway: &Gateway, tenant: &str) -> HttpAnswer {
     let payload = json!({ "text": "too much" });
     gateway.http(&token(tenant)).call(ExtensionPoint::BeforeLlmRequest, payload).await
@@ -271,7 +272,7 @@ async fn what_happens_to_one_tenant_is_in_no_event_for_whoever_is_confined_to_an
     let mut client = dial(&world.it.gateway, &world.tokens[2]).await;
     let request = StreamEventsRequest { follow: true, ..StreamEventsRequest::default() };
     let mut over_grpc = EventSubscription::open(&mut client, request).await;
-    // Granted, tried out, refused and gone back upon.
+    // Written, previewed, rejected and rolled back.
     for (path, granted) in [
         ("tenants/globex?expected_version=2&reason=canary-of-globex", true),
         ("tenants/canary-of-globex-2?expected_version=0&dry_run=true", false),

@@ -1,4 +1,4 @@
-//! The registry, written and read over the admin API.
+//! Tests reading and writing the registry over the admin API.
 
 mod failing;
 mod ids;

@@ -1,5 +1,5 @@
-//! Plugins, tenants and bindings over the admin API: created, replaced, patched, deleted, listed, each upon the version that
-//! its writer knew (docs/registry.md).
+//! Tests creating, replacing, patching, deleting and listing plugins, tenants and bindings, each with the
+//! version that the writer knew (docs/registry.md).
 
 use hookgate::core::error::Code;
 use hookgate_tests::{fake::FakePlugin, gateway::Gateway};
@@ -53,7 +53,7 @@ async fn an_object_is_created_replaced_patched_and_deleted_and_each_write_holds_
     assert_eq!(written(&delete(&it.operator, "tenants/globex?expected_version=4").await), 5);
     assert_eq!(call(&it.gateway, "globex").await.body["code"], "TENANT_UNKNOWN");
     assert_http_error(&get(&it.operator, globex).await, Code::NotFound);
-    // What is so already makes no revision.
+    // A write without a change makes no revision.
     let spec = json!({ "id": "initech" });
     assert_eq!(written(&put(&it.operator, "tenants/initech?expected_version=0", spec.clone()).await), 6);
     let same = put(&it.operator, "tenants/initech?expected_version=6", spec).await;
@@ -150,7 +150,7 @@ async fn a_dry_run_says_what_the_write_then_does_and_changes_nothing() {
     ];
     for (at, (method, path, body)) in writes.into_iter().enumerate() {
         if at == 2 {
-            // A second binding of one plugin in one chain wants another priority.
+            // A second binding of a plugin in one chain needs another priority.
             let moved =
                 patch(&it.operator, "bindings/own?expected_version=3", json!({ "priority": 21 })).await;
             written(&moved);
@@ -223,7 +223,7 @@ async fn two_bindings_of_one_priority_are_refused_with_both_and_the_tenants() {
     for part in ["`clash`", "`content-policy`", "`acme`", "`globex`", "priority 10"] {
         assert!(answer.body["detail"].to_string().contains(part), "{part}: {answer:?}");
     }
-    // One that is switched off stands in no chain, until it is switched on.
+    // A disabled binding is in no chain until it is enabled.
     let mut off = clash;
     off["enabled"] = json!(false);
     let version = written(&put(&it.operator, "bindings/clash?expected_version=0", off).await);
@@ -357,7 +357,7 @@ async fn lists_come_in_parts_that_miss_nothing_and_are_filtered() {
     loop {
         let part = get(&it.operator, &format!("tenants?limit=7{cursor}")).await;
         found.extend(names(&part, "tenants").into_iter().map(str::to_owned));
-        // What goes in between neither hides nor doubles another.
+        // Objects that are added between pages neither hide nor duplicate others.
         if found.len() == 14 {
             written(&delete(&it.operator, "tenants/t05?expected_version=2").await);
         }

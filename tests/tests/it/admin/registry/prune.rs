@@ -1,4 +1,5 @@
-//! Documents that are the whole of a set of objects, which their labels make it, and writes upon a revision.
+//! Tests pruning with documents that define a whole set of objects by labels, and writes with a revision as
+//! the precondition.
 
 use hookgate_tests::{agent::HttpAgent, fake::FakePlugin};
 use serde_json::{Value, json};
@@ -10,7 +11,8 @@ use crate::{
     registry::support::call,
 };
 
-/// A tenant and a binding of the set `team=a`, one each of another, and a tenant of none.
+/// A tenant and a binding with `team=a`, a tenant and a binding of another team, and a tenant without a
+/// team.
 async fn filled(operator: &HttpAgent) -> u64 {
     let of = |team: &str| json!({ "team": team, "plan": "gold" });
     let tenants =
@@ -39,7 +41,7 @@ async fn what_has_the_labels_and_is_not_named_goes_in_the_same_revision_and_noth
     assert_eq!((written(&done), &done.body["changes"]), (before + 1, &tried.body["changes"]));
     assert_eq!(names(&get(&it.operator, "tenants").await, "tenants"), ["a2", "acme", "b1", "free"]);
     assert_eq!((call(&it.gateway, "a1").await.status, call(&it.gateway, "b1").await.status), (403, 200));
-    // The second time there is nothing to do.
+    // The second time, there is nothing to do.
     assert_eq!(apply(&it.operator, "", document).await.body["revision"], Value::Null);
 }
 
@@ -57,7 +59,7 @@ async fn a_document_that_is_not_the_whole_of_its_set_is_refused_with_the_place()
         (json!({ "tenants": [], "prune": { "labels": {} } }), 400, vec!["/prune/labels"]),
         (json!({ "tenants": [], "prune": {} }), 400, vec!["/prune"]),
         (json!({ "tenants": [], "prune": true }), 400, vec!["/prune"]),
-        // The binding is no member of the set, and would name a tenant that isn't there.
+        // The binding is not in the set, and would name a missing tenant.
         (
             json!({ "bindings": [{ "name": "first", "plugin": "content-policy", "tenant": "a1", "priority": 20, "labels": { "plan": "gold" } }], "prune": { "labels": { "plan": "gold" } } }),
             422,
@@ -85,7 +87,7 @@ async fn what_the_file_owns_and_what_others_still_need_is_not_pruned() {
     let forced = apply(&it.operator, "?force=true", nothing).await;
     let gone = forced.body["changes"].as_array().map(Vec::len);
     assert_eq!((written(&forced), gone), (4, Some(2)), "{forced:?}");
-    // Of the file, with a label of its own.
+    // The file's own label.
     let file = apply(&it.operator, "", json!({ "prune": { "labels": { "plan": "file" } } })).await;
     assert_eq!((file.status, &file.body["revision"]), (200, &Value::Null), "{file:?}");
     assert_eq!(get(&it.operator, "tenants/acme").await.status, 200);

@@ -1,4 +1,4 @@
-//! Who may see and write what of the registry, what is never shown, what was written by whom, and the way back
+//! Tests who may see and write what in the registry, what is always hidden, who wrote what, and rollback
 //! (docs/registry.md).
 
 use hookgate::core::error::Code;
@@ -37,7 +37,7 @@ async fn a_token_without_admin_reads_objects_and_neither_writes_nor_sees_who_wro
     assert_eq!(head(&it.operator).await, 1);
 }
 
-/// What a token of `acme` must not see, and names that nobody has.
+/// Paths that a token of `acme` must not see, and names that don't exist.
 fn hidden() -> [String; 26] {
     let long = "a".repeat(4096);
     [
@@ -112,7 +112,7 @@ async fn a_token_with_a_tenant_sees_its_tenant_and_its_bindings_and_can_guess_no
         seen.push(answer.body);
     }
     assert!(seen.iter().all(|body| *body == seen[0]), "they can't be told apart: {seen:?}");
-    // To whoever sees everything the same names lead to nothing as well.
+    // For an unrestricted caller, these names don't exist either.
     for path in hidden.iter().filter(|path| path.contains('%') || path.len() > 1000) {
         assert_http_error(&get(&it.operator, path).await, Code::NotFound);
     }
@@ -153,7 +153,7 @@ async fn bodies_are_bounded_json_of_one_meaning() {
         Code::PayloadInvalid,
     );
     assert_eq!(head(&it.operator).await, 1);
-    // `curl -T` names no type.
+    // `curl -T` sends no content type.
     assert_eq!(written(&send(None, "{}".into()).await), 2);
 }
 
@@ -226,7 +226,7 @@ async fn plugin_level_and_tenant_level_config_are_checked_each_by_its_own_schema
         assert!(pointers(&answer).iter().any(|at| at.starts_with(pointer)), "{pointer}: {answer:?}");
     }
     written(&put(&it.operator, "bindings/b?expected_version=0", bind(json!({ "limit": 7 }))).await);
-    // One tenant's mistake is refused before it holds, and another's calls never notice.
+    // One tenant's mistake is rejected before it is written, and another tenant's calls are not affected.
     written(&put(&it.operator, "tenants/globex?expected_version=0", json!({})).await);
     let before = call(&it.gateway, "acme").await.body["plan_digest"].clone();
     let wrong = patch(

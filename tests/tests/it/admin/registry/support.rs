@@ -1,4 +1,4 @@
-//! Writing to the registry as operators do: over HTTP, with a token.
+//! Writes to the registry as operators do: over HTTP, with a token.
 
 use hookgate_tests::{
     agent::{HttpAgent, HttpAnswer},
@@ -18,12 +18,12 @@ pub(crate) struct Stored {
     pub(crate) folder: TempDir,
 }
 
-/// One whose file has the tenant `acme` and the built-in `content-policy` for all, at priority 10.
+/// A gateway whose file has the tenant `acme` and the built-in `content-policy` for all at priority 10.
 pub(crate) async fn stored() -> Stored {
     stored_as(file_with("acme")).await
 }
 
-/// One with this file.
+/// A gateway with this file.
 pub(crate) async fn stored_as(setup: Setup) -> Stored {
     let folder = tempfile::tempdir().expect("there is room");
     let url = format!("sqlite:{}", folder.path().join("hookgate.db").display());
@@ -39,12 +39,12 @@ pub(crate) fn administrator() -> String {
     Token::for_operators().scopes("hookgate:admin").mint()
 }
 
-/// A token that sees what one tenant may see of itself.
+/// A token that is confined to one tenant.
 pub(crate) fn confined(tenant: &str) -> String {
     Token::for_operators().scopes("hookgate:admin").claim("tenant_id", tenant).mint()
 }
 
-/// Asks below `/admin/v1/`.
+/// Sends a request below `/admin/v1/`.
 pub(crate) async fn ask(agent: &HttpAgent, method: Method, path: &str, body: Option<&Value>) -> HttpAnswer {
     let media_type = match method {
         Method::PATCH => "application/merge-patch+json",
@@ -81,19 +81,19 @@ pub(crate) async fn apply(agent: &HttpAgent, query: &str, document: Value) -> Ht
     ask(agent, Method::POST, &format!("apply{query}"), Some(&document)).await
 }
 
-/// What was written, which was granted and is in force.
+/// The revision of a successful write, which must be active.
 pub(crate) fn written(answer: &HttpAnswer) -> u64 {
     assert!(matches!(answer.status, 200 | 201), "{answer:?}");
     assert_eq!(answer.body["active"], json!(true), "{answer:?}");
     answer.body["revision"].as_u64().unwrap_or_else(|| panic!("nothing was written: {answer:?}"))
 }
 
-/// The number of the last revision.
+/// The number of the current revision.
 pub(crate) async fn head(agent: &HttpAgent) -> u64 {
     get(agent, "tenants?limit=1").await.body["revision"].as_u64().expect("a list has a revision")
 }
 
-/// The pointers of what is wrong.
+/// The pointers of the violations.
 pub(crate) fn pointers(answer: &HttpAnswer) -> Vec<&str> {
     let errors = answer.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     errors.iter().map(|error| error["pointer"].as_str().expect("a pointer")).collect()

@@ -1,4 +1,5 @@
-//! `hookgate apply` and `hookgate diff`: a file in one revision or not at all, upon what was looked at.
+//! Tests `hookgate apply` and `hookgate diff`: a file is applied in one revision or not at all, and only if
+//! the registry is as shown.
 
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_change
 #[tokio::test]
 async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
     let desk = Desk::new().await;
-    // By itself, before anybody is asked.
+    // Locally, before any request.
     desk.folder
         .write("registry.yaml", &FILE.replace("id: vega", "id: vega\n    colour: red").replace("20", "low"));
     let ran = desk.run(&["apply", "-f", "registry.yaml", "--yes"]).await;
@@ -68,7 +69,7 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
     ] {
         assert!(ran.stderr.contains(said), "no {said} in {ran:?}");
     }
-    // As a whole, which only the gateway knows: the file's own binding stands at 10.
+    // As a whole, which only the gateway can: the file's own binding has priority 10.
     desk.folder.write("registry.yaml", &FILE.replace("20", "10"));
     for args in [&["apply", "-f", "registry.yaml", "--yes"][..], &["diff", "-f", "registry.yaml"]] {
         let ran = desk.run(args).await;
@@ -116,7 +117,7 @@ async fn prune_takes_away_what_the_api_owns_and_the_file_does_not_name_of_the_ki
     assert_eq!(desk.json(&["binding", "list"]).await["bindings"][0]["owner"], "file");
 }
 
-/// Between looking and writing, here as long as a person thinks at the terminal.
+/// Another write between showing and writing; here, while a person thinks at the terminal.
 #[tokio::test]
 async fn whoever_writes_in_between_is_named_and_not_overwritten() {
     let desk = Desk::new().await;

@@ -1,4 +1,4 @@
-//! Commands that show and write the registry.
+//! Tests the commands that show and write the registry.
 
 mod apply;
 mod objects;

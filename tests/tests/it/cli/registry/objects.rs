@@ -1,5 +1,5 @@
-//! `hookgate tenant`, `binding`, `plugin` and `revision`: what is shown, what is written upon which version, and what is
-//! said of what isn't.
+//! Tests `hookgate tenant`, `binding`, `plugin` and `revision`: what they show, which version a write
+//! requires, and the messages for missing objects.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_c
     assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");
 }
 
-/// Upon what was read, or what is said: whoever was faster is not overwritten.
+/// Writes require the version that was read or given, so a faster writer is not overwritten.
 #[tokio::test]
 async fn a_write_upon_another_version_is_refused_with_the_one_that_is_there() {
     let desk = Desk::new().await;
@@ -119,7 +119,7 @@ async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
     assert_eq!(desk.head().await, 1);
 }
 
-/// Whatever it is called: it is what is written that can't stand there, and not what was there before.
+/// Whatever its name: the error is about the new object, not about existing ones.
 #[tokio::test]
 async fn of_two_bindings_in_one_place_the_one_that_is_written_is_wrong() {
     let desk = Desk::new().await;
@@ -132,7 +132,7 @@ async fn of_two_bindings_in_one_place_the_one_that_is_written_is_wrong() {
     assert_eq!(desk.head().await, 1);
 }
 
-/// A cell that is too wide for a table makes it wide, and nothing else.
+/// A wide cell makes the table wide, and changes nothing else.
 #[tokio::test]
 async fn a_list_is_shown_whatever_is_written_in_it_and_in_parts() {
     let desk = Desk::new().await;
@@ -158,7 +158,7 @@ async fn a_list_is_shown_whatever_is_written_in_it_and_in_parts() {
     assert_eq!(names(&["--enabled", "false"]).await, "wide");
 }
 
-/// What happened to whom is in the line, and not in the object alone.
+/// The line itself says what happened to which object.
 #[tokio::test]
 async fn an_event_of_the_registry_says_who_wrote_what_and_of_a_bypass_what_until_when() {
     let desk = Desk::new().await;
@@ -251,7 +251,7 @@ async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it()
     assert!(added.contains("config.api_key  ***\n") && !added.contains("hunter2"), "{added}");
     desk.fails(&[&add[..], &["--yes"]].concat(), 1, "there is a plugin `guard` already, of version 3").await;
 
-    // What is named changes, and what isn't stays, the secret too.
+    // Named members change; the others stay, including the secret.
     let shown = desk.does(&["plugin", "set", "guard", "--version", ">=0", "--grant", "log"]).await;
     assert!(!shown.contains("hunter2") && !shown.contains("api_key"), "{shown}");
     desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
@@ -336,7 +336,7 @@ async fn revisions_say_who_did_what_and_why_and_lead_back() {
     assert_eq!(desk.does(&["revision", "rollback", "2", "--yes"]).await, "There is nothing to change.\n");
 }
 
-/// A list is whole however many pages it has.
+/// A list is complete, however many pages it has.
 #[tokio::test]
 async fn a_list_of_several_pages_is_shown_as_one() {
     let desk = Desk::new().await;
@@ -347,7 +347,7 @@ async fn a_list_of_several_pages_is_shown_as_one() {
     assert_eq!(desk.does(&["tenant", "list"]).await.lines().count(), 1 + 601);
 }
 
-/// Where the file alone says what there is, everything is shown and nothing can be written.
+/// Without a registry, everything can be shown and nothing written.
 #[tokio::test]
 async fn without_a_registry_everything_is_shown_and_nothing_written() {
     let folder = crate::cli::support::Folder::new();
@@ -390,7 +390,7 @@ async fn an_entry_that_its_plugin_refuses_fails_the_write_and_stands_in_every_vi
     assert!(shown.contains("\nrejected  the new entry: CONFIG_REFUSED: "), "{shown}");
     desk.fails(&["plugin", "describe", "guard"], 1, "the plugin rejected its new entry: CONFIG_REFUSED: ")
         .await;
-    // Writing the same once more is no better; anything else is no concern of it.
+    // Writing the same entry again fails again; writes of other objects aren't affected.
     desk.fails(&["plugin", "set", "guard", "--config", r#"{"level": 2}"#], 1, "rejected it").await;
     desk.does(&["tenant", "set", "nova"]).await;
     plugin.set_initialize(Handshake::Proper);

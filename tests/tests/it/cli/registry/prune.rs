@@ -1,4 +1,5 @@
-//! `hookgate apply --prune`: a file is the whole of what it selects; and going back upon what was looked at.
+//! Tests `hookgate apply --prune`, where a file is the whole of what it selects, and rollbacks to what was
+//! shown.
 
 use serde_json::json;
 
@@ -114,7 +115,7 @@ bindings:
     desk.fails(&["apply", "-f", "none.yaml", "--force"], 2, "--prune").await;
 }
 
-/// What has the labels since is not looked at, so it must not go unseen.
+/// An object that got the labels meanwhile must not be pruned unseen.
 #[tokio::test]
 async fn what_was_written_since_it_was_shown_is_not_pruned() {
     let desk = filled().await;

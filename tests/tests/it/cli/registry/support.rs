@@ -1,4 +1,4 @@
-//! A gateway with a registry, and commands that ask it by its admin socket, without a token.
+//! A gateway with a registry, and commands that use its admin socket without a token.
 
 use hookgate_tests::gateway::{Gateway, Setup};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::{
     registry::support::file_with,
 };
 
-/// A gateway, and a folder in which it is asked.
+/// A gateway, and a folder for commands.
 pub(crate) struct Desk {
     pub(crate) gateway: Gateway,
     pub(crate) folder: Folder,
@@ -19,7 +19,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Whose file has the tenant `acme` and the built-in `content-policy` for all, at priority 10.
+    /// Its file has the tenant `acme` and the built-in `content-policy` for all at priority 10.
     pub(crate) async fn new() -> Self {
         Desk::of(file_with("acme")).await
     }
@@ -43,21 +43,21 @@ impl Desk {
         self.folder.run_with(args, &[("HOOKGATE_ADMIN_ADDR", &self.address)], "").await
     }
 
-    /// What must go well; what it says.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) async fn does(&self, args: &[&str]) -> String {
         let ran = self.run(args).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
         ran.stdout
     }
 
-    /// As [`Self::does`], as JSON.
+    /// Like [`Self::does`], with JSON output.
     pub(crate) async fn json(&self, args: &[&str]) -> Value {
         let ran = self.run(&[args, &["--output", "json"]].concat()).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
         ran.json()
     }
 
-    /// What must end with `code` and say `said` to people.
+    /// Runs a command that must end with `code` and print `said`.
     pub(crate) async fn fails(&self, args: &[&str], code: i32, said: &str) {
         let ran = self.run(args).await;
         assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
@@ -75,7 +75,7 @@ impl Desk {
         terminal
     }
 
-    /// The last revision.
+    /// The current revision.
     pub(crate) async fn head(&self) -> u64 {
         self.json(&["revision", "list", "--limit", "1"]).await["revisions"][0]["number"]
             .as_u64()
