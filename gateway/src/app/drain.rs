@@ -115,7 +115,7 @@ pub(super) async fn run(
     };
 
     let current = publisher.current();
-    let retired = publisher.retiring().finish(end);
+    let retired = publisher.draining().finish(end);
     let observed = async {
         let drained = join_all(current.clients().map(|client| client.drain(OBSERVER_DRAIN_BUDGET))).await;
         let given_up: u64 = drained.into_iter().sum();

@@ -23,7 +23,7 @@ use crate::{
         reload_requests::{Ask, ReloadReply, Wish},
     },
     registry::operations::invalid,
-    snapshot::{SnapshotCell, reload_status::Applied},
+    snapshot::{SnapshotCell, reload_status::ReloadStatus},
     task::join::joined,
 };
 
@@ -225,7 +225,7 @@ impl Reload {
         match generation {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_candidate(None);
-                self.snapshots.set_applied(self.snapshots.applied().whole());
+                self.snapshots.set_reload_status(self.snapshots.reload_status().whole());
                 self.settled(&same, false);
                 if occasion == ReloadTrigger::File {
                     tracing::info!("the configuration was read again and is as it was");
@@ -282,9 +282,9 @@ impl Reload {
         if what.is_none() {
             self.wait = None;
         }
-        let applied = self.snapshots.applied();
+        let applied = self.snapshots.reload_status();
         if applied.waiting_for != what {
-            self.snapshots.set_applied(applied.waiting(what));
+            self.snapshots.set_reload_status(applied.waiting(what));
         }
     }
 
@@ -348,7 +348,7 @@ impl Reload {
             return self.publisher.abandon(&generation, None);
         }
         let keys = restart_required.join(", ");
-        self.snapshots.set_applied(Applied::now(restart_required));
+        self.snapshots.set_reload_status(ReloadStatus::now(restart_required));
         self.settled(&generation, true);
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
@@ -366,7 +366,7 @@ impl Reload {
 
     /// Before it is logged, so that whoever reads of it there finds it in the status.
     fn refused(&self, problems: Vec<String>) {
-        self.snapshots.set_applied(self.snapshots.applied().but(problems));
+        self.snapshots.set_reload_status(self.snapshots.reload_status().but(problems));
     }
 }
 

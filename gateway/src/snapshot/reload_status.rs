@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// How the file stands to what is in force.
 #[derive(Debug, Clone)]
-pub struct Applied {
+pub struct ReloadStatus {
     /// When what is in force was taken.
     pub at: Instant,
     /// Why what the file says now is not in force; none: it is.
@@ -25,27 +25,27 @@ pub struct Refused {
     pub problems: Vec<String>,
 }
 
-impl Applied {
+impl ReloadStatus {
     /// Everything is as the file says.
     pub fn now(restart_required: Vec<&'static str>) -> Self {
-        Applied { at: Instant::now(), rejected: None, waiting_for: None, restart_required }
+        ReloadStatus { at: Instant::now(), rejected: None, waiting_for: None, restart_required }
     }
 
     /// The same, with a file that is refused.
     #[must_use]
     pub fn but(&self, problems: Vec<String>) -> Self {
-        Applied { rejected: Some(Refused { at: Instant::now(), problems }), ..self.clone() }
+        ReloadStatus { rejected: Some(Refused { at: Instant::now(), problems }), ..self.clone() }
     }
 
     /// The same while this is waited for.
     #[must_use]
     pub fn waiting(&self, waiting_for: Option<String>) -> Self {
-        Applied { waiting_for, ..self.clone() }
+        ReloadStatus { waiting_for, ..self.clone() }
     }
 
     /// The same with a file that is in force.
     #[must_use]
     pub fn whole(&self) -> Self {
-        Applied { rejected: None, ..self.clone() }
+        ReloadStatus { rejected: None, ..self.clone() }
     }
 }

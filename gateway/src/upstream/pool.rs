@@ -13,7 +13,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures::future::join_all;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -43,8 +43,6 @@ mod no_route;
 
 /// How long calls under way to an endpoint that left its name may go on: the longest time-out of a step.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether they have ended.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two draws one probe may have been given away: a call tries again so often.
 const MAX_PICKS: usize = 4;
 
@@ -390,10 +388,7 @@ fn supervised(endpoint: &Arc<Endpoint>) {
 /// Lets go of an endpoint that left its name, once the calls under way have ended.
 async fn retire(endpoint: &Endpoint) {
     endpoint.leave();
-    let end = Instant::now() + RETIRE_TIMEOUT;
-    while endpoint.load.in_flight() > 0 && Instant::now() < end {
-        sleep(POLL_INTERVAL).await;
-    }
+    let _ = timeout(RETIRE_TIMEOUT, endpoint.load.idle()).await;
     endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
 }
 

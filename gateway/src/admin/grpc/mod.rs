@@ -34,7 +34,7 @@ use crate::{
         request_meta::RequestMeta,
         response,
     },
-    snapshot::InForce,
+    snapshot::published::PublishedSnapshot,
 };
 
 /// What the path of every rpc begins with.
@@ -96,9 +96,9 @@ type RpcResult = Result<Told, Error>;
 
 impl AdminRpc<'_> {
     /// None: there is no such method.
-    async fn answer(&self, in_force: Arc<InForce>, rpc: &str, body: Body) -> Option<RpcResult> {
+    async fn answer(&self, in_force: Arc<PublishedSnapshot>, rpc: &str, body: Body) -> Option<RpcResult> {
         let most = if rpc == "Apply" { MAX_DOCUMENT_BYTES } else { MAX_OBJECT_BYTES };
-        let by = &*in_force;
+        let by = &**in_force;
         Some(match rpc {
             "GetStatus" => self.unary(body, most, |asked| ready(self.get_status(asked))).await,
             "ListObjects" => self.unary(body, most, |asked| self.list_objects(by, asked)).await,

@@ -61,7 +61,7 @@ impl Upkeep {
         let active =
             self.gateway.snapshots.reaches(wanted, by.saturating_duration_since(Instant::now())).await;
         // One that was replaced before may have calls as well.
-        let mut left = self.gateway.snapshots.leaving(name);
+        let mut left = self.gateway.snapshots.draining(name);
         left.extend(serving.filter(|serving| !left.iter().any(|left| Arc::ptr_eq(left, serving))));
         let released = join_all(left.iter().map(|client| client.released()));
         let is_released = tokio::select! {
