@@ -13,7 +13,7 @@ use crate::{
     registry::{RegistryError, operations::OperationError},
 };
 
-/// How long after everything else has ended a writer is told that nobody knows what comes of it. The rest of the last
+/// How long after everything else has ended a writer is told that the result is unknown. The rest of the last
 /// second is for the answer.
 const UNKNOWN_RESULT_DELAY: Duration = Duration::from_millis(300);
 

@@ -126,7 +126,7 @@ pub(super) async fn run(
     };
     let written = async {
         if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
-            tracing::warn!("the store has not answered every write: whoever waits is told that nobody knows");
+            tracing::warn!("draining with unconfirmed writes: waiting clients get an \"unknown\" result");
         }
     };
     tokio::join!(retired, observed, written);

@@ -30,10 +30,10 @@ use crate::{
     control::{
         desired_config::{ConfigPreview, DesiredConfig},
         generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
-        pending_reloads::Asked,
+        pending_reloads::PendingReloads,
         publisher::Publisher,
         readiness_gate::ReadinessGate,
-        reconciler::Reload,
+        reconciler::Reconciler,
     },
     dataplane::call::Gateway,
     net::{
@@ -295,12 +295,12 @@ impl BoundGateway {
         let mut publisher =
             Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway.snapshots), seen, registry);
         publisher.catch_up().await;
-        let mut ending = ReadinessGate::new(readiness, health.clone());
-        ending.look(publisher.current()).await;
+        let mut gate = ReadinessGate::new(readiness, health.clone());
+        gate.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();
-        let (asked, shared, of_all) =
-            (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
-        let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
+        let (requests, shared, of_all) =
+            (PendingReloads::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
+        let reload = Reconciler::new(shared, of_all, publisher, origin, requests, gate, ended);
         Ok(Running {
             changes,
             gateway,
@@ -327,7 +327,7 @@ pub struct Running {
     admin_socket: Option<SocketFile>,
     lifecycle: ShutdownPhases,
     health: HealthReporter,
-    reload: Reload,
+    reload: Reconciler,
 }
 
 impl Running {

@@ -8,7 +8,7 @@ pub struct ReloadStatus {
     /// When what is in force was taken.
     pub at: Instant,
     /// Why what the file says now is not in force; none: it is.
-    pub rejected: Option<Refused>,
+    pub rejected: Option<RejectedConfig>,
     /// What the newest that was read waits for, as a sentence goes on behind "waits for"; none: for nothing, or not yet for a
     /// second.
     pub waiting_for: Option<String>,
@@ -18,7 +18,7 @@ pub struct ReloadStatus {
 
 /// A file that is not taken. What was in force before it stays.
 #[derive(Debug, Clone)]
-pub struct Refused {
+pub struct RejectedConfig {
     /// When it was found wrong.
     pub at: Instant,
     /// What is wrong with it, each as `hookgate config check` says it; at least one.
@@ -34,7 +34,7 @@ impl ReloadStatus {
     /// The same, with a file that is refused.
     #[must_use]
     pub fn but(&self, problems: Vec<String>) -> Self {
-        ReloadStatus { rejected: Some(Refused { at: Instant::now(), problems }), ..self.clone() }
+        ReloadStatus { rejected: Some(RejectedConfig { at: Instant::now(), problems }), ..self.clone() }
     }
 
     /// The same while this is waited for.

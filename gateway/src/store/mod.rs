@@ -161,7 +161,7 @@ pub enum CommitError {
     /// Nothing was written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The connection was lost while it was written: nobody knows whether it was.
+    /// The connection was lost while it was written: whether it was is unknown.
     #[error("it is not known whether the store has written it: {0}")]
     Unknown(String),
 }
