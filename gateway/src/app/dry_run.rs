@@ -1,5 +1,5 @@
-//! What a start would put together, put together without one: of the file, and of what its store holds, which is read and
-//! left as it is.
+//! The dry run of a start: builds what a start would, from the file and from what its store holds, which is read and left
+//! as it is.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
         file_source,
         generation::{ConfigBasis, RuntimeBuilder},
     },
-    registry::{ApplyPreview, Registry, RegistryError},
+    registry::{ApplyDryRun, Registry, RegistryError},
     store::{StoreError, Tables},
     telemetry::Telemetry,
 };
@@ -35,8 +35,8 @@ pub enum Stored {
     },
 }
 
-/// Everything that is known without asking a plugin.
-pub struct DryRun {
+/// What the dry run of a start knows without asking a plugin.
+pub struct StartDryRun {
     /// It ends without serving.
     pub app: App,
     /// What it was put together of.
@@ -48,24 +48,24 @@ pub struct DryRun {
 }
 
 impl App {
-    /// As [`App::rehearse`], with what the store holds where there is one.
+    /// As [`App::dry_run`], with what the store holds where there is one.
     ///
     /// # Errors
     /// Every mistake that would keep it from starting, with the lines of those that stand in the file. A store that can't be
     /// reached is none.
-    pub async fn rehearse_with_store(loaded: LoadedConfig) -> Result<DryRun, Problems> {
+    pub async fn dry_run_with_store(loaded: LoadedConfig) -> Result<StartDryRun, Problems> {
         let Some(settings) = &loaded.config.store else {
-            let app = App::rehearse(loaded.clone())?;
+            let app = App::dry_run(loaded.clone())?;
             let of_file = loaded.config.clone();
-            return Ok(DryRun { app, loaded, of_file, stored: Stored::None });
+            return Ok(StartDryRun { app, loaded, of_file, stored: Stored::None });
         };
-        let telemetry = file_source::observed(&loaded, Telemetry::rehearse)?;
+        let telemetry = file_source::observed(&loaded, Telemetry::dry_run)?;
         let at = |pointer: &str, why: String| loaded.render(&[Problem::new(pointer, why)]);
         let registry = Registry::open(settings).map_err(|fault| at("/store/url", fault))?;
-        let found = registry.foretell(&loaded, applies(&loaded)).await;
+        let found = registry.dry_run_apply(&loaded, applies(&loaded)).await;
         registry.close().await;
         let (whole, basis, stored) = match found {
-            Ok(ApplyPreview { contents, revision, tables, of_api, to_write }) => {
+            Ok(ApplyDryRun { contents, revision, tables, of_api, to_write }) => {
                 if applies(&loaded) {
                     file_alone(&loaded)?;
                 }
@@ -82,6 +82,6 @@ impl App {
         };
         let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry));
         let app = App::put_together(workshop, whole.clone(), basis, None)?;
-        Ok(DryRun { app, loaded: whole, of_file: loaded.config, stored })
+        Ok(StartDryRun { app, loaded: whole, of_file: loaded.config, stored })
     }
 }

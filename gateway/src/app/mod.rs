@@ -20,7 +20,7 @@ mod edges;
 mod gauges;
 
 pub use crate::app::connect::{ConnectReport, Found, Place};
-pub use crate::app::dry_run::{DryRun, Stored};
+pub use crate::app::dry_run::{StartDryRun, Stored};
 
 pub use crate::control::file_source::Source;
 pub use crate::control::readiness_gate::Missing;
@@ -28,7 +28,7 @@ use crate::{
     admin::{Admin, WriteTracker, process_ops::Ask},
     config::{Config, LoadedConfig, Problems},
     control::{
-        desired_config::{ConfigPreview, DesiredConfig},
+        desired_config::{ConfigDryRunner, DesiredConfig},
         generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
         pending_reloads::PendingReloads,
         publisher::Publisher,
@@ -116,8 +116,8 @@ impl App {
     ///
     /// # Errors
     /// See [`App::build`].
-    pub fn rehearse(loaded: LoadedConfig) -> Result<Self, Problems> {
-        let telemetry = crate::control::file_source::observed(&loaded, Telemetry::rehearse)?;
+    pub fn dry_run(loaded: LoadedConfig) -> Result<Self, Problems> {
+        let telemetry = crate::control::file_source::observed(&loaded, Telemetry::dry_run)?;
         App::build(loaded, telemetry)
     }
 
@@ -244,13 +244,13 @@ impl App {
             let seen = Arc::clone(&self.seen);
             return Operations::of_file(move || seen.load().basis.contents());
         };
-        let foresight = ConfigPreview {
+        let dry_runner = ConfigDryRunner {
             origin: Arc::clone(origin),
             workshop: Arc::clone(&self.workshop),
             snapshots: Arc::clone(&self.gateway.snapshots),
             current: Arc::clone(&self.seen),
         };
-        Operations::new(Arc::clone(registry), Arc::new(foresight))
+        Operations::new(Arc::clone(registry), Arc::new(dry_runner))
     }
 
     /// Listens on the admin socket, if there is to be one.

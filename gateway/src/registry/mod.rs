@@ -120,8 +120,8 @@ pub struct Writer {
     pub upon: Option<u64>,
 }
 
-/// What a start would find, and make of it.
-pub struct ApplyPreview {
+/// What a start would find in the store, and make of it.
+pub struct ApplyDryRun {
     /// What there would be.
     pub contents: Contents,
     /// The last revision.
@@ -327,8 +327,7 @@ impl Registry {
         let writer = Writer { author: "file".into(), reason: format!("applied {file}"), upon: None };
         let (objects, check) = (&objects, &check);
         let propose = |now: Arc<Contents>| async move {
-            let changes = objects.changes(&now);
-            let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+            let changes = file_changes(loaded, objects, &now)?;
             if !changes.is_empty() {
                 checked(check, now.after(now.revision() + 1, &changes)?).await?;
             }
@@ -340,26 +339,26 @@ impl Registry {
         Ok(())
     }
 
-    /// What a start with `loaded` would find, and, where it `applies` the file, make of it. Nothing is written.
+    /// The dry run of [`Registry::apply`] for a process that does not serve: what a start with `loaded` would find, and, where
+    /// it `applies` the file, make of it. Nothing is written, and the tables are not prepared.
     ///
     /// # Errors
     /// As [`Registry::apply`], and as [`Registry::catch_up`].
-    pub async fn foretell(
+    pub async fn dry_run_apply(
         &self,
         loaded: &LoadedConfig,
         applies: bool,
-    ) -> Result<ApplyPreview, RegistryError> {
+    ) -> Result<ApplyDryRun, RegistryError> {
         let StoreInspection { snapshot, tables } = self.store.look().await?;
         let now = Contents::read(snapshot)?;
         let revision = now.revision();
-        let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
-        let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+        let changes = if applies { file_changes(loaded, &OfFile::new(loaded), &now)? } else { Vec::new() };
         let is_of_api = |entry: &&Arc<Entry>| {
             entry.object.content.owner == Owner::Api && Kind::LISTED.contains(&entry.object.kind)
         };
         let of_api = now.entries().iter().filter(is_of_api).count();
         let contents = now.after(revision + u64::from(!changes.is_empty()), &changes)?;
-        Ok(ApplyPreview { contents, revision, tables, of_api, to_write: changes.len() })
+        Ok(ApplyDryRun { contents, revision, tables, of_api, to_write: changes.len() })
     }
 
     /// What was in force last, as the local file has it, for a start while the store can't be reached. None: there is
@@ -388,6 +387,15 @@ impl Registry {
     }
 }
 
+/// What makes `now` what the file `loaded` says: the one place for a write and for its dry run.
+fn file_changes(
+    loaded: &LoadedConfig,
+    objects: &OfFile,
+    now: &Contents,
+) -> Result<Vec<Change>, RegistryError> {
+    objects.changes(now).map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))
+}
+
 /// On a thread that may take its time.
 async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
@@ -395,5 +403,5 @@ async fn checked(check: &Arc<Check>, next: Contents) -> Result<(), RegistryError
 }
 
 #[cfg(test)]
-#[path = "foretold_tests.rs"]
-mod foretold;
+#[path = "dry_run_tests.rs"]
+mod dry_run;

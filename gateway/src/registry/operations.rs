@@ -1,4 +1,4 @@
-//! What operators do with the registry: look at objects and revisions, write, try a write out, go back. The same for every
+//! What operators do with the registry: look at objects and revisions, write, make the dry run of a write, go back. The same for every
 //! way in (HTTP, gRPC), which know who asks and how the answer looks.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -20,17 +20,18 @@ use crate::{
 /// Most objects that a line of the log names.
 const MAX_LOGGED_CHANGES: usize = 20;
 
-/// Shows what would be in force in this process with other objects than there are.
-pub trait Preview: Send + Sync {
+/// Computes what would be active in this process with other objects. Every write asks it before it commits; a dry run is the
+/// same without the commit.
+pub trait DryRunner: Send + Sync {
     /// What `contents` would make.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems>;
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems>;
 }
 
-/// What would be in force.
-pub struct PreviewState {
+/// What would be active.
+pub struct DryRunState {
     /// The configuration.
     pub config: Arc<Config>,
     /// Its table, with the manifests that would be accepted.
@@ -43,7 +44,7 @@ pub struct PreviewState {
     pub refused: Vec<Invalid>,
 }
 
-impl PreviewState {
+impl DryRunState {
     fn ground(&self) -> Ground<'_> {
         Ground { config: &self.config, table: &self.table, troubles: &self.troubles }
     }
@@ -57,7 +58,7 @@ enum ObjectsBackend {
     /// In the file alone: what is in force of it, which nobody writes here.
     File(Box<dyn Fn() -> Arc<Contents> + Send + Sync>),
     /// In a registry.
-    Registry { registry: Arc<Registry>, foresee: Arc<dyn Preview> },
+    Registry { registry: Arc<Registry>, dry_runner: Arc<dyn DryRunner> },
 }
 
 /// Why something wasn't done.
@@ -89,7 +90,7 @@ pub struct Invalid {
 /// What came of a write.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The revision that it made; none: nothing had to be changed, or it was only tried out.
+    /// The revision that it made; none: nothing had to be changed, or it was a dry run.
     pub revision: Option<u64>,
     /// What it changed, or would.
     pub changes: Vec<Change>,
@@ -112,9 +113,9 @@ impl From<RegistryError> for OperationError {
 }
 
 impl Operations {
-    /// On `registry`; what comes of a write is shown by `foresee`.
-    pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Preview>) -> Self {
-        Operations(ObjectsBackend::Registry { registry, foresee })
+    /// On `registry`; `dry_runner` computes what a write would do.
+    pub fn new(registry: Arc<Registry>, dry_runner: Arc<dyn DryRunner>) -> Self {
+        Operations(ObjectsBackend::Registry { registry, dry_runner })
     }
 
     /// On a file, of which `in_force` says what is in force. Nothing can be written.
@@ -148,10 +149,10 @@ impl Operations {
         Ok(registry)
     }
 
-    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn Preview>), OperationError> {
+    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn DryRunner>), OperationError> {
         match &self.0 {
             ObjectsBackend::File(_) => Err(OperationError::NoRegistry),
-            ObjectsBackend::Registry { registry, foresee } => Ok((registry, foresee)),
+            ObjectsBackend::Registry { registry, dry_runner } => Ok((registry, dry_runner)),
         }
     }
 
@@ -182,7 +183,7 @@ impl Operations {
         prune: Option<&Prune>,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, OperationError> + Sync,
     ) -> Result<Outcome, OperationError> {
-        let (registry, foresee) = self.registry()?;
+        let (registry, dry_runner) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
             let current = now.revision();
@@ -191,7 +192,7 @@ impl Operations {
             }
             let mut changes = edit(&now)?;
             changes.extend(bypass::outlived(&now, &changes));
-            let finding = look(foresee, &now, &changes).await.map_err(|mut undone| {
+            let finding = look(dry_runner, &now, &changes).await.map_err(|mut undone| {
                 if let OperationError::Invalid(wrong) = &mut undone {
                     document::explain(wrong, &now, &changes, prune);
                 }
@@ -239,16 +240,17 @@ fn written(writer: &Writer, revision: u64, changes: &[Change]) {
 
 /// Looks at what `changes` would do, on a thread that may take its time.
 async fn look(
-    foresee: &Arc<dyn Preview>,
+    dry_runner: &Arc<dyn DryRunner>,
     now: &Arc<Contents>,
     changes: &[Change],
 ) -> Result<ChangeAnalysis, OperationError> {
-    let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
+    let (dry_runner, now, changes) = (Arc::clone(dry_runner), Arc::clone(now), changes.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
         let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
-        let after = foresee.foresee(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
+        let after =
+            dry_runner.dry_run(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
         // Whoever mends what is there must be able to, though nothing compares with it.
-        find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
+        find(dry_runner.dry_run(&now).ok().as_ref(), &after, &changes)
     });
     joined(looking).await
 }
@@ -260,8 +262,8 @@ struct ChangeAnalysis {
 
 /// What changes between the two, unless a plugin's schema refuses what it is to be given then.
 fn find(
-    before: Option<&PreviewState>,
-    after: &PreviewState,
+    before: Option<&DryRunState>,
+    after: &DryRunState,
     changes: &[Change],
 ) -> Result<ChangeAnalysis, OperationError> {
     // What is refused already is not this write's fault.
@@ -285,7 +287,7 @@ fn find(
 }
 
 /// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
-fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
+fn beyond(name: &str, at: &DryRunState) -> Vec<Invalid> {
     let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
     let reach = at.config.reach();
     let flaws = plugin.into_iter().flat_map(|plugin| {
@@ -304,7 +306,7 @@ fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
 ///
 /// # Errors
 /// The schema refuses it.
-fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
+fn validate(name: &str, after: &DryRunState) -> Result<bool, Vec<Invalid>> {
     let Some(manifest) = after.manifests.get(name) else { return Ok(false) };
     let Some(schema) = &manifest.config_schema else { return Ok(true) };
     let Some(plugin) = after.config.plugins.iter().find(|plugin| plugin.name == name) else {

@@ -67,7 +67,7 @@ impl Providers {
     }
 
     /// Only says what is wrong with the endpoint: nothing is collected, nothing is dialled.
-    pub(super) fn rehearse(settings: &config::Telemetry) -> Result<Self, String> {
+    pub(super) fn dry_run(settings: &config::Telemetry) -> Result<Self, String> {
         exporters(settings)?;
         Ok(Providers::none())
     }

@@ -1,4 +1,4 @@
-//! Plugins, tenants and bindings one by one, and their revisions: shown, written, tried out (docs/registry.md). Thin:
+//! Plugins, tenants and bindings one by one, and their revisions: reads, writes, dry runs (docs/registry.md). Thin:
 //! what may be written, and what comes of it, is [`Operations`]' matter.
 //!
 //! Whoever is confined to a tenant sees that tenant and the bindings for it alone, and can't tell anything else from
@@ -218,7 +218,7 @@ impl Admin {
     /// What there is.
     ///
     /// # Errors
-    /// STORE_UNAVAILABLE: nobody knows.
+    /// STORE_UNAVAILABLE: the store could not be read so far.
     pub(super) async fn contents(&self) -> Result<std::sync::Arc<Contents>, Error> {
         self.operations.contents().await.map_err(told)
     }

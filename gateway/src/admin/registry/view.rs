@@ -97,7 +97,7 @@ impl<'a> Objects<'a> {
 /// What came of a write.
 #[derive(Serialize)]
 pub(in crate::admin) struct Written {
-    /// Null: nothing had to be changed, or it was only tried out.
+    /// Null: nothing had to be changed, or it was a dry run.
     pub(in crate::admin) revision: Option<u64>,
     pub(in crate::admin) dry_run: bool,
     pub(in crate::admin) changes: Vec<ChangeView>,

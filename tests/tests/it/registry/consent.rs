@@ -102,7 +102,7 @@ async fn assert_waits_for_approval(gateway: &Gateway) {
 
 /// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
 /// where it says.
-fn foreseen(acme: &Value) -> Value {
+fn digest_in_dry_run(acme: &Value) -> Value {
     let points = acme["points"].as_object().map(|points| points.len());
     assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
     assert_eq!(acme["points"]["before_tool_call"]["changed"], json!(["guard"]), "{acme:#}");
@@ -130,7 +130,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let tried = approve(&operator, "?dry_run=true", &accepted).await;
     assert_eq!((tried.status, &tried.body["revision"]), (200, &Value::Null), "{tried:?}");
     assert_eq!(tried.body["changes"][0]["after"]["spec"]["accepted"], accepted);
-    let digest = foreseen(&tried.body["effects"]["sample"][0]);
+    let digest = digest_in_dry_run(&tried.body["effects"]["sample"][0]);
     let version = format!("?expected_version={added}&reason=looked%20at");
     let done = approve(&operator, &version, &accepted).await;
     for member in ["effects", "changes", "unvalidated"] {
@@ -138,7 +138,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     }
     let approved = written(&done);
     let plan = get(&operator, "tenants/acme/plan").await.body;
-    assert_eq!(plan["points"]["before_tool_call"]["plan_digest"], digest, "as it was foreseen");
+    assert_eq!(plan["points"]["before_tool_call"]["plan_digest"], digest, "as in the dry run");
     serves_by(&other, approved).await;
     for gateway in [&gateway, &other] {
         assert_eq!(call(gateway, "acme").await.status, 200);
@@ -226,7 +226,7 @@ async fn version_that_wants_more_waits_beside_the_old_one_until_it_is_approved_o
     assert_eq!(old.counts().calls, 11);
 }
 
-/// The manifest that waits is foreseen with its schemas, too.
+/// The dry run uses the schemas of the manifest that waits, too.
 #[tokio::test]
 async fn approval_of_a_build_that_refuses_config_in_force_is_refused_and_both_are_written_together() {
     let only =

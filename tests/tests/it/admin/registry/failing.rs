@@ -56,7 +56,7 @@ async fn bind(operator: &HttpAgent, name: &str, binding: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_step_at_a_point_that_its_plugin_does_not_offer_is_foreseen_to_fail_and_fails() {
+async fn a_step_at_a_point_that_its_plugin_does_not_offer_fails_in_the_dry_run_and_in_the_call() {
     let Stored { gateway, operator, folder: _folder } = stored().await;
     let wrong = json!({ "plugin": "content-policy", "tenant": "acme", "priority": 20, "points": ["before_tool_call"] });
     let tried = bind(&operator, "wrong", wrong.clone()).await;
@@ -71,7 +71,7 @@ async fn a_step_at_a_point_that_its_plugin_does_not_offer_is_foreseen_to_fail_an
 }
 
 #[tokio::test]
-async fn steps_of_a_plugin_that_nobody_could_call_now_are_foreseen_to_fail() {
+async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
     let (guard, other) =
         (FakePlugin::named("guard").only(&[POINT]).start().await, FakePlugin::named("else").start().await);
     let Stored { gateway: _gateway, operator, folder: _folder } = stored().await;
@@ -90,7 +90,7 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_are_foreseen_to_fail() {
     let [("liar", "not_ready", why)] = failing(&tried)[..] else { panic!("{tried:#}") };
     assert!(why.contains("NAME_MISMATCH"), "{why}");
 
-    // Approved of and there, it is foreseen to run; elsewhere, where nobody met it, not; nor with its consent taken back.
+    // Approved and connected, it runs in the dry run. At another address, where nobody met it, it does not; nor without consent.
     written(&put(&operator, "bindings/guard?expected_version=0", bound("guard")).await);
     let path = |query: &str| format!("plugins/guard?expected_version={}{query}", waits["version"]);
     let consent = json!({ "accepted": guard.accepted() });

@@ -20,7 +20,7 @@ use super::{
     Contents, Registry, Writer,
     edit::{Edit, Refusal, Wish},
     effect::{Effect, Effects, FailingBinding, PlanEffect, Standing, StepFailures},
-    operations::{self, OperationError, Operations, Outcome, Preview, PreviewState},
+    operations::{self, DryRunState, DryRunner, OperationError, Operations, Outcome},
 };
 use crate::{
     config::{self, Config, LoadedConfig, Problems, UnknownTenant, from_text},
@@ -39,9 +39,9 @@ use crate::{
     store::{Change, Content, RevisionDraft, Snapshot},
 };
 
-#[path = "foretold_model.rs"]
+#[path = "dry_run_model.rs"]
 mod model;
-#[path = "foretold_cases.rs"]
+#[path = "dry_run_cases.rs"]
 mod random;
 
 use random::{Version, Write, objects, registries};
@@ -92,9 +92,9 @@ impl Process {
     }
 }
 
-impl Preview for Process {
+impl DryRunner for Process {
     /// Upon the table in force, as a gateway does.
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let whole = self.file.with(contents.objects());
         let manifests = self.in_order(&whole.config);
         let table = match self.in_force() {
@@ -107,7 +107,7 @@ impl Preview for Process {
             problems => operations::invalid(&whole.render(problems)),
         };
         let (manifests, troubles) = (self.manifests.clone(), troubles(&whole.config));
-        Ok(PreviewState { config: Arc::new(whole.config), table, manifests, troubles, refused })
+        Ok(DryRunState { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
 }
 
@@ -154,7 +154,7 @@ impl World {
         };
         registry.store.commit(&draft).await.expect("nothing is there yet");
         let process = Arc::new(Process::new(file, case));
-        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Preview>);
+        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn DryRunner>);
         let contents = registry.catch_up().await.expect("this version wrote it");
         *process.in_force.lock().expect("no panic") = process.built(&contents);
         let first = contents.snapshot();
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Tries `write` out, then does it.
+    /// Makes the dry run of `write`, then writes.
     async fn check(&self, write: &Write, seen: &mut Seen) -> Result<(), TestCaseError> {
         let before = self.stored().await;
         let tried = self.perform(write, &before, true).await;
@@ -401,7 +401,7 @@ fn file(unknown: &str) -> LoadedConfig {
 }
 
 #[test]
-fn what_a_dry_run_foretells_is_what_the_write_does_and_what_is_explained_then_is_what_chains_do() {
+fn what_a_dry_run_says_is_what_the_write_does_and_what_is_explained_then_is_what_chains_do() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let files = ["accept", "refuse"].map(file);
