@@ -1,6 +1,6 @@
 //! The control plane: how a configuration comes into effect.
 //!
-//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it; [`reload_state`] is the state
+//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it; `reload_state` is the state
 //! machine of that. [`generation`] builds
 //! everything one configuration needs and reuses what did not change. [`candidate`] waits for the new plugins, and
 //! [`publisher`] publishes the snapshot that calls use. [`client_drain`] shuts the replaced clients down. Nothing here

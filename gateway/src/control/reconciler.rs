@@ -1,6 +1,6 @@
 //! Reads the configuration again while calls go on, whether the file changed (docs/decisions/0020-reloading.md) or the registry
 //! (docs/decisions/0025-registry.md). It becomes active as a whole, when a start would be ready with it: its plugins connected,
-//! its issuers' keys fetched. With a mistake, or without a required plugin, the active configuration stays. [`ReloadState`] says
+//! its issuers' keys fetched. With a mistake, or without a required plugin, the active configuration stays. `ReloadState` says
 //! where that is.
 
 use std::sync::Arc;
