@@ -61,7 +61,7 @@ async fn checked(file: &Path) -> Result<LoadedConfig, Problems> {
 /// Reads the file and does what a start does before it listens.
 pub(super) fn put_together(file: &Path) -> Result<(LoadedConfig, App), Problems> {
     let loaded = config::load(file, config::environment_variables())?;
-    let app = App::rehearse(loaded.clone())?;
+    let app = App::dry_run(loaded.clone())?;
     Ok((loaded, app))
 }
 

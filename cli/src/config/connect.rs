@@ -11,7 +11,7 @@ use super::{
     check::MistakeView,
 };
 use hookgate::{
-    app::{App, ConnectReport, DryRun, EndpointReport, PluginReport, StoreReport},
+    app::{App, ConnectReport, EndpointReport, PluginReport, StartDryRun, StoreReport},
     config::{self, Config, Problems},
     core::point::Point,
     store::Tables,
@@ -171,9 +171,9 @@ impl<'r> EndpointRow<'r> {
 }
 
 pub(super) async fn run(file: &Path, wait: Duration, output: Output) -> Exit {
-    let read = async { App::rehearse_with_store(config::load(file, config::environment_variables())?).await };
-    let DryRun { app, loaded, of_file, stored } = match Box::pin(read).await {
-        Ok(rehearsed) => rehearsed,
+    let read = async { App::dry_run_with_store(config::load(file, config::environment_variables())?).await };
+    let StartDryRun { app, loaded, of_file, stored } = match Box::pin(read).await {
+        Ok(dry_run) => dry_run,
         Err(problems) => return problems_exit(&problems, output),
     };
     let connected = Box::pin(app.connect(enough(wait))).await;

@@ -117,7 +117,7 @@ pub(super) async fn run(
     };
 
     let current = publisher.current();
-    let retired = publisher.retiring().finish(end);
+    let retired = publisher.draining().finish(end);
     let observed = async {
         let drained = join_all(current.clients().map(|client| client.drain(OBSERVER_DRAIN_BUDGET))).await;
         let given_up: u64 = drained.into_iter().sum();
@@ -128,7 +128,7 @@ pub(super) async fn run(
     };
     let written = async {
         if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
-            tracing::warn!("the store has not answered every write: whoever waits is told that nobody knows");
+            tracing::warn!("draining with unconfirmed writes: waiting clients get an \"unknown\" result");
         }
     };
     tokio::join!(retired, observed, written);

@@ -10,7 +10,7 @@ use crate::{
         file_source,
         generation::{ConfigBasis, RuntimeBuilder},
     },
-    registry::{ApplyPreview, Registry, RegistryError},
+    registry::{ApplyDryRun, Registry, RegistryError},
     store::{StoreError, Tables},
     telemetry::Telemetry,
 };
@@ -34,9 +34,9 @@ pub enum StoreReport {
     },
 }
 
-/// Everything that is known without connecting to a plugin.
-pub struct DryRun {
-    /// The app, which is not started.
+/// What the dry run of a start knows without asking a plugin.
+pub struct StartDryRun {
+    /// It ends without serving.
     pub app: App,
     /// The configuration that it was built from.
     pub loaded: LoadedConfig,
@@ -49,21 +49,21 @@ impl App {
     /// Like [`App::rehearse`], and with the store's objects if there is a store.
     ///
     /// # Errors
-    /// Every mistake that would prevent a start, with line numbers for those in the file. An unreachable
-    /// store is not an error.
-    pub async fn rehearse_with_store(loaded: LoadedConfig) -> Result<DryRun, Problems> {
+    /// Every mistake that would keep it from starting, with the lines of those that stand in the file. A store that can't be
+    /// reached is none.
+    pub async fn dry_run_with_store(loaded: LoadedConfig) -> Result<StartDryRun, Problems> {
         let Some(settings) = &loaded.config.store else {
-            let app = App::rehearse(loaded.clone())?;
+            let app = App::dry_run(loaded.clone())?;
             let of_file = loaded.config.clone();
-            return Ok(DryRun { app, loaded, of_file, stored: StoreReport::None });
+            return Ok(StartDryRun { app, loaded, of_file, stored: StoreReport::None });
         };
-        let telemetry = file_source::observed(&loaded, Telemetry::rehearse)?;
+        let telemetry = file_source::observed(&loaded, Telemetry::dry_run)?;
         let at = |pointer: &str, why: String| loaded.render(&[Problem::new(pointer, why)]);
         let registry = Registry::open(settings).map_err(|fault| at("/store/url", fault))?;
-        let found = registry.foretell(&loaded, applies(&loaded)).await;
+        let found = registry.dry_run_apply(&loaded, applies(&loaded)).await;
         registry.close().await;
         let (whole, basis, stored) = match found {
-            Ok(ApplyPreview { contents, revision, tables, of_api, to_write }) => {
+            Ok(ApplyDryRun { contents, revision, tables, of_api, to_write }) => {
                 if applies(&loaded) {
                     file_alone(&loaded)?;
                 }
@@ -80,6 +80,6 @@ impl App {
         };
         let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry));
         let app = App::put_together(workshop, whole.clone(), basis, None)?;
-        Ok(DryRun { app, loaded: whole, of_file: loaded.config, stored })
+        Ok(StartDryRun { app, loaded: whole, of_file: loaded.config, stored })
     }
 }

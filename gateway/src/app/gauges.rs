@@ -31,7 +31,7 @@ pub(super) fn register(
     let bypasses = |gateway: &Gateway| one(gateway.snapshots.in_force().config.bypasses.len() as u64);
     telemetry.observe(&names::BYPASSES, of_gateway(bypasses));
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
-    let rejected = |gateway: &Gateway| one(u64::from(gateway.snapshots.applied().rejected.is_some()));
+    let rejected = |gateway: &Gateway| one(u64::from(gateway.snapshots.reload_status().rejected.is_some()));
     telemetry.observe(&names::CONFIG_REJECTED, of_gateway(rejected));
     telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| key_ages(gateway, |age, _| age)));
     telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| key_ages(gateway, |_, left| Some(left))));

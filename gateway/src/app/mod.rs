@@ -20,7 +20,7 @@ mod edges;
 mod gauges;
 
 pub use crate::app::connect::{ConnectReport, EndpointReport, PluginReport};
-pub use crate::app::dry_run::{DryRun, StoreReport};
+pub use crate::app::dry_run::{StartDryRun, StoreReport};
 
 pub use crate::control::file_source::Source;
 pub use crate::control::readiness_gate::Missing;
@@ -28,12 +28,12 @@ use crate::{
     admin::{Admin, WriteTracker, process_ops::Ask},
     config::{Config, LoadedConfig, Problems},
     control::{
-        desired_config::{ConfigPreview, DesiredConfig},
+        desired_config::{ConfigDryRunner, DesiredConfig},
         generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
-        pending_reloads::Asked,
+        pending_reloads::PendingReloads,
         publisher::Publisher,
         readiness_gate::ReadinessGate,
-        reconciler::Reload,
+        reconciler::Reconciler,
     },
     dataplane::call::Gateway,
     net::{
@@ -113,8 +113,8 @@ impl App {
     ///
     /// # Errors
     /// See [`App::build`].
-    pub fn rehearse(loaded: LoadedConfig) -> Result<Self, Problems> {
-        let telemetry = crate::control::file_source::observed(&loaded, Telemetry::rehearse)?;
+    pub fn dry_run(loaded: LoadedConfig) -> Result<Self, Problems> {
+        let telemetry = crate::control::file_source::observed(&loaded, Telemetry::dry_run)?;
         App::build(loaded, telemetry)
     }
 
@@ -243,13 +243,13 @@ impl App {
             let seen = Arc::clone(&self.seen);
             return Operations::from_file(move || seen.load().basis.contents());
         };
-        let foresight = ConfigPreview {
+        let dry_runner = ConfigDryRunner {
             origin: Arc::clone(origin),
             workshop: Arc::clone(&self.workshop),
             snapshots: Arc::clone(&self.gateway.snapshots),
             current: Arc::clone(&self.seen),
         };
-        Operations::new(Arc::clone(registry), Arc::new(foresight))
+        Operations::new(Arc::clone(registry), Arc::new(dry_runner))
     }
 
     /// Opens the admin socket, if one is configured.
@@ -294,12 +294,12 @@ impl BoundGateway {
         let mut publisher =
             Publisher::new(Arc::clone(&workshop), Arc::clone(&gateway.snapshots), seen, registry);
         publisher.catch_up().await;
-        let mut ending = ReadinessGate::new(readiness, health.clone());
-        ending.look(publisher.current()).await;
+        let mut gate = ReadinessGate::new(readiness, health.clone());
+        gate.look(publisher.current()).await;
         let ended = lifecycle.ended.clone();
-        let (asked, shared, of_all) =
-            (Asked::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
-        let reload = Reload::new(shared, of_all, publisher, origin, asked, ending, ended);
+        let (requests, shared, of_all) =
+            (PendingReloads::new(asks), Arc::clone(&workshop), Arc::clone(&gateway.snapshots));
+        let reload = Reconciler::new(shared, of_all, publisher, origin, requests, gate, ended);
         Ok(RunningGateway {
             changes,
             gateway,
@@ -327,7 +327,7 @@ pub struct RunningGateway {
     admin_socket: Option<SocketFile>,
     lifecycle: ShutdownPhases,
     health: HealthReporter,
-    reload: Reload,
+    reload: Reconciler,
 }
 
 impl RunningGateway {

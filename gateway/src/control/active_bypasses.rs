@@ -17,7 +17,7 @@ use crate::{
 
 /// How often the wall clock is asked while a bypass is in effect, at least: somebody may set it.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Most bypasses that are remembered when there are fewer: some were only tried out.
+/// Most bypasses that are remembered when there are fewer: some were dry runs.
 const MAX_REMEMBERED: usize = 1000;
 
 /// Tells one writing of a bypass from every other.

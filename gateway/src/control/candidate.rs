@@ -24,12 +24,12 @@ pub(crate) struct Candidate {
     pub(crate) noted: bool,
 }
 
-/// Where a candidate stands.
-pub(crate) enum Standing {
+/// Whether a candidate can become active.
+pub(crate) enum CandidateStatus {
     Ready,
     Waiting(Blocker),
     /// It may still become ready; for now somebody has to know.
-    Held(Blocker),
+    Blocked(Blocker),
 }
 
 /// What is waited for.
@@ -94,7 +94,7 @@ impl Candidate {
 
     /// `before`: what is in force, and serves as long as this one doesn't; `is_started`: it was ready once. Before, what
     /// the registry requires holds that up, and no table: the next one may be the one that mends it.
-    pub(crate) fn standing(&self, before: &Arc<Generation>, is_started: bool) -> Standing {
+    pub(crate) fn status(&self, before: &Arc<Generation>, is_started: bool) -> CandidateStatus {
         let config = &self.generation.config;
         let is_late = |since: Instant| since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
@@ -103,17 +103,17 @@ impl Candidate {
             let is_required = holds_up && self.generation.requires(&plugin.name);
             match is_there(client, is_required, self.since(client).is_some_and(is_late)) {
                 Some(true) => {}
-                Some(false) => return Standing::Held(Blocker::plugin(client, is_required)),
+                Some(false) => return CandidateStatus::Blocked(Blocker::plugin(client, is_required)),
                 None => waits_for = Some(Blocker::plugin(client, is_required)),
             }
         }
         if !self.generation.has_keys_after(before) {
             if is_late(self.keys) {
-                return Standing::Held(Blocker::keys());
+                return CandidateStatus::Blocked(Blocker::keys());
             }
             waits_for.get_or_insert_with(Blocker::keys);
         }
-        waits_for.map_or(Standing::Ready, Standing::Waiting)
+        waits_for.map_or(CandidateStatus::Ready, CandidateStatus::Waiting)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     core::{failure::Failure, manifest::Manifest, step::Reason},
     registry::{
         Contents, ContentsCheck, Registry, RegistryError,
-        operations::{self, Preview, PreviewState},
+        operations::{self, DryRunState, DryRunner},
     },
     routing::RouteTable,
     snapshot::SnapshotCell,
@@ -134,7 +134,7 @@ impl DesiredConfig {
 
     async fn read_file(self: &Arc<Self>) -> Result<LoadedConfig, Problems> {
         let origin = Arc::clone(self);
-        let read = move || origin.source.again(Telemetry::rehearse).map(|(loaded, _)| loaded);
+        let read = move || origin.source.again(Telemetry::dry_run).map(|(loaded, _)| loaded);
         // A file system may hang.
         joined(tokio::task::spawn_blocking(read)).await
     }
@@ -221,7 +221,7 @@ fn manifest(
     wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
 }
 
-/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or nobody knows. `in_force`: its entry and client
+/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or that is unknown. `in_force`: its entry and client
 /// now; `has_manifest`: it is known what it would be.
 fn trouble(
     entry: &config::Plugin,
@@ -246,8 +246,8 @@ fn trouble(
     None
 }
 
-/// Foresees by what this process has: its own part of the configuration, and what it knows of the plugins.
-pub(crate) struct ConfigPreview {
+/// Computes a dry run from what this process has: its own part of the configuration, and what it knows of the plugins.
+pub(crate) struct ConfigDryRunner {
     pub(crate) origin: Arc<DesiredConfig>,
     pub(crate) workshop: Arc<RuntimeBuilder>,
     pub(crate) snapshots: Arc<SnapshotCell>,
@@ -255,8 +255,8 @@ pub(crate) struct ConfigPreview {
     pub(crate) current: Arc<ArcSwap<Generation>>,
 }
 
-impl Preview for ConfigPreview {
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
+impl DryRunner for ConfigDryRunner {
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let mut whole = self.origin.file.load().with(contents.objects());
         whole.config.bypasses = self.workshop.bypasses.active(contents).bypasses;
         let in_force = self.snapshots.in_force();
@@ -291,6 +291,6 @@ impl Preview for ConfigPreview {
             [] => Vec::new(),
             problems => operations::invalid(&whole.render(problems)),
         };
-        Ok(PreviewState { config: Arc::new(whole.config), table, manifests, troubles, refused })
+        Ok(DryRunState { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
 }

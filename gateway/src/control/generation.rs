@@ -73,7 +73,7 @@ pub(crate) enum ConfigBasis {
     File(Arc<Contents>),
     /// The registry, which has a revision.
     Registry(Arc<Contents>),
-    /// The registry could never be read: there are none, and nobody knows who may be served.
+    /// The registry was never read: there are none, and it is unknown who may be served.
     Nothing,
 }
 

@@ -1,6 +1,7 @@
 //! The control plane: how a configuration comes into effect.
 //!
-//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it. [`generation`] builds
+//! [`reconciler`] notices a changed file or registry revision and has [`desired_config`] read it; `reload_state` is the state
+//! machine of that. [`generation`] builds
 //! everything one configuration needs and reuses what did not change. [`candidate`] waits for the new plugins, and
 //! [`publisher`] publishes the snapshot that calls use. [`client_drain`] shuts the replaced clients down. Nothing here
 //! runs during a call.
@@ -17,3 +18,4 @@ pub mod readiness_gate;
 pub mod reconciler;
 pub mod rejected_entries;
 pub mod reload_requests;
+mod reload_state;

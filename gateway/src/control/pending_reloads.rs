@@ -1,4 +1,4 @@
-//! What operators ask a running process for, and who of them still waits for what comes of it.
+//! The reloads that operators have requested, and who still waits for the outcome.
 
 use std::future;
 
@@ -6,14 +6,14 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::control::reload_requests::{Ask, ReloadReply};
 
-pub(crate) struct Asked {
+pub(crate) struct PendingReloads {
     asks: mpsc::Receiver<Ask>,
     waiting: Vec<Ask>,
 }
 
-impl Asked {
+impl PendingReloads {
     pub(crate) fn new(asks: mpsc::Receiver<Ask>) -> Self {
-        Asked { asks, waiting: Vec::new() }
+        PendingReloads { asks, waiting: Vec::new() }
     }
 
     /// The next one; for ever where nobody can ask.

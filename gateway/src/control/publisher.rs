@@ -1,10 +1,7 @@
 //! Puts configurations in force, and a new routing table of the same configuration whenever the plugins' accepted
 //! manifests change, or a bypass ends.
 
-use std::{
-    slice,
-    sync::{Arc, Weak},
-};
+use std::{slice, sync::Arc};
 
 use arc_swap::ArcSwap;
 use tokio::{
@@ -22,11 +19,8 @@ use crate::{
     },
     registry::{Contents, Registry, bypass},
     routing::RouteTable,
-    snapshot::{InForce, SnapshotCell},
-    task::{
-        drop_off_thread::{drop_after_last_use, drop_off_thread},
-        join::joined,
-    },
+    snapshot::SnapshotCell,
+    task::{drop_off_thread::drop_off_thread, join::joined},
 };
 
 /// Of the configuration that a process starts with.
@@ -57,9 +51,7 @@ pub(crate) struct Publisher {
     contents: Arc<Contents>,
     registry: Option<RegistryUpdates>,
     revision: u64,
-    /// What was in force before, and may still be gone by.
-    past: Vec<Weak<InForce>>,
-    retiring: DrainingClients,
+    draining: DrainingClients,
 }
 
 /// The registry, and whether something else was read of it.
@@ -85,9 +77,8 @@ impl Publisher {
         let first = seen.load_full();
         let manifests = vec![None; first.clients().count()];
         let revision = first.basis.revision().unwrap_or(FIRST_REVISION);
-        let (past, bypassed, retiring) =
-            (Vec::new(), ActiveBypasses::default(), DrainingClients::new(Arc::clone(&snapshots)));
-        retiring.use_those_of([&*first].into_iter());
+        let (bypassed, draining) = (ActiveBypasses::default(), DrainingClients::new(Arc::clone(&snapshots)));
+        draining.set_in_use([&*first].into_iter());
         let (contents, registry) = (first.basis.contents(), registry.map(RegistryUpdates::new));
         let current = first;
         let publisher = Publisher {
@@ -100,8 +91,7 @@ impl Publisher {
             contents,
             registry,
             revision,
-            past,
-            retiring,
+            draining,
         };
         publisher.keep();
         publisher
@@ -113,8 +103,8 @@ impl Publisher {
     }
 
     /// The clients that were replaced.
-    pub(crate) fn retiring(&self) -> &DrainingClients {
-        &self.retiring
+    pub(crate) fn draining(&self) -> &DrainingClients {
+        &self.draining
     }
 
     /// Until [`Publisher::refresh`] has to be called, whatever happens: a bypass ends, or somebody wrote one.
@@ -223,7 +213,7 @@ impl Publisher {
             if self.current.client(&plugin.name).is_none() {
                 tracing::info!(event = "plugin.removed", plugin = plugin.name, "left the configuration");
             }
-            self.retiring.add(Arc::clone(old), self.past.clone());
+            self.draining.retire_after_calls(Arc::clone(old));
         }
         drop_off_thread(before);
         Ok(())
@@ -231,7 +221,7 @@ impl Publisher {
 
     /// Takes note of what may be in force next: who is let go of meanwhile must not be missed by it.
     pub(crate) fn expect(&self, candidate: Option<&Generation>) {
-        self.retiring.use_those_of([&*self.current].into_iter().chain(candidate));
+        self.draining.set_in_use([&*self.current].into_iter().chain(candidate));
     }
 
     /// Lets go of the plugins of `candidate`, which is never put in force; those of `next` stay.
@@ -239,7 +229,7 @@ impl Publisher {
         self.expect(next.map(|next| &**next));
         let stay: Vec<_> = [&self.current].into_iter().chain(next).cloned().collect();
         for (_, client) in candidate.fresh(&stay) {
-            self.retiring.add(Arc::clone(client), Vec::new());
+            self.draining.retire_unused(Arc::clone(client));
         }
     }
 
@@ -266,10 +256,7 @@ impl Publisher {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
         }
-        let old = self.snapshots.publish(self.workshop.in_force(generation, config, table));
-        self.past.retain(|past| past.strong_count() > 0);
-        self.past.push(Arc::downgrade(&old));
-        drop_after_last_use(old);
+        self.snapshots.publish(self.workshop.in_force(generation, config, table));
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "the routing table is in force");
         tell(&self.bypassed.bypasses, &bypassed.bypasses);

@@ -9,6 +9,7 @@ use crate::{
     config::{LoadedConfig, from_text},
     core::point::Point,
     routing::{Plan, TenantRoute},
+    snapshot::InForce,
     telemetry::Telemetry,
 };
 

@@ -108,7 +108,9 @@ impl ReadinessGate {
             return;
         }
         let missing = match &current.basis {
-            ConfigBasis::Nothing => Some("nobody knows yet what it requires".to_owned()),
+            ConfigBasis::Nothing => {
+                Some("the registry was never read, so the plugins that it requires are unknown".to_owned())
+            }
             ConfigBasis::File(_) | ConfigBasis::Registry(_) => {
                 missing(current).map(|missing| self.told(&missing))
             }

@@ -1,12 +1,13 @@
-//! Reads the configuration again while calls go on (docs/decisions/0020-reloading.md), whether it is the file that changed
-//! or the registry (docs/decisions/0025-registry.md). What it says is put in force as a whole when a start would be ready by it: its plugins connected, its issuers' keys there. A mistake, or a required
-//! plugin that isn't there, leaves what is in force as it is.
+//! Reads the configuration again while calls go on, whether the file changed (docs/decisions/0020-reloading.md) or the registry
+//! (docs/decisions/0025-registry.md). It becomes active as a whole, when a start would be ready with it: its plugins connected,
+//! its issuers' keys fetched. With a mistake, or without a required plugin, the active configuration stays. `ReloadState` says
+//! where that is.
 
 use std::sync::Arc;
 
 use tokio::{
     sync::{Notify, watch},
-    task::{JoinError, JoinHandle},
+    task::JoinError,
     time::{Duration, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -14,101 +15,96 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, Problems},
     control::{
-        candidate::{Blocker, Candidate, Standing, Wait},
+        candidate::{Blocker, CandidateStatus},
         desired_config::{DesiredConfig, LoadError, ReloadTrigger},
         generation::{Generation, RuntimeBuilder},
-        pending_reloads::Asked,
+        pending_reloads::PendingReloads,
         publisher::Publisher,
         readiness_gate::ReadinessGate,
         reload_requests::{Ask, ReloadReply, Wish},
+        reload_state::{PendingConfig, ReloadState},
     },
     registry::operations::invalid,
-    snapshot::{SnapshotCell, reload_status::Applied},
+    snapshot::{SnapshotCell, reload_status::ReloadStatus},
     task::join::joined,
 };
 
-/// How often it is looked whether a candidate's plugins are there.
+/// How often a pending configuration is checked for its keys and for how long it waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The same for one of which it was said what it waits for.
+/// The same after the log said what it waits for.
 const BLOCKED_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Most problems that are logged one by one.
 const MAX_LOGGED_PROBLEMS: usize = 20;
 
-/// Keeps what is in force up to date with the file and with the plugins' manifests.
-pub(crate) struct Reload {
+/// Keeps what is active up to date with the file, the registry and the plugins' manifests.
+pub(crate) struct Reconciler {
     workshop: Arc<RuntimeBuilder>,
     snapshots: Arc<SnapshotCell>,
     publisher: Publisher,
-    origin: Option<Arc<DesiredConfig>>,
+    desired: Option<Arc<DesiredConfig>>,
     /// The file is to be read.
-    again: Arc<Notify>,
+    file_changed: Arc<Notify>,
     /// The registry is.
-    moved: Arc<Notify>,
-    /// Operators want it, and wait for what comes of it.
-    asked: Asked,
+    registry_changed: Arc<Notify>,
+    /// Operators want it, and wait for its outcome.
+    requests: PendingReloads,
     /// The file could not be written to the registry, and is to be read with it.
-    is_behind: bool,
+    file_is_unwritten: bool,
     /// What the process was started with: some of it holds until its end.
     started: Arc<Config>,
     /// Of the start, which the registry's plugins may hold up.
-    ending: ReadinessGate,
-    candidate: Option<Candidate>,
-    /// None: what was read last is in force, or refused.
-    wait: Option<Wait>,
-    /// One of the two is being read.
-    reading: Option<JoinHandle<Read>>,
+    readiness_gate: ReadinessGate,
+    state: ReloadState<LoadResult>,
     ended: CancellationToken,
 }
 
-/// What was read.
-struct Read {
-    occasion: ReloadTrigger,
-    /// What it took over from.
+/// What came of reading and building.
+struct LoadResult {
+    trigger: ReloadTrigger,
+    /// The generations that it was built on.
     before: Vec<Arc<Generation>>,
     generation: Result<Arc<Generation>, LoadError>,
 }
 
-impl Reload {
-    /// Follows `origin`, where there is one, and what is in force of `publisher`, until `ended`.
+impl Reconciler {
+    /// Follows `desired`, where there is one, and the manifests of what `publisher` has published, until `ended`.
     pub(crate) fn new(
         workshop: Arc<RuntimeBuilder>,
         snapshots: Arc<SnapshotCell>,
         publisher: Publisher,
-        origin: Option<Arc<DesiredConfig>>,
-        asked: Asked,
-        ending: ReadinessGate,
+        desired: Option<Arc<DesiredConfig>>,
+        requests: PendingReloads,
+        readiness_gate: ReadinessGate,
         ended: CancellationToken,
     ) -> Self {
         let started = Arc::clone(&publisher.current().config);
-        Reload {
+        Reconciler {
             workshop,
             snapshots,
             publisher,
-            origin,
-            again: Arc::default(),
-            moved: Arc::default(),
-            asked,
-            is_behind: false,
+            desired,
+            file_changed: Arc::default(),
+            registry_changed: Arc::default(),
+            requests,
+            file_is_unwritten: false,
             started,
-            ending,
-            candidate: None,
-            wait: None,
-            reading: None,
+            readiness_gate,
+            state: ReloadState::default(),
             ended,
         }
     }
 
     /// Has the file read again when `hangups` say so, or when it changed.
     pub(crate) fn listen(&self, hangups: tokio::signal::unix::Signal) {
-        let Some(origin) = self.origin.clone() else { return };
-        let (again, ended) = (Arc::clone(&self.again), self.ended.clone());
-        tokio::spawn(async move { origin.source().follow(hangups, again, ended).await });
+        let Some(desired) = self.desired.clone() else { return };
+        let (file_changed, ended) = (Arc::clone(&self.file_changed), self.ended.clone());
+        tokio::spawn(async move { desired.source().follow(hangups, file_changed, ended).await });
     }
 
     /// Has the registry read again when others have written to it.
     pub(crate) fn follow(&self) {
-        if let Some(origin) = &self.origin {
-            origin.follow(&self.moved, &self.ended);
+        if let Some(desired) = &self.desired {
+            desired.follow(&self.registry_changed, &self.ended);
         }
     }
 
@@ -117,278 +113,273 @@ impl Reload {
         &mut self.publisher
     }
 
-    /// Lets go of where it reads from, at the end.
+    /// Closes the store, at the end.
     pub(crate) async fn close(&self) {
-        if let Some(origin) = &self.origin {
-            origin.close().await;
+        if let Some(desired) = &self.desired {
+            desired.close().await;
         }
     }
 
     /// Works for ever. Dropped, it leaves everything in order.
     pub(crate) async fn run(&mut self, mut changes: watch::Receiver<u64>) {
         loop {
-            if !self.ending.is_over() {
+            if !self.readiness_gate.is_over() {
                 self.publisher.catch_up().await;
             }
-            self.ending.look(self.publisher.current()).await;
-            let until_look = self.until_look();
+            self.readiness_gate.look(self.publisher.current()).await;
+            let (until_look, is_loading) = (self.until_look(), self.state.is_loading());
+            let is_pending = self.state.pending().is_some();
             tokio::select! {
-                () = self.again.notified(), if self.reading.is_none() => self.read(ReloadTrigger::File),
-                () = self.moved.notified(), if self.reading.is_none() => self.read(ReloadTrigger::Registry),
-                ask = self.asked.next(), if self.reading.is_none() => self.begin(ask),
-                // A file system may hang: what is in force goes on following its plugins.
-                Some(read) = ended(&mut self.reading) => self.take(read).await,
+                () = self.file_changed.notified(), if !is_loading => self.load(ReloadTrigger::File),
+                () = self.registry_changed.notified(), if !is_loading => self.load(ReloadTrigger::Registry),
+                request = self.requests.next(), if !is_loading => self.begin(request),
+                // A file system may hang: what is active goes on following its plugins.
+                Some(loaded) = self.state.loaded() => self.loaded(loaded).await,
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return;
                     }
                     self.publisher.refresh().await;
-                    self.look().await;
+                    self.check_pending().await;
                 }
-                () = sleep(until_look), if self.candidate.is_some() => self.look().await,
+                () = sleep(until_look), if is_pending => self.check_pending().await,
                 () = self.publisher.due() => self.publisher.refresh().await,
             }
         }
     }
 
-    /// Of changes of plugins it hears; time passes and keys come without a word.
+    /// Plugins tell of their changes; time passes and keys come without an event.
     fn until_look(&self) -> Duration {
-        match &self.wait {
+        match self.state.pending() {
             // It may take hours.
-            Some(wait) if wait.is_told() => BLOCKED_POLL_INTERVAL,
+            Some(pending) if pending.wait.is_told() => BLOCKED_POLL_INTERVAL,
             _ => POLL_INTERVAL,
         }
     }
 
-    /// Gives up what waits, at the end.
+    /// Gives up what is pending, at the end.
     pub(crate) fn give_up(&mut self) {
-        self.asked.close();
-        self.replace_candidate(None);
+        self.requests.close();
+        self.replace_pending(None);
         self.snapshots.settle();
     }
 
-    /// Begins to do what an operator asks for.
-    fn begin(&mut self, ask: Ask) {
-        let occasion = match &ask.wish {
+    /// Begins what an operator asks for.
+    fn begin(&mut self, request: Ask) {
+        let trigger = match &request.wish {
             Wish::Reload => Some(ReloadTrigger::File),
             Wish::Retry(name) => self.workshop.refusals.forget(name).then_some(ReloadTrigger::Registry),
         };
-        match occasion.filter(|_| self.origin.is_some()) {
-            Some(occasion) => {
-                self.asked.keep(ask);
-                self.read(occasion);
+        match trigger.filter(|_| self.desired.is_some()) {
+            Some(trigger) => {
+                self.requests.keep(request);
+                self.load(trigger);
             }
-            None => ask.tell(ReloadReply::Settled { changed: false, rejected: Vec::new() }),
+            None => request.tell(ReloadReply::Settled { changed: false, rejected: Vec::new() }),
         }
     }
 
-    /// Begins to read.
-    fn read(&mut self, occasion: ReloadTrigger) {
-        let Some(origin) = self.origin.clone() else { return };
-        let occasion = if self.is_behind { ReloadTrigger::File } else { occasion };
-        let (workshop, before) = (Arc::clone(&self.workshop), self.before());
-        self.reading = Some(tokio::spawn(async move {
-            let generation = generation(&origin, occasion, &workshop, &before).await;
-            Read { occasion, before, generation }
+    /// Begins to read and build.
+    fn load(&mut self, trigger: ReloadTrigger) {
+        let Some(desired) = self.desired.clone() else { return };
+        let trigger = if self.file_is_unwritten { ReloadTrigger::File } else { trigger };
+        let (workshop, before) = (Arc::clone(&self.workshop), self.generations());
+        self.state.start_load(tokio::spawn(async move {
+            let generation = generation(&desired, trigger, &workshop, &before).await;
+            LoadResult { trigger, before, generation }
         }));
     }
 
-    /// What another configuration takes over from.
-    fn before(&self) -> Vec<Arc<Generation>> {
-        let candidate = self.candidate.iter().map(|candidate| &candidate.generation);
-        [self.publisher.current()].into_iter().chain(candidate).cloned().collect()
+    /// The generations that another one takes clients and keys over from: the active and the pending one.
+    fn generations(&self) -> Vec<Arc<Generation>> {
+        let pending = self.state.pending().map(|pending| &pending.candidate.generation);
+        [self.publisher.current()].into_iter().chain(pending).cloned().collect()
     }
 
-    /// Takes what was read. What waited before is what was said before.
-    async fn take(&mut self, read: Result<Read, JoinError>) {
-        let Read { occasion, before, generation } = match read {
-            Ok(read) => read,
+    /// Takes the result of a load.
+    async fn loaded(&mut self, loaded: Result<LoadResult, JoinError>) {
+        let LoadResult { trigger, before, generation } = match loaded {
+            Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!(event = "config.rejected", %error, "reading the configuration failed");
-                self.replace_candidate(None);
+                self.replace_pending(None);
                 let why = format!("reading the configuration failed: {error}");
-                self.asked.tell(&ReloadReply::Failed(why.clone()));
-                return self.refused(vec![why]);
+                self.requests.tell(&ReloadReply::Failed(why.clone()));
+                return self.reject(vec![why]);
             }
         };
-        let now = self.before();
+        let now = self.generations();
         if before.len() != now.len() || !before.iter().zip(&now).all(|(then, now)| Arc::ptr_eq(then, now)) {
-            // The candidate came into force meanwhile, or was given up: clients that this one would take over are let go of.
-            return match occasion {
-                ReloadTrigger::File => self.again.notify_one(),
-                ReloadTrigger::Registry => self.moved.notify_one(),
+            // The pending one became active meanwhile, or was given up: clients that this one would take over are retired.
+            return match trigger {
+                ReloadTrigger::File => self.file_changed.notify_one(),
+                ReloadTrigger::Registry => self.registry_changed.notify_one(),
             };
         }
-        if occasion == ReloadTrigger::File {
-            self.is_behind = matches!(generation, Err(LoadError::Later(_)));
+        if trigger == ReloadTrigger::File {
+            self.file_is_unwritten = matches!(generation, Err(LoadError::Later(_)));
         }
         match generation {
             Ok(same) if same.is(self.publisher.current()) => {
-                self.replace_candidate(None);
-                self.snapshots.set_applied(self.snapshots.applied().whole());
+                self.replace_pending(None);
+                self.snapshots.set_reload_status(self.snapshots.reload_status().whole());
                 self.settled(&same, false);
-                if occasion == ReloadTrigger::File {
+                if trigger == ReloadTrigger::File {
                     tracing::info!("the configuration was read again and is as it was");
                 }
             }
-            Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
+            Ok(same) if self.is_pending(&same) => {
                 tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
-                // Whoever is the last to have what is in force until now lets go of it on another thread.
-                drop(before);
-                self.replace_candidate(Some(generation));
-                self.look().await;
+                // The last holder of what is active until now must be the publisher, which drops it on another thread.
+                drop((before, now));
+                self.replace_pending(Some(generation));
+                self.check_pending().await;
             }
-            Err(LoadError::Later(why)) if occasion == ReloadTrigger::File => {
-                self.asked.tell(&ReloadReply::Later(why.clone()));
-                tracing::error!(
-                    event = "config.rejected",
-                    "{why}; the file is read again when that has passed"
-                );
-                self.refused(vec![why]);
-            }
-            // What is in force is what was read last.
-            Err(LoadError::Later(why)) => self.asked.tell(&ReloadReply::Later(why)),
+            Err(LoadError::Later(why)) => self.defer(trigger, why),
             Err(LoadError::Refused(problems)) => {
-                self.replace_candidate(None);
-                self.asked.tell(&ReloadReply::Refused(invalid(&problems)));
-                self.refused(problems.printed());
+                self.replace_pending(None);
+                self.requests.tell(&ReloadReply::Refused(invalid(&problems)));
+                self.reject(problems.printed());
                 log(&problems);
             }
         }
     }
 
-    /// Gives up what waits for `next`.
-    fn replace_candidate(&mut self, next: Option<Arc<Generation>>) {
-        let given_up = self.candidate.take();
+    fn is_pending(&self, generation: &Generation) -> bool {
+        self.state.pending().is_some_and(|pending| generation.is(&pending.candidate.generation))
+    }
+
+    /// The store can't be reached.
+    fn defer(&mut self, trigger: ReloadTrigger, why: String) {
+        self.requests.tell(&ReloadReply::Later(why.clone()));
+        // Without a changed file, what is active is what was read last.
+        if trigger == ReloadTrigger::File {
+            tracing::error!(event = "config.rejected", "{why}; the file is read again when that has passed");
+            self.reject(vec![why]);
+        }
+    }
+
+    /// Gives up what is pending for `next`.
+    fn replace_pending(&mut self, next: Option<Arc<Generation>>) {
+        let given_up = self.state.take_pending();
         if let Some(given_up) = &given_up {
-            self.publisher.abandon(&given_up.generation, next.as_ref());
+            self.publisher.abandon(&given_up.candidate.generation, next.as_ref());
         }
         self.publisher.expect(next.as_deref());
         match next {
             Some(generation) => {
-                self.wait.get_or_insert_with(Wait::begun);
-                let current = self.publisher.current();
-                self.candidate = Some(Candidate::new(generation, given_up.as_ref(), current));
+                let next = PendingConfig::new(generation, given_up, self.publisher.current());
+                self.state.set_pending(next);
             }
-            None => self.waiting_for(None),
+            None => self.show_waiting_for(None),
         }
     }
 
-    /// Shows what is waited for; none: nothing is.
-    fn waiting_for(&mut self, what: Option<String>) {
-        if what.is_none() {
-            self.wait = None;
-        }
-        let applied = self.snapshots.applied();
-        if applied.waiting_for != what {
-            self.snapshots.set_applied(applied.waiting(what));
+    /// Shows what is waited for in the status; none: nothing is.
+    fn show_waiting_for(&mut self, what: Option<String>) {
+        let status = self.snapshots.reload_status();
+        if status.waiting_for != what {
+            self.snapshots.set_reload_status(status.waiting(what));
         }
     }
 
-    /// Puts the candidate in force if it is ready.
-    async fn look(&mut self) {
-        let (Some(candidate), Some(wait)) = (&self.candidate, &self.wait) else { return };
+    /// Makes the pending configuration active if it is ready.
+    async fn check_pending(&mut self) {
+        let Some(PendingConfig { candidate, wait }) = self.state.pending() else { return };
         let is_late = wait.is_late(candidate.generation.config.startup.wait.0);
-        match candidate.standing(self.publisher.current(), self.ending.is_over()) {
-            Standing::Waiting(what) if is_late => self.held(&what),
-            Standing::Waiting(what) => self.waiting(&what),
-            Standing::Held(what) => self.held(&what),
-            Standing::Ready
+        match candidate.status(self.publisher.current(), self.readiness_gate.is_over()) {
+            CandidateStatus::Waiting(what) if is_late => self.show_blocked(&what),
+            CandidateStatus::Waiting(what) => self.show_waiting(&what),
+            CandidateStatus::Blocked(what) => self.show_blocked(&what),
+            CandidateStatus::Ready
                 if self.workshop.refusals.note(&candidate.generation, self.publisher.current()) =>
             {
-                // Made once more, by what is known now.
-                self.replace_candidate(None);
-                self.moved.notify_one();
+                // Built once more, without the entries that plugins have rejected now.
+                self.replace_pending(None);
+                self.registry_changed.notify_one();
             }
-            Standing::Ready => {
+            CandidateStatus::Ready => {
                 let generation = Arc::clone(&candidate.generation);
-                self.adopt(generation).await;
+                self.activate(generation).await;
             }
         }
     }
 
-    /// For a while, as it may.
-    fn waiting(&mut self, what: &Blocker) {
-        self.asked.tell_late(&what.in_full());
-        if !self.wait.as_ref().is_some_and(Wait::is_noticed) {
+    /// Says what is waited for, once that takes a while.
+    fn show_waiting(&mut self, what: &Blocker) {
+        self.requests.tell_late(&what.in_full());
+        let Some(pending) = self.state.pending_mut().filter(|pending| pending.wait.is_noticed()) else {
             return;
-        }
-        self.waiting_for(Some(what.in_full()));
-        let noted = self.candidate.as_mut().map(|candidate| std::mem::replace(&mut candidate.noted, true));
-        if noted == Some(false) {
+        };
+        let is_news = !std::mem::replace(&mut pending.candidate.noted, true);
+        self.show_waiting_for(Some(what.in_full()));
+        if is_news {
             tracing::info!("a changed configuration waits for {}", what.what);
         }
     }
 
-    /// For longer than that.
-    fn held(&mut self, what: &Blocker) {
-        self.asked.tell(&ReloadReply::Waiting(what.in_full()));
-        let is_news = self.wait.as_mut().is_some_and(|wait| wait.tells(what));
-        self.waiting_for(Some(what.in_full()));
+    /// Says that the configuration is rejected for now: it waits for longer than it may, or for what will not come by itself.
+    fn show_blocked(&mut self, what: &Blocker) {
+        self.requests.tell(&ReloadReply::Waiting(what.in_full()));
+        let is_news = self.state.pending_mut().is_some_and(|pending| pending.wait.tells(what));
+        self.show_waiting_for(Some(what.in_full()));
         if is_news {
-            self.refused(vec![what.why.clone()]);
+            self.reject(vec![what.why.clone()]);
             tracing::error!(event = "config.rejected", "{}; it is taken once that has passed", what.why);
         }
     }
 
-    /// It stays the candidate until it is in force: given up before, it is let go of as any other.
-    async fn adopt(&mut self, generation: Arc<Generation>) {
+    /// `generation` stays pending until it is active: should this be dropped before, it is given up as any other.
+    async fn activate(&mut self, generation: Arc<Generation>) {
         let restart_required = self.started.waits_for_restart(&generation.config);
         let adopted = self.publisher.adopt(Arc::clone(&generation)).await;
-        (self.candidate, self.wait) = (None, None);
+        drop(self.state.take_pending());
         if let Err(problems) = adopted {
-            self.waiting_for(None);
+            self.show_waiting_for(None);
             let said = |problem: &crate::config::Problem| format!("{}: {}", problem.pointer, problem.message);
             let problems: Vec<_> = problems.iter().map(said).collect();
-            self.asked.tell(&ReloadReply::Failed(problems.join("; ")));
-            self.refused(problems);
+            self.requests.tell(&ReloadReply::Failed(problems.join("; ")));
+            self.reject(problems);
             return self.publisher.abandon(&generation, None);
         }
         let keys = restart_required.join(", ");
-        self.snapshots.set_applied(Applied::now(restart_required));
+        self.snapshots.set_reload_status(ReloadStatus::now(restart_required));
         self.settled(&generation, true);
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
     }
 
-    /// `generation` is in force, but for the entries that plugins refuse; `changed`: since now.
+    /// `generation` is active, but for the entries that plugins reject; `changed`: since now.
     fn settled(&mut self, generation: &Generation, changed: bool) {
         let rejected: Vec<_> = generation.held_back.iter().map(|held| held.why.clone()).collect();
         if !rejected.is_empty() {
-            self.refused(rejected.clone());
+            self.reject(rejected.clone());
         }
-        self.asked.tell(&ReloadReply::Settled { changed, rejected });
+        self.requests.tell(&ReloadReply::Settled { changed, rejected });
     }
 
     /// Before it is logged, so that whoever reads of it there finds it in the status.
-    fn refused(&self, problems: Vec<String>) {
-        self.snapshots.set_applied(self.snapshots.applied().but(problems));
+    fn reject(&self, problems: Vec<String>) {
+        self.snapshots.set_reload_status(self.snapshots.reload_status().but(problems));
     }
 }
 
-/// What `origin` wants now.
+/// What `desired` is now, built.
 async fn generation(
-    origin: &Arc<DesiredConfig>,
-    occasion: ReloadTrigger,
+    desired: &Arc<DesiredConfig>,
+    trigger: ReloadTrigger,
     workshop: &Arc<RuntimeBuilder>,
     before: &[Arc<Generation>],
 ) -> Result<Arc<Generation>, LoadError> {
-    let (loaded, basis) = origin.again(occasion, workshop, before).await?;
+    let (loaded, basis) = desired.again(trigger, workshop, before).await?;
     let (workshop, before) = (Arc::clone(workshop), before.to_vec());
     // A large table takes a while.
     let built = joined(tokio::task::spawn_blocking(move || workshop.build(loaded, basis, &before))).await;
     built.map(|built| Arc::new(built.generation)).map_err(LoadError::Refused)
-}
-
-/// What came of what is under way; none: nothing is.
-async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
-    let result = under_way.as_mut()?.await;
-    *under_way = None;
-    Some(result)
 }
 
 fn log(problems: &Problems) {

@@ -129,7 +129,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{ops::status::TenantsView, snapshot::reload_status::Applied, upstream};
+    use crate::{ops::status::TenantsView, snapshot::reload_status::ReloadStatus, upstream};
 
     fn status(instance: &str) -> StatusView<'_> {
         let numbered = upstream::State::ALL.iter().enumerate();
@@ -143,7 +143,9 @@ mod tests {
             revision: 7,
             tenants: TenantsView { listed: 12, disabled: 3, accepts_unlisted: true },
             plugins: numbered.map(|(index, state)| (state.as_str(), 100 + index)).collect::<BTreeMap<_, _>>(),
-            configuration: ConfigurationReport::of(&Applied::now(Vec::new()).but(vec!["a secret".into()])),
+            configuration: ConfigurationReport::of(
+                &ReloadStatus::now(Vec::new()).but(vec!["a secret".into()]),
+            ),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     registry::{Registry, StoreStatus},
     snapshot::{
         readiness::{Readiness, Waits},
-        reload_status::Applied,
+        reload_status::ReloadStatus,
     },
     upstream::State,
 };
@@ -48,7 +48,7 @@ impl StatusSource {
             revision: routes.table.revision(),
             tenants: TenantsView { listed, disabled, accepts_unlisted: routes.table.serves_others() },
             plugins: states,
-            configuration: ConfigurationReport::of(&self.gateway.snapshots.applied()),
+            configuration: ConfigurationReport::of(&self.gateway.snapshots.reload_status()),
             store: self.registry.as_ref().map(|registry| StoreView::from_status(&registry.status())),
         }
     }
@@ -125,16 +125,16 @@ pub(crate) struct RejectedFileView {
 }
 
 impl ConfigurationReport {
-    pub(crate) fn of(applied: &Applied) -> Self {
-        let rejected = applied.rejected.as_ref().map(|refused| RejectedFileView {
+    pub(crate) fn of(status: &ReloadStatus) -> Self {
+        let rejected = status.rejected.as_ref().map(|refused| RejectedFileView {
             age_s: refused.at.elapsed().as_secs(),
             problems: refused.problems.clone(),
         });
         ConfigurationReport {
-            age_s: applied.at.elapsed().as_secs(),
+            age_s: status.at.elapsed().as_secs(),
             rejected,
-            waiting_for: applied.waiting_for.clone(),
-            restart_required: applied.restart_required.clone(),
+            waiting_for: status.waiting_for.clone(),
+            restart_required: status.restart_required.clone(),
         }
     }
 }

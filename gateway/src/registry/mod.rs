@@ -121,9 +121,9 @@ pub struct Writer {
     pub upon: Option<u64>,
 }
 
-/// What a start would find in the store and write to it.
-pub struct ApplyPreview {
-    /// The contents after the start.
+/// What a start would find in the store, and make of it.
+pub struct ApplyDryRun {
+    /// What there would be.
     pub contents: Contents,
     /// The current revision.
     pub revision: u64,
@@ -329,8 +329,7 @@ impl Registry {
         let writer = Writer { author: "file".into(), reason: format!("applied {file}"), upon: None };
         let (objects, check) = (&objects, &check);
         let propose = |now: Arc<Contents>| async move {
-            let changes = objects.changes(&now);
-            let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+            let changes = file_changes(loaded, objects, &now)?;
             if !changes.is_empty() {
                 checked(check, now.after(now.revision() + 1, &changes)?).await?;
             }
@@ -345,23 +344,22 @@ impl Registry {
     /// Previews what a start with `loaded` would find and, if it `applies` the file, write. Writes nothing.
     ///
     /// # Errors
-    /// As for [`Registry::apply`] and [`Registry::catch_up`].
-    pub async fn foretell(
+    /// As [`Registry::apply`], and as [`Registry::catch_up`].
+    pub async fn dry_run_apply(
         &self,
         loaded: &LoadedConfig,
         applies: bool,
-    ) -> Result<ApplyPreview, RegistryError> {
+    ) -> Result<ApplyDryRun, RegistryError> {
         let StoreInspection { snapshot, tables } = self.store.look().await?;
         let now = Contents::read(snapshot)?;
         let revision = now.revision();
-        let changes = if applies { OfFile::new(loaded).changes(&now) } else { Ok(Vec::new()) };
-        let changes = changes.map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))?;
+        let changes = if applies { file_changes(loaded, &OfFile::new(loaded), &now)? } else { Vec::new() };
         let is_of_api = |entry: &&Arc<Entry>| {
             entry.object.content.owner == Owner::Api && ObjectKind::LISTED.contains(&entry.object.kind)
         };
         let of_api = now.entries().iter().filter(is_of_api).count();
         let contents = now.after(revision + u64::from(!changes.is_empty()), &changes)?;
-        Ok(ApplyPreview { contents, revision, tables, of_api, to_write: changes.len() })
+        Ok(ApplyDryRun { contents, revision, tables, of_api, to_write: changes.len() })
     }
 
     /// Reads the last good table from the local file, for a start while the store can't be reached. Returns
@@ -390,6 +388,15 @@ impl Registry {
     }
 }
 
+/// What makes `now` what the file `loaded` says: the one place for a write and for its dry run.
+fn file_changes(
+    loaded: &LoadedConfig,
+    objects: &OfFile,
+    now: &Contents,
+) -> Result<Vec<Change>, RegistryError> {
+    objects.changes(now).map_err(|conflicts| RegistryError::Invalid(loaded.render(&conflicts)))
+}
+
 /// Runs the check on a blocking thread, because it can take long.
 async fn checked(check: &Arc<ContentsCheck>, next: Contents) -> Result<(), RegistryError> {
     let check = Arc::clone(check);
@@ -397,5 +404,5 @@ async fn checked(check: &Arc<ContentsCheck>, next: Contents) -> Result<(), Regis
 }
 
 #[cfg(test)]
-#[path = "foretold_tests.rs"]
-mod foretold;
+#[path = "dry_run_tests.rs"]
+mod dry_run;

@@ -20,17 +20,19 @@ use crate::{
 /// The maximum number of objects in a log line.
 const MAX_LOGGED_CHANGES: usize = 20;
 
-/// Computes what this process would serve with other contents than the current ones.
-pub trait Preview: Send + Sync {
-    /// Previews `contents`.
+/// Computes what would be active in this process with other objects. Every write asks it before it commits; a dry run is the
+/// same without the commit.
+pub trait DryRunner: Send + Sync {
+    /// What `contents` would make.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems>;
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems>;
 }
 
-/// What this process would serve.
-pub struct PreviewState {
+/// What would be active.
+pub struct DryRunState {
+    /// The configuration.
     pub config: Arc<Config>,
     /// The table, built with the manifests that would be accepted.
     pub table: RouteTable,
@@ -42,7 +44,7 @@ pub struct PreviewState {
     pub refused: Vec<Invalid>,
 }
 
-impl PreviewState {
+impl DryRunState {
     fn ground(&self) -> EffectInputs<'_> {
         EffectInputs { config: &self.config, table: &self.table, troubles: &self.troubles }
     }
@@ -55,8 +57,8 @@ pub struct Operations(ObjectsBackend);
 enum ObjectsBackend {
     /// In the file only. The function returns the active contents; they can't be written.
     File(Box<dyn Fn() -> Arc<Contents> + Send + Sync>),
-    /// In the registry. `foresee` previews writes.
-    Registry { registry: Arc<Registry>, foresee: Arc<dyn Preview> },
+    /// In a registry.
+    Registry { registry: Arc<Registry>, dry_runner: Arc<dyn DryRunner> },
 }
 
 /// Why an operation was not carried out.
@@ -109,9 +111,9 @@ impl From<RegistryError> for OperationError {
 }
 
 impl Operations {
-    /// Operations on `registry`; `foresee` previews writes.
-    pub fn new(registry: Arc<Registry>, foresee: Arc<dyn Preview>) -> Self {
-        Operations(ObjectsBackend::Registry { registry, foresee })
+    /// On `registry`; `dry_runner` computes what a write would do.
+    pub fn new(registry: Arc<Registry>, dry_runner: Arc<dyn DryRunner>) -> Self {
+        Operations(ObjectsBackend::Registry { registry, dry_runner })
     }
 
     /// Read-only operations on a file's objects; `in_force` returns the active ones.
@@ -145,10 +147,10 @@ impl Operations {
         Ok(registry)
     }
 
-    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn Preview>), OperationError> {
+    fn registry(&self) -> Result<(&Arc<Registry>, &Arc<dyn DryRunner>), OperationError> {
         match &self.0 {
             ObjectsBackend::File(_) => Err(OperationError::NoRegistry),
-            ObjectsBackend::Registry { registry, foresee } => Ok((registry, foresee)),
+            ObjectsBackend::Registry { registry, dry_runner } => Ok((registry, dry_runner)),
         }
     }
 
@@ -179,7 +181,7 @@ impl Operations {
         prune: Option<&Prune>,
         edit: impl Fn(&Contents) -> Result<Vec<Change>, OperationError> + Sync,
     ) -> Result<WriteOutcome, OperationError> {
-        let (registry, foresee) = self.registry()?;
+        let (registry, dry_runner) = self.registry()?;
         let edit = &edit;
         let propose = |now: Arc<Contents>| async move {
             let current = now.revision();
@@ -188,7 +190,7 @@ impl Operations {
             }
             let mut changes = edit(&now)?;
             changes.extend(bypass::outlived(&now, &changes));
-            let finding = look(foresee, &now, &changes).await.map_err(|mut undone| {
+            let finding = look(dry_runner, &now, &changes).await.map_err(|mut undone| {
                 if let OperationError::Invalid(wrong) = &mut undone {
                     document::explain(wrong, &now, &changes, prune);
                 }
@@ -237,17 +239,17 @@ fn log_commit(writer: &Writer, revision: u64, changes: &[Change]) {
 
 /// Computes the effects of `changes` on a blocking thread, because it can take long.
 async fn look(
-    foresee: &Arc<dyn Preview>,
+    dry_runner: &Arc<dyn DryRunner>,
     now: &Arc<Contents>,
     changes: &[Change],
 ) -> Result<ChangeAnalysis, OperationError> {
-    let (foresee, now, changes) = (Arc::clone(foresee), Arc::clone(now), changes.to_vec());
+    let (dry_runner, now, changes) = (Arc::clone(dry_runner), Arc::clone(now), changes.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
         let next = now.after(now.revision() + 1, &changes).map_err(RegistryError::from)?;
-        let after = foresee.foresee(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
-        // If the current contents are invalid, the effects are unknown, but the write must be possible: it
-        // may be the fix.
-        find(foresee.foresee(&now).ok().as_ref(), &after, &changes)
+        let after =
+            dry_runner.dry_run(&next).map_err(|problems| OperationError::Invalid(invalid(&problems)))?;
+        // Whoever mends what is there must be able to, though nothing compares with it.
+        find(dry_runner.dry_run(&now).ok().as_ref(), &after, &changes)
     });
     joined(looking).await
 }
@@ -259,8 +261,8 @@ struct ChangeAnalysis {
 
 /// Compares the two states, and rejects config that a plugin's schema newly rejects.
 fn find(
-    before: Option<&PreviewState>,
-    after: &PreviewState,
+    before: Option<&DryRunState>,
+    after: &DryRunState,
     changes: &[Change],
 ) -> Result<ChangeAnalysis, OperationError> {
     // Config that was already rejected before is not this write's fault.
@@ -284,9 +286,8 @@ fn find(
     Ok(ChangeAnalysis { effects, unvalidated })
 }
 
-/// Errors for what a plugin's entry names but this process may not reach (docs/protocol.md, sections 5 and
-/// 7).
-fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
+/// What a plugin's entry names that this process doesn't let it reach (docs/protocol.md, sections 5 and 7).
+fn beyond(name: &str, at: &DryRunState) -> Vec<Invalid> {
     let plugin = at.config.plugins.iter().find(|plugin| plugin.name == name);
     let reach = at.config.reach();
     let flaws = plugin.into_iter().flat_map(|plugin| {
@@ -304,8 +305,8 @@ fn beyond(name: &str, at: &PreviewState) -> Vec<Invalid> {
 /// Checks a plugin's config against its schema. Returns false if no manifest is known.
 ///
 /// # Errors
-/// The violations.
-fn validate(name: &str, after: &PreviewState) -> Result<bool, Vec<Invalid>> {
+/// The schema refuses it.
+fn validate(name: &str, after: &DryRunState) -> Result<bool, Vec<Invalid>> {
     let Some(manifest) = after.manifests.get(name) else { return Ok(false) };
     let Some(schema) = &manifest.config_schema else { return Ok(true) };
     let Some(plugin) = after.config.plugins.iter().find(|plugin| plugin.name == name) else {

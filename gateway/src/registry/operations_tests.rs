@@ -7,8 +7,8 @@ use crate::{config::from_text, core::object::Owner, registry::edit::EditAction, 
 /// A process whose file allows a network and a directory.
 struct Listing;
 
-impl Preview for Listing {
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
+impl DryRunner for Listing {
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let text = "
 auth: { issuers: [{ issuer: i, audience: a, jwks_url: \"https://id/keys\", tenants: \"*\" }] }
 tenants: { unknown: accept }
@@ -19,7 +19,7 @@ secrets: { dir: /secrets }
         let table = RouteTable::build(&whole.config, &[], contents.revision());
         let table = table.map_err(|problems| whole.render(&problems))?;
         let (manifests, refused) = (BTreeMap::new(), Vec::new());
-        Ok(PreviewState {
+        Ok(DryRunState {
             config: Arc::new(whole.config),
             table,
             manifests,

@@ -3,10 +3,7 @@
 //! `control` publishes a snapshot; a call takes the current one once and keeps it to its end, so no call mixes two
 //! configurations. Readers never wait: [`SnapshotCell`] is an `ArcSwap` with a `watch` for those who wait for a revision.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
@@ -23,47 +20,59 @@ use crate::{
     },
     invoke::Invoker,
     routing::{RouteTable, TenantPlans, TenantRoute},
+    snapshot::{
+        draining::{DrainGuard, DrainingList},
+        published::{HeldSnapshots, PublishedSnapshot},
+        reload_status::ReloadStatus,
+    },
     upstream::PluginClient,
 };
 
+pub mod draining;
+pub mod published;
 pub mod readiness;
 pub mod reload_status;
 
-use reload_status::Applied;
-
 /// The current snapshot; one per process.
 pub struct SnapshotCell {
-    in_force: ArcSwap<InForce>,
+    current: ArcSwap<PublishedSnapshot>,
+    /// The current one, and earlier ones that calls still use.
+    held: HeldSnapshots,
     /// Revision of the current table.
     revision: watch::Sender<u64>,
-    applied: ArcSwap<Applied>,
+    reload_status: ArcSwap<ReloadStatus>,
     /// Cancelled when no other revision will be published.
     settled: CancellationToken,
-    /// Draining clients: plugins' clients that get no more calls, as long as anything holds them.
-    leaving: Mutex<Vec<Weak<PluginClient>>>,
+    draining: DrainingList,
 }
 
 impl SnapshotCell {
     /// A cell that holds `in_force`.
     pub fn new(in_force: InForce) -> Self {
         let revision = watch::Sender::new(in_force.invoker.routes().table.revision());
-        let (in_force, applied) =
-            (ArcSwap::from_pointee(in_force), ArcSwap::from_pointee(Applied::now(Vec::new())));
-        let (settled, leaving) = Default::default();
-        SnapshotCell { in_force, revision, applied, settled, leaving }
+        let held = HeldSnapshots::new();
+        let current = ArcSwap::from_pointee(held.publish(0, in_force));
+        let reload_status = ArcSwap::from_pointee(ReloadStatus::now(Vec::new()));
+        let (settled, draining) = Default::default();
+        SnapshotCell { current, held, revision, reload_status, settled, draining }
     }
 
     /// The current snapshot.
-    pub fn in_force(&self) -> Arc<InForce> {
-        self.in_force.load_full()
+    pub fn in_force(&self) -> Arc<PublishedSnapshot> {
+        self.current.load_full()
     }
 
-    /// Makes `in_force` the snapshot of the calls that come, and returns the previous one.
-    pub fn publish(&self, in_force: InForce) -> Arc<InForce> {
+    /// Makes `in_force` the snapshot of the calls that come. One publisher at a time.
+    pub fn publish(&self, in_force: InForce) {
         let revision = in_force.invoker.routes().table.revision();
-        let before = self.in_force.swap(Arc::new(in_force));
+        let number = self.current.load().number() + 1;
+        self.current.store(Arc::new(self.held.publish(number, in_force)));
         self.revision.send_replace(revision);
-        before
+    }
+
+    /// Resolves when no call uses a snapshot that was replaced before this function was called.
+    pub fn earlier_calls_ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.held.released_below(self.current.load().number())
     }
 
     /// Whether `revision`, or a later one, becomes active within `patience`. Returns at once when no other revision will be
@@ -88,27 +97,24 @@ impl SnapshotCell {
         self.settled.cancelled().await;
     }
 
-    /// Says that `client` gets no more calls.
-    pub fn add_leaving(&self, client: &Arc<PluginClient>) {
-        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.retain(|client| client.strong_count() > 0);
-        leaving.push(Arc::downgrade(client));
+    /// Lists `client`, which gets no more calls, among the draining ones until the guard is dropped.
+    pub fn drain(&self, client: &Arc<PluginClient>) -> DrainGuard {
+        self.draining.add(client)
     }
 
     /// The draining clients of the plugin `name`.
-    pub fn leaving(&self, name: &str) -> Vec<Arc<PluginClient>> {
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.iter().filter_map(Weak::upgrade).filter(|client| client.name() == name).collect()
+    pub fn draining(&self, name: &str) -> Vec<Arc<PluginClient>> {
+        self.draining.of(name)
     }
 
     /// The status of the last reload.
-    pub fn applied(&self) -> Arc<Applied> {
-        self.applied.load_full()
+    pub fn reload_status(&self) -> Arc<ReloadStatus> {
+        self.reload_status.load_full()
     }
 
     /// Replaces the status of the last reload.
-    pub fn set_applied(&self, applied: Applied) {
-        self.applied.store(Arc::new(applied));
+    pub fn set_reload_status(&self, status: ReloadStatus) {
+        self.reload_status.store(Arc::new(status));
     }
 }
 

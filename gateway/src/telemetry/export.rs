@@ -67,8 +67,8 @@ impl Providers {
         })
     }
 
-    /// Checks the endpoint only: collects nothing, and doesn't connect.
-    pub(super) fn rehearse(settings: &config::Telemetry) -> Result<Self, String> {
+    /// Only says what is wrong with the endpoint: nothing is collected, nothing is dialled.
+    pub(super) fn dry_run(settings: &config::Telemetry) -> Result<Self, String> {
         exporters(settings)?;
         Ok(Providers::none())
     }

@@ -139,8 +139,8 @@ impl Telemetry {
     ///
     /// # Errors
     /// As [`Telemetry::start`].
-    pub fn rehearse(config: &Config) -> Result<Self, String> {
-        let providers = Providers::rehearse(&config.telemetry)?;
+    pub fn dry_run(config: &Config) -> Result<Self, String> {
+        let providers = Providers::dry_run(&config.telemetry)?;
         Ok(Telemetry(Arc::new(Inner::new(Uuid::now_v7().to_string(), providers, "http"))))
     }
 

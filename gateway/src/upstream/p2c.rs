@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 /// After this long a failure counts half, in milliseconds.
 const FAILURE_HALF_LIFE_MS: f32 = 2_000.0;
@@ -12,11 +12,17 @@ const FAILURE_WEIGHT: f32 = 0.3;
 /// An endpoint that always fails is rated this many times as busy. Without the penalty, an endpoint that
 /// fails at once would never be busy and would get every call.
 const FAILURE_PENALTY: f32 = 40.0;
+/// Set in the count of calls while their end is awaited. The decrement that every call makes anyway then tells the last one
+/// to notify.
+const LAST_CALL_WANTED: usize = 1 << (usize::BITS - 1);
 
 /// Calls under way at an endpoint, and the share of recent calls that failed.
 pub(super) struct EndpointLoad {
+    /// The number of calls, and [`LAST_CALL_WANTED`].
     in_flight: AtomicUsize,
-    /// The failing share as the bits of an `f32`, and its time in milliseconds since `start`.
+    /// The last call ended.
+    idle: Notify,
+    /// The share as the bits of an `f32`, and when it was so, in milliseconds since `start`.
     failing: AtomicU64,
     start: Instant,
     /// How many calls the endpoint answered.
@@ -26,7 +32,8 @@ pub(super) struct EndpointLoad {
 impl EndpointLoad {
     pub(super) fn new(now: Instant) -> Self {
         let (failing, answered) = (AtomicU64::new(0), AtomicU64::new(0));
-        EndpointLoad { in_flight: AtomicUsize::new(0), failing, start: now, answered }
+        let (in_flight, idle) = (AtomicUsize::new(0), Notify::new());
+        EndpointLoad { in_flight, idle, failing, start: now, answered }
     }
 
     pub(super) fn answered(&self) -> u64 {
@@ -34,7 +41,7 @@ impl EndpointLoad {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.in_flight.load(Ordering::Relaxed) & !LAST_CALL_WANTED
     }
 
     pub(super) fn began(&self) {
@@ -42,7 +49,16 @@ impl EndpointLoad {
     }
 
     pub(super) fn ended(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.in_flight.fetch_sub(1, Ordering::Relaxed) == LAST_CALL_WANTED | 1 {
+            self.idle.notify_one();
+        }
+    }
+
+    /// Resolves when no call is under way. For one waiter, of an endpoint that is no longer picked.
+    pub(super) async fn idle(&self) {
+        if self.in_flight.fetch_or(LAST_CALL_WANTED, Ordering::Relaxed) & !LAST_CALL_WANTED > 0 {
+            self.idle.notified().await;
+        }
     }
 
     /// Records whether a call failed.
@@ -109,7 +125,10 @@ pub(super) fn pick<T>(candidates: impl Iterator<Item = T>, score: impl Fn(&T) ->
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{pin::pin, task::Poll, time::Duration};
+
+    use futures::poll;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -176,6 +195,22 @@ mod tests {
             assert!(load.score(now) > 30.0, "{days}");
             assert!(load.score(now + Duration::from_secs(60)) < 1.1, "{days}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_last_call_wakes_whoever_waits_for_it() {
+        let load = EndpointLoad::new(Instant::now());
+        load.idle().await;
+        load.began();
+        load.began();
+        let mut idle = pin!(load.idle());
+        assert_eq!(poll!(&mut idle), Poll::Pending);
+        assert_eq!(load.in_flight(), 2, "the waiter is not counted as a call");
+        load.ended();
+        assert_eq!(poll!(&mut idle), Poll::Pending, "one call is left");
+        let start = Instant::now();
+        let (woken, ()) = tokio::join!(timeout(Duration::from_secs(1), idle), async { load.ended() });
+        assert_eq!((woken, start.elapsed()), (Ok(()), Duration::ZERO), "nothing polls");
     }
 
     #[test]

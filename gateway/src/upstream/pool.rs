@@ -13,7 +13,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use futures::future::join_all;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -44,9 +44,7 @@ mod no_route;
 /// How long calls may continue at an endpoint that is no longer among its name's addresses: the longest
 /// timeout of a step.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often to check whether those calls have ended.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Attempts to pick an endpoint: another call may take a half-open breaker's permit in between.
+/// Between two draws one probe may have been given away: a call tries again so often.
 const MAX_PICKS: usize = 4;
 
 /// A DNS name among a plugin's endpoints.
@@ -395,10 +393,7 @@ fn supervised(endpoint: &Arc<Endpoint>) {
 /// Releases an endpoint that is no longer among its name's addresses, once its calls have ended.
 async fn retire(endpoint: &Endpoint) {
     endpoint.leave();
-    let end = Instant::now() + RETIRE_TIMEOUT;
-    while endpoint.load.in_flight() > 0 && Instant::now() < end {
-        sleep(POLL_INTERVAL).await;
-    }
+    let _ = timeout(RETIRE_TIMEOUT, endpoint.load.idle()).await;
     endpoint.shut_down(endpoint.registration.plugin.limits.shutdown.0).await;
 }
 

@@ -119,10 +119,10 @@ pub struct Effects {
 /// What came of a write, or would.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteResult {
-    /// The revision that it made. Absent: nothing had to be changed, or it was only tried out.
+    /// The revision that it made. Absent: nothing had to be changed, or it was a dry run.
     #[prost(uint64, optional, tag = "1")]
     pub revision: ::core::option::Option<u64>,
-    /// Whether it was only tried out.
+    /// Whether it was a dry run.
     #[prost(bool, tag = "2")]
     pub dry_run: bool,
     /// What it changed, by kind and name.
@@ -134,7 +134,7 @@ pub struct WriteResult {
     /// Plugins among the changes whose config could not be checked, because none of them has described itself yet.
     #[prost(string, repeated, tag = "5")]
     pub unvalidated: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether this process serves by it already; it is waited for up to 2 s. False for what was only tried out.
+    /// Whether this process serves by it already; it is waited for up to 2 s. False for a dry run.
     #[prost(bool, tag = "6")]
     pub active: bool,
     /// Plugins that were written and refuse that: they go on by the entry before.
@@ -284,7 +284,7 @@ pub struct PutObjectRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "6")]
     pub dry_run: bool,
 }
@@ -313,7 +313,7 @@ pub struct PatchObjectRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "6")]
     pub dry_run: bool,
 }
@@ -339,7 +339,7 @@ pub struct DeleteObjectRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
     /// Whether the bindings that name a plugin go with it; otherwise they keep it. Refused for other kinds.
@@ -365,7 +365,7 @@ pub struct EnablePluginRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }
@@ -388,7 +388,7 @@ pub struct DisablePluginRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }
@@ -411,7 +411,7 @@ pub struct ApplyRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
     /// Whether the bindings that name a removed plugin go with it; otherwise they keep it.
@@ -497,7 +497,7 @@ pub struct RollBackRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "3")]
     pub dry_run: bool,
     /// The number of the last revision as it was read. Another one by now is refused as CONFLICT; absent: whatever it is.
@@ -582,7 +582,7 @@ pub struct ApprovePluginRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
 }
@@ -608,7 +608,7 @@ pub struct PutBypassRequest {
     /// Required: why, at most 500 bytes without control characters. Operators alone are told.
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
 }
@@ -631,7 +631,7 @@ pub struct DeleteBypassRequest {
     /// Why, for the revision: at most 500 bytes without control characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Whether it is only tried out: everything is checked, nothing is written.
+    /// Whether it is a dry run: everything is checked, nothing is written.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
 }

@@ -94,7 +94,7 @@ fn is_test(inside: &Path) -> bool {
     let name = inside.to_str().expect("our file names are UTF-8");
     name.ends_with("tests.rs")
         || name.contains("/tests/")
-        || name.contains("foretold_")
+        || name.contains("dry_run_")
         || name.ends_with("fixtures.rs")
 }
 

@@ -34,7 +34,7 @@ use crate::{
         request_meta::RequestMeta,
         response,
     },
-    snapshot::InForce,
+    snapshot::published::PublishedSnapshot,
 };
 
 /// The path prefix of every rpc.
@@ -93,10 +93,10 @@ impl AdminGrpc {
 type RpcResult = Result<EventsAnswer, Error>;
 
 impl AdminRpc<'_> {
-    /// Returns `None` if there is no such method.
-    async fn answer(&self, in_force: Arc<InForce>, rpc: &str, body: Body) -> Option<RpcResult> {
+    /// None: there is no such method.
+    async fn answer(&self, in_force: Arc<PublishedSnapshot>, rpc: &str, body: Body) -> Option<RpcResult> {
         let most = if rpc == "Apply" { MAX_DOCUMENT_BYTES } else { MAX_OBJECT_BYTES };
-        let by = &*in_force;
+        let by = &**in_force;
         Some(match rpc {
             "GetStatus" => self.unary(body, most, |asked| ready(self.get_status(asked))).await,
             "ListObjects" => self.unary(body, most, |asked| self.list_objects(by, asked)).await,

@@ -60,8 +60,8 @@ impl Upkeep {
         };
         let active =
             self.gateway.snapshots.reaches(wanted, by.saturating_duration_since(Instant::now())).await;
-        // A client that was replaced earlier may still have calls too.
-        let mut left = self.gateway.snapshots.leaving(name);
+        // One that was replaced before may have calls as well.
+        let mut left = self.gateway.snapshots.draining(name);
         left.extend(serving.filter(|serving| !left.iter().any(|left| Arc::ptr_eq(left, serving))));
         let released = join_all(left.iter().map(|client| client.released()));
         let is_released = tokio::select! {

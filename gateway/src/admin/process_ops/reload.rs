@@ -57,7 +57,7 @@ impl Upkeep {
             ReloadReply::Refused(wrong) => return Err(reload_refused(wrong)),
         };
         let revision = self.gateway.snapshots.in_force().invoker.routes().table.revision();
-        let restart_required = self.gateway.snapshots.applied().restart_required.clone();
+        let restart_required = self.gateway.snapshots.reload_status().restart_required.clone();
         Ok(ReloadReport { outcome, revision, rejected, restart_required })
     }
 }

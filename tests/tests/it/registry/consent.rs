@@ -100,9 +100,9 @@ async fn assert_waits_for_approval(gateway: &Gateway) {
     gateway.log().wait_for(|line| line.field("event") == Some(&json!("plugin.pending"))).await;
 }
 
-/// Checks the previewed effect of an approval on a tenant, and returns the plan's digest. While the
-/// plugin's points are unknown, its binding is in all plans; afterwards, only at its points.
-fn foreseen(acme: &Value) -> Value {
+/// The plan that an approval is to come to, for a tenant. Until it is known what a plugin does it stands everywhere; then
+/// where it says.
+fn digest_in_dry_run(acme: &Value) -> Value {
     let points = acme["points"].as_object().map(|points| points.len());
     assert_eq!((&acme["tenant"], points), (&json!("acme"), Some(4)), "{acme:#}");
     assert_eq!(acme["points"]["before_tool_call"]["changed"], json!(["guard"]), "{acme:#}");
@@ -130,7 +130,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     let tried = approve(&operator, "?dry_run=true", &accepted).await;
     assert_eq!((tried.status, &tried.body["revision"]), (200, &Value::Null), "{tried:?}");
     assert_eq!(tried.body["changes"][0]["after"]["spec"]["accepted"], accepted);
-    let digest = foreseen(&tried.body["effects"]["sample"][0]);
+    let digest = digest_in_dry_run(&tried.body["effects"]["sample"][0]);
     let version = format!("?expected_version={added}&reason=looked%20at");
     let done = approve(&operator, &version, &accepted).await;
     for member in ["effects", "changes", "unvalidated"] {
@@ -138,7 +138,7 @@ async fn plugin_is_described_and_told_nothing_until_it_is_approved_of_for_every_
     }
     let approved = written(&done);
     let plan = get(&operator, "tenants/acme/plan").await.body;
-    assert_eq!(plan["points"]["before_tool_call"]["plan_digest"], digest, "as it was foreseen");
+    assert_eq!(plan["points"]["before_tool_call"]["plan_digest"], digest, "as in the dry run");
     serves_by(&other, approved).await;
     for gateway in [&gateway, &other] {
         assert_eq!(call(gateway, "acme").await.status, 200);

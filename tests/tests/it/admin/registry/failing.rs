@@ -56,7 +56,7 @@ async fn bind(operator: &HttpAgent, name: &str, binding: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_step_at_a_point_that_its_plugin_does_not_offer_is_foreseen_to_fail_and_fails() {
+async fn a_step_at_a_point_that_its_plugin_does_not_offer_fails_in_the_dry_run_and_in_the_call() {
     let Stored { gateway, operator, folder: _folder } = stored().await;
     let wrong = json!({ "plugin": "content-policy", "tenant": "acme", "priority": 20, "points": ["before_tool_call"] });
     let tried = bind(&operator, "wrong", wrong.clone()).await;
@@ -71,7 +71,7 @@ async fn a_step_at_a_point_that_its_plugin_does_not_offer_is_foreseen_to_fail_an
 }
 
 #[tokio::test]
-async fn steps_of_a_plugin_that_nobody_could_call_now_are_foreseen_to_fail() {
+async fn steps_of_a_plugin_that_nobody_could_call_now_fail_in_the_dry_run() {
     let (guard, other) =
         (FakePlugin::named("guard").only(&[POINT]).start().await, FakePlugin::named("else").start().await);
     let Stored { gateway: _gateway, operator, folder: _folder } = stored().await;

@@ -24,7 +24,7 @@ use super::{
     Contents, Registry, Writer,
     edit::{Edit, EditAction, EditError},
     effect::{Effect, Effects, FailingBinding, PlanEffect, StepFailures, TenantAdmission},
-    operations::{self, OperationError, Operations, Preview, PreviewState, WriteOutcome},
+    operations::{self, DryRunState, DryRunner, OperationError, Operations, WriteOutcome},
 };
 use crate::{
     config::{self, Config, LoadedConfig, Problems, UnknownTenant, from_text},
@@ -43,9 +43,9 @@ use crate::{
     store::{Change, ObjectContent, RevisionDraft, Snapshot},
 };
 
-#[path = "foretold_model.rs"]
+#[path = "dry_run_model.rs"]
 mod model;
-#[path = "foretold_cases.rs"]
+#[path = "dry_run_cases.rs"]
 mod random;
 
 use random::{Version, WriteCase, objects, registries};
@@ -96,9 +96,9 @@ impl Process {
     }
 }
 
-impl Preview for Process {
-    /// Builds from the active table, as a gateway does.
-    fn foresee(&self, contents: &Contents) -> Result<PreviewState, Problems> {
+impl DryRunner for Process {
+    /// Upon the table in force, as a gateway does.
+    fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let whole = self.file.with(contents.objects());
         let manifests = self.in_order(&whole.config);
         let table = match self.in_force() {
@@ -111,7 +111,7 @@ impl Preview for Process {
             problems => operations::invalid(&whole.render(problems)),
         };
         let (manifests, troubles) = (self.manifests.clone(), troubles(&whole.config));
-        Ok(PreviewState { config: Arc::new(whole.config), table, manifests, troubles, refused })
+        Ok(DryRunState { config: Arc::new(whole.config), table, manifests, troubles, refused })
     }
 }
 
@@ -158,7 +158,7 @@ impl World {
         };
         registry.store.commit(&draft).await.expect("nothing is there yet");
         let process = Arc::new(Process::new(file, case));
-        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn Preview>);
+        let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn DryRunner>);
         let contents = registry.catch_up().await.expect("this version wrote it");
         *process.in_force.lock().expect("no panic") = process.built(&contents);
         let first = contents.snapshot();
@@ -416,7 +416,7 @@ fn file(unknown: &str) -> LoadedConfig {
 }
 
 #[test]
-fn what_a_dry_run_foretells_is_what_the_write_does_and_what_is_explained_then_is_what_chains_do() {
+fn what_a_dry_run_says_is_what_the_write_does_and_what_is_explained_then_is_what_chains_do() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let files = ["accept", "refuse"].map(file);

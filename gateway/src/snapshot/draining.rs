@@ -1,0 +1,38 @@
+//! The clients of plugins that get no more calls and are not shut down yet.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::upstream::PluginClient;
+
+/// Clones are the same list.
+#[derive(Clone, Default)]
+pub(super) struct DrainingList(Arc<Mutex<Vec<Arc<PluginClient>>>>);
+
+impl DrainingList {
+    /// Lists `client` until the guard is dropped.
+    pub(super) fn add(&self, client: &Arc<PluginClient>) -> DrainGuard {
+        self.locked().push(Arc::clone(client));
+        DrainGuard { client: Arc::clone(client), list: self.clone() }
+    }
+
+    /// Those of the plugin `name`.
+    pub(super) fn of(&self, name: &str) -> Vec<Arc<PluginClient>> {
+        self.locked().iter().filter(|client| client.name() == name).cloned().collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Vec<Arc<PluginClient>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Owned by what drains the client. Its drop takes the client off the list.
+pub struct DrainGuard {
+    client: Arc<PluginClient>,
+    list: DrainingList,
+}
+
+impl Drop for DrainGuard {
+    fn drop(&mut self) {
+        self.list.locked().retain(|client| !Arc::ptr_eq(client, &self.client));
+    }
+}

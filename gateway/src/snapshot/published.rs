@@ -1,0 +1,107 @@
+//! How long a published snapshot lives. Calls own the snapshot that they took; when its last holder drops it, whoever waits
+//! for those calls is told, and what the snapshot holds is freed on a thread that may block.
+
+use std::{collections::BTreeSet, ops::Deref};
+
+use tokio::sync::watch;
+
+use crate::{snapshot::InForce, task::drop_off_thread::DropOffThread};
+
+/// A snapshot that is current, or was and is still held by a call.
+pub struct PublishedSnapshot {
+    in_force: DropOffThread<InForce>,
+    held: HeldSnapshot,
+}
+
+impl PublishedSnapshot {
+    /// The place of this snapshot among those that were published.
+    pub(super) fn number(&self) -> u64 {
+        self.held.number
+    }
+}
+
+impl Deref for PublishedSnapshot {
+    type Target = InForce;
+
+    fn deref(&self) -> &InForce {
+        &self.in_force
+    }
+}
+
+/// The published snapshots that something still holds, by number.
+pub(super) struct HeldSnapshots(watch::Sender<BTreeSet<u64>>);
+
+impl HeldSnapshots {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        HeldSnapshots(watch::Sender::new(BTreeSet::new()))
+    }
+
+    /// `in_force`, which is held from now on, as number `number`.
+    pub(super) fn publish(&self, number: u64, in_force: InForce) -> PublishedSnapshot {
+        PublishedSnapshot { in_force: DropOffThread::new(in_force), held: self.hold(number) }
+    }
+
+    fn hold(&self, number: u64) -> HeldSnapshot {
+        self.0.send_modify(|held| {
+            held.insert(number);
+        });
+        HeldSnapshot { number, held: self.0.clone() }
+    }
+
+    /// Resolves when nothing holds a snapshot with a number below `number`.
+    pub(super) fn released_below(&self, number: u64) -> impl Future<Output = ()> + Send + use<> {
+        let mut held = self.0.subscribe();
+        async move {
+            // An error means that the cell and all its snapshots are gone.
+            let _ = held.wait_for(|held| held.first().is_none_or(|first| *first >= number)).await;
+        }
+    }
+}
+
+/// Its drop is the end of the last call that used the snapshot.
+struct HeldSnapshot {
+    number: u64,
+    held: watch::Sender<BTreeSet<u64>>,
+}
+
+impl Drop for HeldSnapshot {
+    fn drop(&mut self) {
+        self.held.send_modify(|held| {
+            held.remove(&self.number);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{pin::pin, task::Poll, time::Duration};
+
+    use futures::poll;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_drop_of_the_last_earlier_snapshot_wakes_whoever_waits_for_it() {
+        let held = HeldSnapshots::new();
+        let [first, second, _third] = [1, 2, 3].map(|number| held.hold(number));
+        let mut released = pin!(held.released_below(3));
+        assert_eq!(poll!(&mut released), Poll::Pending);
+        drop(second);
+        assert_eq!(poll!(&mut released), Poll::Pending, "the first one is still held");
+        let start = Instant::now();
+        let (woken, ()) = tokio::join!(timeout(Duration::from_secs(1), released), async { drop(first) });
+        assert_eq!((woken, start.elapsed()), (Ok(()), Duration::ZERO), "nothing polls");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_that_was_published_later_is_not_waited_for() {
+        let held = HeldSnapshots::new();
+        let first = held.hold(1);
+        let released = held.released_below(2);
+        let _second = held.hold(2);
+        drop(first);
+        timeout(Duration::from_secs(1), released).await.expect("the first one alone is waited for");
+    }
+}
