@@ -1,7 +1,6 @@
 //! The composition root: turns a configuration into a running gateway and takes it down again. The only place that
 //! knows every part.
 
-use crate::control::publisher;
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
@@ -31,7 +30,7 @@ use crate::{
         desired_config::{ConfigPreview, DesiredConfig},
         generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
         pending_reloads::Asked,
-        publisher::Publisher,
+        publisher::{self, Publisher},
         readiness_gate::ReadinessGate,
         reconciler::Reload,
     },
@@ -47,7 +46,7 @@ use crate::{
     tls,
 };
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
-use edges::{AdminEdge, DataEdge, OpsEdge};
+use edges::{AdminEdge, OpsEdge, data_edge};
 
 /// A gateway, put together and not started.
 pub struct App {
@@ -204,7 +203,7 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
 
-        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.of_data());
+        let edge = data_edge(&self.gateway, health_service.clone(), lifecycle.of_data());
         let connections = lifecycle.connections.clone();
         // Among the connections itself: as long as it accepts, nobody is let go of.
         let serving = server::serve(data, self.tls.clone(), edge, lifecycle.of_data(), connections.clone());
