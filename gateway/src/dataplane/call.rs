@@ -1,6 +1,6 @@
 //! What calls share, and the forms of one call on its way through [`super::stack`]: each stage takes one form and gives
 //! the next, so that a wrong order doesn't compile. The forms borrow what the call leaves behind however it ends, which
-//! [`super::record`] owns.
+//! `record` owns.
 
 use std::sync::Arc;
 

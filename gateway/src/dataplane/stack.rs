@@ -6,7 +6,7 @@
 //! clone, and the futures of all layers are one value: nothing is boxed.
 //!
 //! Two things are no layer types. Routing is a function between the two lists, since everything below it is generic over
-//! the point. And [`record`] is a function over the service below it, for the reason that its file gives.
+//! the point. And `record` is a function over the service below it, for the reason that its file gives.
 
 use std::{convert::Infallible, sync::Arc};
 
