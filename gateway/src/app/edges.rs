@@ -3,39 +3,37 @@
 use std::sync::Arc;
 
 use axum::{Router, body::Body};
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::ServiceExt;
 
 use crate::{
     admin::{Admin, grpc::AdminGrpc},
-    dataplane::{call::Gateway, grpc::GrpcService, http as http_edge},
-    edge::common_services::CommonServices,
+    dataplane::{
+        call::Gateway,
+        stack::{self, HttpService},
+    },
+    edge::{common_services::CommonServices, header::is_grpc},
     net::server::{Drain, RequestHandler},
     ops::{routes, status::StatusSource},
-    telemetry::Telemetry,
 };
 
 /// The data port: extension points over HTTP and gRPC, health and reflection.
 #[derive(Clone)]
-pub(super) struct DataEdge {
-    telemetry: Telemetry,
-    http: Router,
-    grpc: GrpcService,
+pub(super) struct DataEdge<S> {
+    stack: S,
 }
 
-impl DataEdge {
-    pub(super) fn new(gateway: Arc<Gateway>, health: HealthServer<impl Health>, drain: Drain) -> Self {
-        let mut services = tonic::service::RoutesBuilder::default();
-        services.add_service(health);
-        add_reflection(&mut services, "hookgate.gateway.v1.ExtensionPointService");
-        DataEdge {
-            telemetry: gateway.telemetry.clone(),
-            http: http_edge::router(Arc::clone(&gateway)),
-            grpc: GrpcService::new(gateway, CommonServices::new(services.routes(), drain)),
-        }
-    }
+pub(super) fn data_edge(
+    gateway: &Arc<Gateway>,
+    health: HealthServer<impl Health>,
+    drain: Drain,
+) -> DataEdge<impl HttpService> {
+    let mut services = tonic::service::RoutesBuilder::default();
+    services.add_service(health);
+    add_reflection(&mut services, "hookgate.gateway.v1.ExtensionPointService");
+    DataEdge { stack: stack::port(gateway, CommonServices::new(services.routes(), drain)) }
 }
 
 /// Adds reflection to a port that serves `own` and health.
@@ -60,19 +58,9 @@ fn add_reflection(services: &mut tonic::service::RoutesBuilder, own: &str) {
     services.add_service(builder().build_v1alpha().expect("the descriptors in git are valid"));
 }
 
-impl RequestHandler for DataEdge {
+impl<S: HttpService> RequestHandler for DataEdge<S> {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        if !is_grpc(request.headers()) {
-            let call = self.telemetry.http_call(&request);
-            let answer = call.wrap(ask(&self.http, request)).await;
-            call.answered(&answer);
-            return answer;
-        }
-        let Some(call) = self.telemetry.grpc_call(&request) else {
-            return self.grpc.call(request).await;
-        };
-        let answer = call.wrap(self.grpc.call(request)).await;
-        call.answered(&answer);
+        let Ok(answer) = self.stack.clone().oneshot(request).await;
         answer
     }
 }
@@ -124,10 +112,6 @@ impl RequestHandler for AdminEdge {
         }
         self.http.answer(request).await
     }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 async fn ask(router: &Router, request: Request<Body>) -> Response<Body> {

@@ -1,7 +1,6 @@
 //! The composition root: builds a running gateway from a configuration and shuts it down. The only module
 //! that knows every part.
 
-use crate::control::publisher;
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
@@ -31,7 +30,7 @@ use crate::{
         desired_config::{ConfigDryRunner, DesiredConfig},
         generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
         pending_reloads::PendingReloads,
-        publisher::Publisher,
+        publisher::{self, Publisher},
         readiness_gate::ReadinessGate,
         reconciler::Reconciler,
     },
@@ -47,7 +46,7 @@ use crate::{
     tls,
 };
 pub use drain::{MAX_LOG_FLUSH, TELEMETRY};
-use edges::{AdminEdge, DataEdge, OpsEdge};
+use edges::{AdminEdge, OpsEdge, data_edge};
 
 /// A gateway that is built but not started.
 pub struct App {
@@ -201,7 +200,7 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", ServingStatus::NotServing).await;
 
-        let edge = DataEdge::new(Arc::clone(&self.gateway), health_service.clone(), lifecycle.data_drain());
+        let edge = data_edge(&self.gateway, health_service.clone(), lifecycle.data_drain());
         let connections = lifecycle.connections.clone();
         // Track the listener like a connection: the tracker can't finish while connections are still
         // accepted.

@@ -3,22 +3,28 @@
 //! Messages of the extension points are unframed here and not by tonic's server, so that an undecodable, too
 //! large or compressed message gets an answer of ours with its code and not a bare status.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::body::Body;
 use bytes::{Buf, Bytes};
 use http::{Method, Request, Response, header, request::Parts};
 use prost::Message;
+use tower::ServiceExt;
 
 use crate::{
+    config::Detail,
     core::error::{Code, Error},
-    dataplane::call::{Gateway, RequestDecoder},
+    dataplane::{
+        call::Gateway,
+        protocol::Protocol,
+        stack::{HttpService, call},
+    },
     edge::{
         body::too_large,
         common_services::{CommonServices, is_common},
         header::single,
         request_meta::RequestMeta,
-        response,
+        response::{self, InvocationResult},
     },
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
     payload::Validate,
@@ -28,56 +34,86 @@ use crate::{
 /// Length of a message's prefix: a flag and four bytes of length (gRPC over HTTP/2, "Length-Prefixed-Message").
 pub(crate) const MESSAGE_PREFIX_BYTES: usize = 5;
 
-/// Everything that speaks gRPC on the data port.
-#[derive(Clone)]
-pub struct GrpcService {
+/// Everything that speaks gRPC on the data port: a service per extension point, and those that every port has.
+pub(super) struct GrpcRouter<L, C, R, A> {
     gateway: Arc<Gateway>,
+    before_llm_request: L,
+    before_tool_call: C,
+    after_tool_result: R,
+    before_response: A,
     /// They take no token and pass no chain.
-    services: CommonServices,
+    common: CommonServices,
 }
 
-impl GrpcService {
-    /// Puts the extension points beside `services`.
-    pub fn new(gateway: Arc<Gateway>, services: CommonServices) -> Self {
-        GrpcService { gateway, services }
+impl GrpcRouter<(), (), (), ()> {
+    /// Puts the extension points beside `common`.
+    pub(super) fn new(
+        gateway: &Arc<Gateway>,
+        common: CommonServices,
+    ) -> GrpcRouter<impl HttpService, impl HttpService, impl HttpService, impl HttpService> {
+        GrpcRouter {
+            gateway: Arc::clone(gateway),
+            before_llm_request: call::<BeforeLlmRequest, GrpcProtocol>(gateway),
+            before_tool_call: call::<BeforeToolCall, GrpcProtocol>(gateway),
+            after_tool_result: call::<AfterToolResult, GrpcProtocol>(gateway),
+            before_response: call::<BeforeResponse, GrpcProtocol>(gateway),
+            common,
+        }
     }
+}
 
+impl<L: HttpService, C: HttpService, R: HttpService, A: HttpService> GrpcRouter<L, C, R, A> {
     /// Answers one request.
-    pub async fn call(&self, request: Request<Body>) -> Response<Body> {
-        let Some(method) = request.uri().path().strip_prefix("/hookgate.gateway.v1.ExtensionPointService/")
-        else {
-            return self.service(request).await;
+    pub(super) async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
+        let path = request.uri().path();
+        let Some(method) = path.strip_prefix("/hookgate.gateway.v1.ExtensionPointService/") else {
+            return Ok(match is_common(path) {
+                true => self.common.answer(request).await,
+                false => self.refuse("No such service"),
+            });
         };
         match method {
-            "BeforeLlmRequest" => self.unary::<BeforeLlmRequest>(request).await,
-            "BeforeToolCall" => self.unary::<BeforeToolCall>(request).await,
-            "AfterToolResult" => self.unary::<AfterToolResult>(request).await,
-            "BeforeResponse" => self.unary::<BeforeResponse>(request).await,
-            _ => self.refuse(&Error::new(Code::NotFound, "No such method")),
+            "BeforeLlmRequest" => self.before_llm_request.clone().oneshot(request).await,
+            "BeforeToolCall" => self.before_tool_call.clone().oneshot(request).await,
+            "AfterToolResult" => self.after_tool_result.clone().oneshot(request).await,
+            "BeforeResponse" => self.before_response.clone().oneshot(request).await,
+            _ => Ok(self.refuse("No such method")),
         }
     }
 
-    async fn unary<P: ExtensionPoint>(&self, request: Request<Body>) -> Response<Body>
-    where
-        P::Payload: transcode::Changes,
-    {
-        let (head, body) = request.into_parts();
-        if let Err(error) = check(&head) {
-            return self.refuse(&error);
-        }
-        let codec = RequestDecoder { framing: MESSAGE_PREFIX_BYTES, decode: decode::<P> };
-        response::grpc(self.gateway.serve::<P, Body>(&head.headers, body, codec).await)
+    fn refuse(&self, detail: &str) -> Response<Body> {
+        let error = Error::new(Code::NotFound, detail);
+        let meta = RequestMeta::now();
+        response::grpc_refusal(&meta, &error, self.gateway.snapshots.in_force().limits.detail)
+    }
+}
+
+/// Unary calls over gRPC.
+pub(super) struct GrpcProtocol;
+
+impl<P> Protocol<P> for GrpcProtocol
+where
+    P: ExtensionPoint,
+    P::Payload: transcode::Changes,
+{
+    const FRAMING_BYTES: usize = MESSAGE_PREFIX_BYTES;
+
+    fn check(head: &Parts) -> Result<(), Error> {
+        check(head)
     }
 
-    async fn service(&self, request: Request<Body>) -> Response<Body> {
-        if !is_common(request.uri().path()) {
-            return self.refuse(&Error::new(Code::NotFound, "No such service"));
-        }
-        self.services.answer(request).await
+    fn decode(body: Bytes, limit: usize) -> Result<P::Request, Error> {
+        let request: P::Request = message(body, limit)?;
+        let violations = request.violations("");
+        if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
     }
 
-    fn refuse(&self, error: &Error) -> Response<Body> {
-        response::grpc_refusal(&RequestMeta::now(), error, self.gateway.snapshots.in_force().limits.detail)
+    fn respond(result: InvocationResult<P>) -> Response<Body> {
+        response::grpc(result)
+    }
+
+    fn refuse(meta: &RequestMeta, error: &Error, detail: Detail) -> Response<Body> {
+        response::grpc_refusal(meta, error, detail)
     }
 }
 
@@ -94,12 +130,6 @@ pub(crate) fn check(head: &Parts) -> Result<(), Error> {
         return Err(Error::new(Code::ContentType, "Messages are protobuf: application/grpc"));
     }
     Ok(())
-}
-
-fn decode<P: ExtensionPoint>(body: Bytes, limit: usize) -> Result<P::Request, Error> {
-    let request: P::Request = message(body, limit)?;
-    let violations = request.violations("");
-    if violations.is_empty() { Ok(request) } else { Err(Error::invalid(violations)) }
 }
 
 /// Takes the one message, of at most `limit` bytes, out of a unary request's body.

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::Body,
-    extract::{Request, State},
+    extract::State,
     response::Response,
-    routing::{any, get, post},
+    routing::{any, get, post_service},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, header, request::Parts};
 
 use crate::{
+    config::Detail,
     core::error::{Code, Error},
-    dataplane::{
-        call::{Gateway, RequestDecoder},
-        whoami,
+    dataplane::{call::Gateway, protocol::Protocol, stack::call, whoami},
+    edge::{
+        header::single,
+        request_meta::RequestMeta,
+        response::{self, InvocationResult},
     },
-    edge::{header::single, request_meta::RequestMeta, response},
     invoke::{AfterToolResult, BeforeLlmRequest, BeforeResponse, BeforeToolCall, ExtensionPoint},
     transcode,
 };
@@ -29,10 +30,10 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 /// The routes of the four points and of [`whoami`]; everything else is a problem document too.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
-        .route("/v1/before-llm-request", post(call::<BeforeLlmRequest>))
-        .route("/v1/before-tool-call", post(call::<BeforeToolCall>))
-        .route("/v1/after-tool-result", post(call::<AfterToolResult>))
-        .route("/v1/before-response", post(call::<BeforeResponse>))
+        .route("/v1/before-llm-request", post_service(call::<BeforeLlmRequest, JsonProtocol>(&gateway)))
+        .route("/v1/before-tool-call", post_service(call::<BeforeToolCall, JsonProtocol>(&gateway)))
+        .route("/v1/after-tool-result", post_service(call::<AfterToolResult, JsonProtocol>(&gateway)))
+        .route("/v1/before-response", post_service(call::<BeforeResponse, JsonProtocol>(&gateway)))
         .route(whoami::PATH, any(whoami::answer))
         .route("/openapi.json", get(openapi))
         .method_not_allowed_fallback(wrong_method)
@@ -40,27 +41,33 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .with_state(gateway)
 }
 
-async fn call<P>(State(gateway): State<Arc<Gateway>>, request: Request) -> Response
+/// JSON over HTTP.
+pub(super) struct JsonProtocol;
+
+impl<P> Protocol<P> for JsonProtocol
 where
     P: ExtensionPoint,
     P::Payload: transcode::Changes,
     P::Request: transcode::HttpRequestMessage,
     P::Response: transcode::DecisionAnswer,
 {
-    let (head, body) = request.into_parts();
-    if let Err(error) = check_content(&head.headers) {
-        return refuse(&gateway, &error);
-    }
-    let codec = RequestDecoder { framing: 0, decode: decode::<P> };
-    let finished = gateway.serve::<P, Body>(&head.headers, body, codec).await;
-    response::http(finished)
-}
+    const FRAMING_BYTES: usize = 0;
 
-fn decode<P: ExtensionPoint>(body: Bytes, _limit: usize) -> Result<P::Request, Error>
-where
-    P::Request: transcode::HttpRequestMessage,
-{
-    transcode::decode(&body).map_err(Error::invalid)
+    fn check(head: &Parts) -> Result<(), Error> {
+        check_content(&head.headers)
+    }
+
+    fn decode(body: Bytes, _limit: usize) -> Result<P::Request, Error> {
+        transcode::decode(&body).map_err(Error::invalid)
+    }
+
+    fn respond(result: InvocationResult<P>) -> Response {
+        response::http(result)
+    }
+
+    fn refuse(meta: &RequestMeta, error: &Error, detail: Detail) -> Response {
+        response::http_refusal(meta, error, detail)
+    }
 }
 
 /// Bodies are JSON and not compressed (docs/protocol.md, section 1).

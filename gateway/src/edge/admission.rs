@@ -84,25 +84,25 @@ pub struct Admission {
     tenants: papaya::HashMap<Arc<str>, Arc<TenantUsage>>,
 }
 
-/// A place among the calls under way.
+/// A permit among all calls under way.
 #[derive(Debug)]
-pub struct Place {
+pub struct CallPermit {
     _taken: CounterPermit,
 }
 
-/// A place among the calls of one tenant.
+/// A permit among the calls of one tenant.
 #[derive(Debug)]
 pub struct TenantCallPermit {
     _taken: CounterPermit,
     bytes: Arc<LimitedCounter>,
 }
 
-/// What a call takes of the limits, so far.
+/// The permits that a call got so far.
 #[derive(Debug, Default)]
-pub struct Held {
-    pub(crate) place: Option<Place>,
+pub struct CallPermits {
+    pub(crate) of_all: Option<CallPermit>,
     pub(crate) of_tenant: Option<TenantCallPermit>,
-    pub(crate) room: Option<MemoryPermit>,
+    pub(crate) memory: Option<MemoryPermit>,
 }
 
 /// Room for the payload bytes of one call.
@@ -136,8 +136,8 @@ impl MemoryPermit {
 
 impl Admission {
     /// A place among all calls, of which there are at most `most`, or OVERLOADED.
-    pub fn enter(&self, most: usize) -> Result<Place, Error> {
-        self.calls.take(1, most).map(|taken| Place { _taken: taken }).ok_or_else(|| {
+    pub fn enter(&self, most: usize) -> Result<CallPermit, Error> {
+        self.calls.take(1, most).map(|taken| CallPermit { _taken: taken }).ok_or_else(|| {
             Error::new(Code::Overloaded, "The gateway has too many calls under way").retry_after(RETRY_AFTER)
         })
     }

@@ -1,6 +1,6 @@
 //! A request's headers, one by one.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, header};
 
 use crate::core::error::{Code, Error};
 
@@ -19,4 +19,9 @@ pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
             Err(Error::new(Code::PayloadInvalid, detail))
         }
     }
+}
+
+/// Whether a request speaks gRPC: its content type tells it from HTTP on the same port.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }

@@ -34,7 +34,7 @@ pub struct RequestMeta {
 
 /// What the headers say.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct CallHeaders {
     /// The caller's own id.
     pub correlation_id: Option<String>,
     /// Until when the caller waits.
@@ -50,7 +50,7 @@ impl RequestMeta {
     }
 
     /// Reads the headers; PAYLOAD_INVALID names the one that is wrong, LOOP a call that comes around again.
-    pub fn read(&self, headers: &HeaderMap) -> Result<Said, Error> {
+    pub fn read(&self, headers: &HeaderMap) -> Result<CallHeaders, Error> {
         let depth = depth(headers)?;
         if depth > MAX_GATEWAY_DEPTH {
             let detail = format!(
@@ -58,7 +58,7 @@ impl RequestMeta {
             );
             return Err(Error::new(Code::Loop, detail));
         }
-        Ok(Said {
+        Ok(CallHeaders {
             correlation_id: correlation_id(headers)?,
             deadline: timeout(headers)?.map(|timeout| self.received + timeout),
             depth,
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    fn read(name: &'static str, value: &str) -> Result<Said, Error> {
+    fn read(name: &'static str, value: &str) -> Result<CallHeaders, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(name, HeaderValue::from_str(value).expect("a header value"));
         RequestMeta::now().read(&headers)
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn both_timeout_headers_set_the_callers_deadline() {
-        let in_ms = |said: Said| said.deadline.map(|deadline| (deadline - Instant::now()).as_millis());
+        let in_ms = |read: CallHeaders| read.deadline.map(|deadline| (deadline - Instant::now()).as_millis());
         assert_eq!(read(TIMEOUT_MS, "250").map(in_ms).ok(), Some(Some(250)));
         assert_eq!(read(GRPC_TIMEOUT, "2S").map(in_ms).ok(), Some(Some(2000)));
         assert_eq!(read(GRPC_TIMEOUT, "99999999u").map(in_ms).ok(), Some(Some(99_999)));
@@ -195,14 +195,14 @@ mod tests {
                     (http::HeaderName::from_static(name), HeaderValue::from_static(value))
                 }))
             };
-        let said = RequestMeta::now().read(&headers("250")).expect("both can be read");
-        assert_eq!(said.deadline.map(|deadline| deadline - Instant::now()), Some(Duration::from_secs(1)));
+        let read = RequestMeta::now().read(&headers("250")).expect("both can be read");
+        assert_eq!(read.deadline.map(|deadline| deadline - Instant::now()), Some(Duration::from_secs(1)));
         assert_eq!(RequestMeta::now().read(&headers("0")).expect_err("0").code, Code::PayloadInvalid);
     }
 
     #[test]
     fn a_call_that_went_through_more_than_three_gateways_is_a_loop() {
-        assert_eq!(read(DEPTH, "3").map(|said| said.depth).ok(), Some(3));
+        assert_eq!(read(DEPTH, "3").map(|read| read.depth).ok(), Some(3));
         assert_eq!(read(DEPTH, "4").expect_err("4 is too deep").code, Code::Loop);
     }
 }

@@ -1,7 +1,6 @@
 //! Writes what came of a call as an HTTP or a gRPC answer. The one place where a chain's outcome and an
 //! [`Error`] meet (docs/protocol.md, section 4).
 
-use crate::core::block_status::BlockStatuses;
 use std::{fmt::Write, sync::Arc, time::Duration};
 
 use axum::body::Body;
@@ -19,8 +18,11 @@ use self::{
 };
 use crate::{
     config::Detail,
-    core::error::{Code, Error},
-    edge::{admission::Held, request_meta::RequestMeta},
+    core::{
+        block_status::BlockStatuses,
+        error::{Code, Error},
+    },
+    edge::{admission::CallPermits, request_meta::RequestMeta},
     invoke::{Block, ChainDecision, ChainOutcome, ExtensionPoint, PayloadChange, ResponseParts, StepReport},
     net::tracked_body,
     transcode::{Changes, DecisionAnswer, ProblemDetails, changes, encode, encode_block},
@@ -45,8 +47,8 @@ pub struct InvocationResult<P: ExtensionPoint> {
     pub detail: Detail,
     /// Statuses of block codes, as they were when it arrived.
     pub statuses: Arc<BlockStatuses>,
-    /// Its places and its room, kept until the answer is written.
-    pub held: Held,
+    /// Its permits, kept until the answer is written.
+    pub permits: CallPermits,
 }
 
 /// The HTTP answer to a call.
@@ -94,7 +96,7 @@ where
         }
     };
     answer.headers_mut().extend(headers);
-    tracked_body::hold(&mut answer, finished.held);
+    tracked_body::hold(&mut answer, finished.permits);
     answer
 }
 
@@ -196,7 +198,7 @@ where
         }
     };
     answer.headers_mut().extend(headers);
-    tracked_body::hold(&mut answer, finished.held);
+    tracked_body::hold(&mut answer, finished.permits);
     answer
 }
 

@@ -17,7 +17,7 @@ use crate::{
         point::Point,
         step::{Mode, Reason, StepOutcome},
     },
-    edge::admission::Held,
+    edge::admission::CallPermits,
     invoke::BeforeToolCall,
 };
 
@@ -54,7 +54,7 @@ fn ended(result: Result<ChainDecision, Error>) -> InvocationResult<BeforeToolCal
         result: Ok(ended),
         detail: Detail::Full,
         statuses: Arc::default(),
-        held: Held::default(),
+        permits: CallPermits::default(),
     }
 }
 

@@ -1,29 +1,25 @@
-//! One plugin as the invoker sees it: a call with its time limit, the observers' queue, the status.
+//! One plugin as the rest of the gateway sees it: its endpoints, its limits, the observers' queue and the status. [`super::call`]
+//! is how a call goes.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use hookgate_proto::plugin::v1 as plugin;
-use http::HeaderValue;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config,
-    core::{failure::Failure, point::Point, step::Reason},
-    telemetry::{Parent, PluginCall, PluginCalls, Telemetry},
+    core::{failure::Failure, point::Point},
+    telemetry::{Parent, PluginCalls, Telemetry},
     tls,
     upstream::{
-        bulkhead::{Bulkhead, Full},
-        classify,
-        codec::{self, ExchangeError},
-        connection::Rpc,
+        bulkhead::Bulkhead,
         consent::Wants,
-        endpoint::Endpoint,
         observers::{DeliveryCallback, ObserverDelivery},
-        pool::{self, Pool, Route, RouteError},
+        pool::Pool,
         registration::Registration,
         release::InUse,
-        request::{CallMeta, EncodedPayload, PluginReply, PluginRequest, ServingEndpoint},
+        request::{CallMeta, EncodedPayload, PluginReply, PluginRequest},
         resolve::{Resolver, SystemResolver},
         state::{EndpointStatus, NameStatus, Status},
         transport::{self, InProcess},
@@ -32,8 +28,6 @@ use crate::{
 
 /// A connection older than this is replaced, so that a balancer between us and the plugin can send us elsewhere.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
-/// NOT_INITIALIZED once more.
-const CONFIG_LOST_MESSAGE: &str = "the plugin does not know its configuration, though it was initialised";
 
 /// Resolves the references in a plugin's configuration.
 type ReferenceResolver = dyn Fn(&config::JsonObject, config::ReferenceScope<'_>) -> Result<config::ResolvedPluginConfig, String>
@@ -125,13 +119,13 @@ impl Shared {
 /// One plugin: its endpoints, the places for calls, and the queue of what it observes.
 pub struct PluginClient {
     name: Arc<str>,
-    limits: config::PluginLimits,
-    max_call: usize,
-    max_reply: usize,
+    pub(super) limits: config::PluginLimits,
+    pub(super) max_call: usize,
+    pub(super) max_reply: usize,
     pub(super) pool: Arc<Pool>,
-    bulkhead: Bulkhead,
+    pub(super) bulkhead: Bulkhead,
     pub(super) observers: ObserverDelivery,
-    calls: PluginCalls,
+    pub(super) calls: PluginCalls,
 }
 
 impl fmt::Debug for PluginClient {
@@ -218,38 +212,6 @@ impl PluginClient {
         self.pool.start(cancel);
     }
 
-    /// One call at `point`: waits for a place, finds or makes a connection, sends, gives back the reply as it came.
-    /// `call.config_digest` is filled in here. `limit` holds for everything; dropping the future cancels the plugin's call.
-    ///
-    /// # Errors
-    /// Why there is no reply: `bulkhead_full`, `not_ready`, `unreachable`, `point_not_offered`, `timeout`,
-    /// `rpc_error`, `bad_reply`, `too_large`.
-    pub async fn call<M: prost::Message + 'static>(
-        &self,
-        point: Point,
-        call: plugin::Call,
-        payload: Arc<M>,
-        meta: CallMeta,
-        limit: Duration,
-    ) -> Result<PluginReply, Failure> {
-        self.run(PluginRequest { point, call, payload, meta, parent: Parent::current(), limit }).await
-    }
-
-    async fn run(&self, request: PluginRequest) -> Result<PluginReply, Failure> {
-        let deadline = Instant::now() + request.limit;
-        let wait = self.limits.queue_wait.map_or(request.limit / 10, |wait| wait.0.min(request.limit));
-        let place = self.bulkhead.enter(&request.meta.tenant, wait).await.map_err(|full| {
-            let (reason, late) = (Reason::BulkheadFull, "no place became free in time");
-            match full {
-                Full::Queue => Failure::new(reason, "too many calls under way and waiting"),
-                Full::Wait if wait == request.limit => Failure::ran_out(reason, late),
-                Full::Wait => Failure::new(reason, late),
-            }
-        })?;
-        let (bytes, served) = self.send(request, deadline).await?;
-        Ok(PluginReply { bytes, queue: place.waited, served })
-    }
-
     /// Queues a call whose reply nobody waits for. Returns at once: of a full queue the tenant with the most loses its oldest entry.
     /// `done` is called exactly once with what came of it; an entry given up is `bulkhead_full` and counted.
     ///
@@ -306,169 +268,4 @@ impl PluginClient {
     pub(super) fn has_tenant_breakers(&self) -> bool {
         self.pool.has_tenant_breakers()
     }
-
-    /// Delivers one observed call; its limit starts when it has a place.
-    pub(super) async fn deliver(&self, request: PluginRequest) -> Result<PluginReply, Failure> {
-        let place = self.bulkhead.enter_observer().await;
-        let deadline = Instant::now() + request.limit;
-        let (bytes, served) = self.send(request, deadline).await?;
-        Ok(PluginReply { bytes, queue: place.waited, served })
-    }
-
-    /// Sends and measures; dropped, it is measured as broken off.
-    async fn send(
-        &self,
-        request: PluginRequest,
-        deadline: Instant,
-    ) -> Result<(bytes::Bytes, ServingEndpoint), Failure> {
-        let mut call = self.calls.start(request.point, &request.parent);
-        let mut headers = http::HeaderMap::new();
-        headers.insert("hookgate-depth", HeaderValue::from(request.meta.depth));
-        if request.meta.trial {
-            headers.insert("hookgate-test", HeaderValue::from_static("true"));
-            call.is_trial();
-        }
-        call.inject(&mut headers);
-        let result = self.exchange(request, headers, deadline, &mut call).await;
-        call.ended(result.as_ref().map(drop).map_err(|failure| (failure.reason, failure.status)));
-        result
-    }
-
-    /// Sends, and once more where the plugin provably did not process the call: after a connection that could
-    /// not be made or that handed the request back, a refused stream, or NOT_INITIALIZED. The plugin sees a
-    /// call at most twice, and processes it at most once. The second time it goes to another endpoint, where there is
-    /// one.
-    async fn exchange(
-        &self,
-        mut request: PluginRequest,
-        headers: http::HeaderMap,
-        deadline: Instant,
-        call: &mut PluginCall<'_>,
-    ) -> Result<(bytes::Bytes, ServingEndpoint), Failure> {
-        let mut attempts = AttemptState::default();
-        loop {
-            let handed_over = attempts.again.is_some();
-            let Route { live, ticket } = self.next_route(&mut attempts, &request, deadline).await?;
-            call.sent_to(&ticket.endpoint().server);
-            let generation = live.generation();
-            let frame = request.frame(&live.config.digest);
-            if frame.len() > self.max_call {
-                let detail = format!("the call has {} bytes; the limit is {}", frame.len(), self.max_call);
-                return Err(Failure::new(Reason::TooLarge, detail));
-            }
-            let whole = request.meta.whole && !handed_over && is_nearly(deadline, request.limit);
-            let rpc = Rpc::At(request.point);
-            let occupied = live.occupied();
-            let reply = live.connection.unary(rpc, frame, headers.clone(), deadline, self.max_reply).await;
-            drop(occupied);
-            match reply {
-                Ok(bytes) => {
-                    live.note_answer();
-                    return Ok((bytes, ServingEndpoint::by(ticket)));
-                }
-                Err(ExchangeError::Unsent(_)) if !attempts.unsent => {
-                    attempts.unsent = true;
-                    attempts.avoid = Some(Arc::clone(ticket.endpoint()));
-                }
-                Err(ExchangeError::StreamRefused) if !attempts.seen_by_plugin => {
-                    attempts.seen_by_plugin = true;
-                    attempts.avoid = Some(Arc::clone(ticket.endpoint()));
-                }
-                Err(ExchangeError::Status(status)) if codec::says_not_initialized(&status) => {
-                    // On another connection it may be another process.
-                    if handed_over {
-                        ticket.endpoint().forgot(&live, CONFIG_LOST_MESSAGE);
-                    }
-                    self.hand_over_again(
-                        &mut attempts,
-                        &request.meta.tenant,
-                        Route { live, ticket },
-                        generation,
-                        deadline,
-                    )
-                    .await?;
-                }
-                Err(error) => return Err(classify::failed(&error, &live, ticket, whole)),
-            }
-        }
-    }
-
-    /// Where the next attempt goes.
-    async fn next_route(
-        &self,
-        attempts: &mut AttemptState,
-        request: &PluginRequest,
-        deadline: Instant,
-    ) -> Result<Route, Failure> {
-        if let Some(route) = attempts.again.take() {
-            return Ok(route);
-        }
-        loop {
-            match self.pool.route(request.point, &request.meta, attempts.avoid.as_ref(), deadline).await {
-                Ok(route) => return Ok(route),
-                Err(RouteError { failure, tried: Some(tried) })
-                    if failure.reason == Reason::Unreachable
-                        && !attempts.unsent
-                        && Instant::now() < deadline =>
-                {
-                    attempts.unsent = true;
-                    attempts.avoid = Some(tried);
-                    attempts.failure = Some(failure);
-                }
-                Err(RouteError { failure, .. }) => {
-                    let first = attempts.failure.take();
-                    // Why it could not be reached says more than that this opened its breaker.
-                    return Err(first.filter(|_| failure.reason == Reason::BreakerOpen).unwrap_or(failure));
-                }
-            }
-        }
-    }
-
-    /// The plugin doesn't know its configuration, to a call sent after `generation`: it is handed over, and the call goes
-    /// there again, or at once to another endpoint that is known to have it.
-    async fn hand_over_again(
-        &self,
-        attempts: &mut AttemptState,
-        tenant: &str,
-        Route { live, ticket }: Route,
-        generation: u64,
-        deadline: Instant,
-    ) -> Result<(), Failure> {
-        if attempts.seen_by_plugin {
-            return Err(Failure::new(Reason::NotReady, CONFIG_LOST_MESSAGE));
-        }
-        attempts.seen_by_plugin = true;
-        live.note_forgotten(generation);
-        let endpoint = Arc::clone(ticket.endpoint());
-        if self.pool.has_proven_beside(&endpoint, tenant) {
-            attempts.avoid = Some(Arc::clone(&endpoint));
-            // What comes of it shows in the endpoint's status.
-            tokio::spawn(async move { endpoint.initialise(&live, generation).await });
-            return Ok(());
-        }
-        pool::initialised(&endpoint, &live, generation, deadline).await?;
-        attempts.again = Some(Route { live, ticket });
-        Ok(())
-    }
-}
-
-/// What became of a call so far.
-#[derive(Default)]
-struct AttemptState {
-    /// A connection could not be made, or handed the call back.
-    unsent: bool,
-    /// The plugin saw the call and did not process it.
-    seen_by_plugin: bool,
-    /// Where it was tried last.
-    avoid: Option<Arc<Endpoint>>,
-    /// Where the configuration was just handed over.
-    again: Option<Route>,
-    /// Why no connection could be made the first time.
-    failure: Option<Failure>,
-}
-
-/// Whether what is left until `deadline` is about as much as `limit`: the queue's tenth may be gone, but no dial and no
-/// Initialize.
-fn is_nearly(deadline: Instant, limit: Duration) -> bool {
-    deadline.saturating_duration_since(Instant::now()) >= limit.mul_f64(0.85)
 }

@@ -12,6 +12,7 @@
 mod breaker;
 mod breakers;
 mod bulkhead;
+mod call;
 mod call_guard;
 mod classify;
 mod client;

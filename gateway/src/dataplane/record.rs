@@ -1,0 +1,72 @@
+//! Records a call: its metrics, its log line, and on its span what became of it.
+//!
+//! The record has to be there however the call ends: with a decision, an error, a panic, or with a caller that goes away.
+//! So this layer owns what the stages below fill in, and they borrow it. Its future borrows from itself, which only an
+//! `async` function can do without a box; that is why this layer is a function over [`service_fn`] and not a type.
+
+use std::{convert::Infallible, sync::Arc};
+
+use tower::{Service, ServiceExt, service_fn};
+
+use crate::{
+    core::error::Error,
+    dataplane::call::{ArrivedCall, CallScope, PointRequest},
+    edge::{admission::CallPermits, request_meta::RequestMeta, response::InvocationResult},
+    invoke::{ChainOutcome, ExtensionPoint},
+};
+
+/// A service that runs calls, for as long as they may borrow.
+pub(super) trait CallService<P: ExtensionPoint>:
+    for<'a> Service<ArrivedCall<'a>, Response = ChainOutcome<P>, Error = Error, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<P: ExtensionPoint, S> CallService<P> for S where
+    S: for<'a> Service<ArrivedCall<'a>, Response = ChainOutcome<P>, Error = Error, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Records the calls of `inner`.
+pub(super) fn record<P, S>(
+    inner: S,
+) -> impl Service<PointRequest, Response = InvocationResult<P>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
+where
+    P: ExtensionPoint,
+    S: CallService<P>,
+{
+    service_fn(move |request| run_recorded::<P, S>(inner.clone(), request))
+}
+
+async fn run_recorded<P, S>(inner: S, request: PointRequest) -> Result<InvocationResult<P>, Infallible>
+where
+    P: ExtensionPoint,
+    S: CallService<P>,
+{
+    let PointRequest { gateway, headers, body } = request;
+    let meta = RequestMeta::now();
+    let snapshot = gateway.snapshots.in_force();
+    let (mut detail, mut permits) = (snapshot.limits.detail, CallPermits::default());
+    // Dropped before its end, it records that the caller went away.
+    let mut invocation = gateway.telemetry.invocation(P::POINT, meta.request_id, meta.received);
+    let result = {
+        let facts = &mut invocation.facts;
+        let scope = CallScope { gateway: &gateway, snapshot: &snapshot, meta: &meta, facts };
+        let (detail, permits) = (&mut detail, &mut permits);
+        inner.oneshot(ArrivedCall { scope, detail, permits, headers: &headers, body }).await
+    };
+    let statuses = Arc::clone(&snapshot.statuses);
+    invocation.ended(&result, |block| statuses.status(&block.plugin, &block.code).as_u16());
+    Ok(InvocationResult { arrival: meta, result, detail, statuses, permits })
+}

@@ -1,0 +1,180 @@
+//! The stages of a call between its arrival and its chain: one function each, in the order of [`super::stack`].
+
+use std::sync::Arc;
+
+use hookgate_proto::gateway::v1::RequestContext;
+use tokio::time::timeout_at;
+
+use crate::{
+    auth::AuthRefusal,
+    config::Detail,
+    core::{
+        context::{CallContext, Identity},
+        error::{Code, Error, Violation},
+    },
+    dataplane::{
+        call::{
+            AdmittedCall, ArrivedCall, AuthenticatedCall, ChainCall, DecodedCall, ParsedCall, ReceivedCall,
+            TenantCall, TimedCall,
+        },
+        protocol::Protocol,
+    },
+    edge::{
+        admission::CallPermits,
+        body,
+        request_meta::{CallHeaders, RequestMeta},
+    },
+    invoke::{ChainOutcome, ExtensionPoint},
+    records::invocation::CallFacts,
+};
+
+/// Reads the headers that describe the call.
+///
+/// # Errors
+/// PAYLOAD_INVALID names the header that is wrong; LOOP.
+pub(super) async fn read_headers(arrived: ArrivedCall<'_>) -> Result<ParsedCall<'_>, Error> {
+    let said = arrived.scope.meta.read(arrived.headers)?;
+    arrived.scope.facts.correlation_id.clone_from(&said.correlation_id);
+    Ok(ParsedCall { arrived, said })
+}
+
+/// Verifies the bearer token.
+///
+/// # Errors
+/// TOKEN_MISSING, TOKEN_INVALID, TOKEN_EXPIRED, SCOPE_MISSING, ISSUER_UNAVAILABLE.
+pub(super) async fn authenticate(call: ParsedCall<'_>) -> Result<AuthenticatedCall<'_>, Error> {
+    let ParsedCall { arrived: ArrivedCall { scope, detail, permits, headers, body }, said } = call;
+    let verified = scope.snapshot.auth.authenticate(headers).await;
+    let verified = verified.map_err(|refusal| refused(scope.facts, refusal))?;
+    let identity = Arc::clone(verified.invoker().map_err(|refusal| refused(scope.facts, refusal))?);
+    scope.facts.identity = Some(Arc::clone(&identity));
+    Ok(AuthenticatedCall { scope, detail, permits, body, said, identity })
+}
+
+/// Takes a permit among all calls.
+///
+/// # Errors
+/// OVERLOADED.
+pub(super) async fn admit(call: AuthenticatedCall<'_>) -> Result<AdmittedCall<'_>, Error> {
+    let most = call.scope.snapshot.limits.in_flight;
+    call.permits.of_all = Some(call.scope.gateway.admission.enter(most)?);
+    Ok(AdmittedCall(call))
+}
+
+/// Finds the plans of the caller's tenant, and takes a permit among the tenant's calls.
+///
+/// # Errors
+/// STORE_UNAVAILABLE, TENANT_UNKNOWN, TENANT_DISABLED, TENANT_LIMITED.
+pub(super) async fn admit_to_tenant(AdmittedCall(call): AdmittedCall<'_>) -> Result<TenantCall<'_>, Error> {
+    let AuthenticatedCall { scope, detail, permits, body, said, identity } = call;
+    let tenant = scope.snapshot.tenant(&identity)?;
+    *detail = tenant.detail;
+    let admission = &scope.gateway.admission;
+    let permit = admission.enter_tenant(&identity.tenant, tenant.in_flight, tenant.rate)?;
+    let CallPermits { of_tenant, memory, .. } = permits;
+    let permit = of_tenant.insert(permit);
+    let memory = memory.insert(admission.tenant_room(permit, scope.snapshot.limits.bytes_in_flight));
+    Ok(TenantCall { scope, memory, body, said, identity, tenant })
+}
+
+/// Sets the end of the call: the gateway's budget, or the caller's deadline where that is earlier.
+pub(super) async fn limit_time(call: TenantCall<'_>) -> Result<TimedCall<'_>, Error> {
+    let invoker = &call.scope.snapshot.invoker;
+    let end = invoker.budget(call.scope.meta.received, call.said.deadline).end();
+    Ok(TimedCall { call, end })
+}
+
+/// Receives the body.
+///
+/// # Errors
+/// PAYLOAD_TOO_LARGE, OVERLOADED, TENANT_LIMITED, PAYLOAD_INVALID for one that breaks off, BUDGET_EXHAUSTED.
+pub(super) async fn receive_body<P: ExtensionPoint, C: Protocol<P>>(
+    TimedCall { call, end }: TimedCall<'_>,
+) -> Result<ReceivedCall<'_>, Error> {
+    let TenantCall { scope, memory, body, said, identity, tenant } = call;
+    let received =
+        timeout_at(end, body::receive(body, scope.snapshot.limits.request, C::FRAMING_BYTES, memory));
+    let late =
+        |_| Error::new(Code::BudgetExhausted, "The body was not received within the invocation's time");
+    let message = received.await.map_err(late)??;
+    Ok(ReceivedCall { scope, said, identity, tenant, message })
+}
+
+/// Decodes the body and checks the payload.
+///
+/// # Errors
+/// PAYLOAD_INVALID with every violation; over gRPC PAYLOAD_TOO_LARGE and CONTENT_TYPE too.
+pub(super) async fn decode<P: ExtensionPoint, C: Protocol<P>>(
+    call: ReceivedCall<'_>,
+) -> Result<DecodedCall<'_, P>, Error> {
+    let ReceivedCall { scope, said, identity, tenant, message } = call;
+    let request = P::request_parts(C::decode(message, scope.snapshot.limits.request)?);
+    Ok(DecodedCall { scope, said, identity, tenant, request })
+}
+
+/// Builds the call's context from what is verified and what the request says.
+///
+/// # Errors
+/// PAYLOAD_INVALID for a user that the token names too.
+pub(super) async fn build_context<P: ExtensionPoint>(
+    call: DecodedCall<'_, P>,
+) -> Result<ChainCall<'_, P>, Error> {
+    let DecodedCall { scope, said, identity, tenant, request } = call;
+    let (snapshot, facts) = (scope.snapshot, scope.facts);
+    let payload = request.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
+    let subject = P::subject(&payload);
+    facts.tool = subject.tool.map(str::to_owned);
+    facts.call_id = subject.call_id.map(str::to_owned);
+    let revision = snapshot.invoker.routes().table.revision();
+    facts.plan = Some((Arc::clone(&tenant.plan(P::POINT).digest), revision));
+    facts.bypassed = (!tenant.bypassed(P::POINT).is_empty()).then(|| tenant.clone());
+    let CallFacts { ctx, broken_off, .. } = facts;
+    // With less detail steps are left out, so that nothing is kept for them.
+    let trace = request.trace && tenant.detail == Detail::Full;
+    let ctx = ctx.insert(CallContext { trace, ..context(scope.meta, said, identity, request.context)? });
+    let expected_digest = request.expect_plan_digest;
+    Ok(ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off })
+}
+
+/// Runs the tenant's chain.
+///
+/// # Errors
+/// PLAN_CHANGED. A chain that can't decide is no error here.
+pub(super) async fn run_chain<P: ExtensionPoint>(call: ChainCall<'_, P>) -> Result<ChainOutcome<P>, Error> {
+    let ChainCall { snapshot, tenant, ctx, payload, expected_digest, broken_off } = call;
+    snapshot.invoker.run::<P>(tenant, ctx, payload, expected_digest.as_deref(), broken_off).await
+}
+
+/// Remembers why a caller was turned away: finer than the answer, which must not help to guess.
+fn refused(facts: &mut CallFacts, refusal: AuthRefusal) -> Error {
+    facts.refused = Some(refusal.reason);
+    refusal.into()
+}
+
+fn context(
+    meta: &RequestMeta,
+    said: CallHeaders,
+    identity: Arc<Identity>,
+    mut request: RequestContext,
+) -> Result<CallContext, Error> {
+    if let Some(user_id) = &identity.user_id {
+        if request.user_id.is_some() {
+            let violation =
+                Violation::new("/context/user_id", "`user_id` is taken from the token: leave it out");
+            return Err(Error::invalid(vec![violation]));
+        }
+        // Empty: the issuer maps it, and this token has none.
+        request.user_id = Some(user_id.clone()).filter(|id| !id.is_empty());
+    }
+    request.labels.extend(identity.claims.clone());
+    Ok(CallContext {
+        identity,
+        request_id: meta.request_id,
+        correlation_id: said.correlation_id,
+        request,
+        received: meta.received,
+        deadline: said.deadline,
+        depth: said.depth,
+        trace: false,
+    })
+}
