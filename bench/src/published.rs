@@ -19,7 +19,7 @@ use hookgate::{
     dataplane::{call::Gateway, http::router},
     invoke::{Invoker, ReplyLimits, Routes},
     routing::RouteTable,
-    snapshot::{InForce, Limits, SnapshotCell},
+    snapshot::{ConfigSnapshot, EdgeLimits, SnapshotCell},
     telemetry::Telemetry,
 };
 use http::Request;
@@ -87,8 +87,8 @@ pub(crate) async fn run(mut registry: Registry, time: Duration) -> Result<Latenc
     let telemetry = Telemetry::start(&registry.config)?;
     let auth = Authenticator::new(&registry.config.auth).map_err(|wrong| format!("{wrong:?}"))?;
     let parts = SnapshotParts { auth: Arc::new(auth), telemetry: telemetry.clone() };
-    let in_force = parts.in_force(&registry.config, registry.table.clone());
-    let snapshots = Arc::new(SnapshotCell::new(in_force));
+    let snapshot = parts.snapshot(&registry.config, registry.table.clone());
+    let snapshots = Arc::new(SnapshotCell::new(snapshot));
     let gateway = Arc::new(Gateway::new(snapshots, telemetry, CancellationToken::new()));
     let token = scenario::token()?;
     let (mut alone, mut beside) = (histogram()?, histogram()?);
@@ -129,7 +129,7 @@ fn publish(
         let begun = Instant::now();
         drop(registry.next(*number)?);
         *number += 1;
-        gateway.snapshots.publish(parts.in_force(&registry.config, registry.table.clone()));
+        gateway.snapshots.publish(parts.snapshot(&registry.config, registry.table.clone()));
         std::thread::sleep(PUBLISH_INTERVAL.saturating_sub(begun.elapsed()));
     }
     Ok(())
@@ -143,7 +143,7 @@ struct SnapshotParts {
 }
 
 impl SnapshotParts {
-    fn in_force(&self, config: &Arc<Config>, table: RouteTable) -> InForce {
+    fn snapshot(&self, config: &Arc<Config>, table: RouteTable) -> ConfigSnapshot {
         let limits = &config.limits;
         let routes = Routes {
             table,
@@ -153,11 +153,11 @@ impl SnapshotParts {
             observed: Arc::new(self.telemetry.clone()),
             abort: CancellationToken::new(),
         };
-        InForce {
+        ConfigSnapshot {
             config: Arc::clone(config),
             auth: Arc::clone(&self.auth),
             invoker: Invoker::new(routes, limits.budget.0),
-            limits: Limits {
+            limits: EdgeLimits {
                 request: limits.request.in_memory(),
                 in_flight: limits.in_flight,
                 bytes_in_flight: limits.bytes_in_flight.in_memory(),

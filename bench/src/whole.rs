@@ -213,7 +213,7 @@ struct BenchOperator {
 /// The times of one write.
 struct WriteTiming {
     written: Duration,
-    in_force: Duration,
+    snapshot: Duration,
 }
 
 impl BenchOperator {
@@ -222,29 +222,29 @@ impl BenchOperator {
         sleep(Duration::from_secs(3)).await;
         let started_mib = mib(process::own_memory()?);
         let first = self.put().await?;
-        let (mut written, mut in_force) = (Vec::new(), Vec::new());
+        let (mut written, mut snapshot) = (Vec::new(), Vec::new());
         let before = process::own_cpu()?;
         for _ in 0..SEQUENTIAL_WRITES {
             let put = self.put().await?;
             written.push(put.written);
-            in_force.push(put.in_force);
+            snapshot.push(put.snapshot);
         }
         // The previous snapshot is freed by then.
         sleep(Duration::from_millis(300)).await;
         let cpu = process::own_cpu()? - before;
         written.sort();
-        in_force.sort();
+        snapshot.sort();
         let calls = self.calls(&address, Duration::from_secs_f64(calls)).await?;
         let last = SEQUENTIAL_WRITES - 1;
         Ok(Whole {
             tenants: self.tenants,
             bindings: self.tenants * STEPS_PER_TENANT,
             started_ms,
-            first_ms: ms(first.in_force),
+            first_ms: ms(first.snapshot),
             written_p50_ms: ms(written[SEQUENTIAL_WRITES / 2]),
             written_max_ms: ms(written[last]),
-            in_force_p50_ms: ms(in_force[SEQUENTIAL_WRITES / 2]),
-            in_force_max_ms: ms(in_force[last]),
+            in_force_p50_ms: ms(snapshot[SEQUENTIAL_WRITES / 2]),
+            in_force_max_ms: ms(snapshot[last]),
             cpu_ms: ms(cpu) / SEQUENTIAL_WRITES as f64,
             started_mib,
             resident_mib: mib(process::own_memory()?),
@@ -271,12 +271,12 @@ impl BenchOperator {
         let written = begun.elapsed();
         let revision = answer.written.and_then(|written| written.revision).ok_or("nothing was written")?;
         self.versions.insert(id, revision);
-        let [committed, published] = self.in_force(revision).await?;
-        Ok(WriteTiming { written, in_force: Duration::from_micros(published.saturating_sub(committed)) })
+        let [committed, published] = self.snapshot(revision).await?;
+        Ok(WriteTiming { written, snapshot: Duration::from_micros(published.saturating_sub(committed)) })
     }
 
     /// When `revision` was committed and when it became active, in microseconds since 1970.
-    async fn in_force(&mut self, revision: u64) -> Result<[u64; 2], BenchError> {
+    async fn snapshot(&mut self, revision: u64) -> Result<[u64; 2], BenchError> {
         let (mut committed, until) = (None, micros(SystemTime::now() + ACTIVATION_TIMEOUT));
         let is_of = format!("\"revision\":{revision}");
         loop {
@@ -343,10 +343,10 @@ pub(crate) fn print(found: &[Whole]) {
     for whole in found {
         let Whole { tenants, bindings, started_ms, first_ms, cpu_ms, .. } = whole;
         let written = format!("{:.1}/{:.1}", whole.written_p50_ms, whole.written_max_ms);
-        let in_force = format!("{:.1}/{:.1}", whole.in_force_p50_ms, whole.in_force_max_ms);
+        let snapshot = format!("{:.1}/{:.1}", whole.in_force_p50_ms, whole.in_force_max_ms);
         let memory = format!("{:.0}/{:.0}/{:.0}", whole.started_mib, whole.resident_mib, whole.peak_mib);
         println!(
-            "{tenants:>8}{bindings:>10}{started_ms:>12.0}{first_ms:>10.1}{written:>17}{in_force:>19}{cpu_ms:>9.1}{memory:>26}"
+            "{tenants:>8}{bindings:>10}{started_ms:>12.0}{first_ms:>10.1}{written:>17}{snapshot:>19}{cpu_ms:>9.1}{memory:>26}"
         );
     }
     for whole in found {

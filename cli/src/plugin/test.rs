@@ -32,7 +32,7 @@ use hookgate::{
     },
     telemetry::Telemetry,
     transcode,
-    upstream::{CallMeta, PluginClient, Shared, State, Status},
+    upstream::{CallMeta, PluginClient, SharedResources, State, Status},
 };
 
 /// Longest wait for the answer to Shutdown.
@@ -157,7 +157,8 @@ where
             resolve_references(config, config::environment_variables(), scope)
         };
         let observers = config::Observers::default();
-        let shared = Shared::new("hookgate-plugin-test", Telemetry::unseen(), limits, observers, resolve);
+        let shared =
+            SharedResources::new("hookgate-plugin-test", Telemetry::unseen(), limits, observers, resolve);
         let client = PluginClient::new(&plugin, &shared, None);
         let client = client.map_err(|error| error.trim_start_matches("plugin ``: ").to_owned())?;
         Ok((client, shared, Value::Object(tenant_config)))
@@ -185,7 +186,7 @@ where
 }
 
 /// How the plugin stands after the handshake. Describe, Initialize and the connection have limits of their own.
-async fn wait_until_settled(client: &PluginClient, shared: &Shared) -> Status {
+async fn wait_until_settled(client: &PluginClient, shared: &SharedResources) -> Status {
     let mut changes = shared.changes();
     loop {
         changes.mark_unchanged();

@@ -231,8 +231,8 @@ impl EventStream {
     /// Returns why the token is no longer valid; the configuration may have changed since the stream began.
     /// If keys can't be fetched right now, the stream goes on.
     async fn token_refused(&self) -> Option<StreamEnd> {
-        let in_force = self.gateway.snapshots.in_force();
-        let operator = super::operator(&in_force, self.local, &self.token).await;
+        let snapshot = self.gateway.snapshots.current();
+        let operator = super::operator(&snapshot, self.local, &self.token).await;
         let reader = operator.and_then(|operator| Ok(operator.reader()?.map(|tenant| tenant.to_string())));
         match reader {
             Ok(reader) if reader.as_deref() == self.seen.reader() => None,

@@ -38,7 +38,7 @@ use self::{
     registry::{RegistryCaller, RegistryRoute},
 };
 use crate::{
-    admin::process_ops::{Ask, Upkeep},
+    admin::process_ops::{ReloadRequest, Upkeep},
     auth::{AuthRefusal, Operator, Port, is_tenant_id},
     config::Detail,
     core::{
@@ -55,7 +55,7 @@ use crate::{
     ops::status::StatusSource,
     registry::operations::Operations,
     routing::TenantRoute,
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 const PATH_PREFIX: &str = "/admin/v1/";
@@ -91,7 +91,7 @@ impl Admin {
     pub fn new(
         overview: Arc<StatusSource>,
         operations: Operations,
-        asks: mpsc::Sender<Ask>,
+        asks: mpsc::Sender<ReloadRequest>,
         writes: WriteTracker,
         ended: CancellationToken,
     ) -> Self {
@@ -121,8 +121,8 @@ impl Admin {
         body: Body,
         allow: &mut &'static str,
     ) -> Result<(StatusCode, EventsAnswer), Error> {
-        let in_force = self.gateway.snapshots.in_force();
-        let (operator, reader) = self.let_in(arrival, &in_force, head).await?;
+        let snapshot = self.gateway.snapshots.current();
+        let (operator, reader) = self.let_in(arrival, &snapshot, head).await?;
         let (method, path, reader) = (&head.method, head.uri.path(), reader.as_deref());
         let found = find(path, method, reader).ok_or_else(nothing)?;
         match &found {
@@ -136,20 +136,20 @@ impl Admin {
         let route = match found {
             AdminRoute::Registry(route) => route,
             AdminRoute::Shown(shown) => {
-                let told = self.show(&in_force, &shown, &operator, reader, head)?;
+                let told = self.show(&snapshot, &shown, &operator, reader, head)?;
                 return Ok((StatusCode::OK, told));
             }
             AdminRoute::Upkeep(route) => {
                 self.check_administers(arrival, &operator)?;
                 // Drop the snapshot: while held, it would count as a call in flight.
-                drop(in_force);
+                drop(snapshot);
                 let (status, json) = self.keep_up(route, arrival, &operator, head, body).await?;
                 return Ok((status, EventsAnswer::Kept(json)));
             }
         };
         self.check_scope(arrival, &route, method, &operator)?;
         let asking = RegistryCaller { operator: &operator, tenant: reader };
-        let (status, json) = self.registry(&in_force, route, asking, head, body).await?;
+        let (status, json) = self.registry(&snapshot, route, asking, head, body).await?;
         Ok((status, EventsAnswer::Kept(json)))
     }
 
@@ -157,12 +157,12 @@ impl Admin {
     async fn let_in(
         &self,
         arrival: &RequestMeta,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         head: &Parts,
     ) -> Result<(Operator, Option<Arc<str>>), Error> {
         let turned_away = |refusal| self.reject_caller(arrival, refusal);
         let local = head.extensions.get::<LocalUser>().copied();
-        let operator = operator(in_force, local, &head.headers).await.map_err(turned_away)?;
+        let operator = operator(snapshot, local, &head.headers).await.map_err(turned_away)?;
         let reader = operator.reader().map_err(turned_away)?.cloned();
         let (request_id, method, path) = (arrival.request_id, &head.method, head.uri.path());
         tracing::debug!(operator = %operator.author(), %request_id, %method, path, "an operator asks");
@@ -201,7 +201,7 @@ impl Admin {
     /// Answers a request that only shows something.
     fn show(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         shown: &ReadRoute,
         operator: &Operator,
         reader: Option<&str>,
@@ -210,10 +210,10 @@ impl Admin {
         match shown {
             ReadRoute::Status => Ok(json(&self.overview.status())),
             ReadRoute::Events => events::answer(self.follows(head, operator, reader)),
-            ReadRoute::Plan(tenant) => Ok(json(&plan_of(in_force, reader, tenant, || point(&head.uri))?)),
+            ReadRoute::Plan(tenant) => Ok(json(&plan_of(snapshot, reader, tenant, || point(&head.uri))?)),
             ReadRoute::Explain(tenant) => {
                 let question = explain::question(&head.uri, tenant)?;
-                Ok(json(&explained(in_force, reader, &question)))
+                Ok(json(&explained(snapshot, reader, &question)))
             }
         }
     }
@@ -226,15 +226,15 @@ impl Admin {
 /// The plans of `tenant` at `point`, or at all points. `reader` is the tenant that the caller is confined
 /// to, if any.
 fn plan_of<'a>(
-    in_force: &'a InForce,
+    snapshot: &'a ConfigSnapshot,
     reader: Option<&str>,
     tenant: &'a str,
     point: impl FnOnce() -> Result<Option<Point>, Error>,
 ) -> Result<plan::PlanView<'a>, Error> {
-    let table = &in_force.invoker.routes().table;
+    let table = &snapshot.invoker.routes().table;
     match table.tenant(tenant) {
         TenantRoute::Known(plans) => {
-            let (bypasses, is_operator) = (&in_force.config.bypasses, reader.is_none());
+            let (bypasses, is_operator) = (&snapshot.config.bypasses, reader.is_none());
             Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
         }
         TenantRoute::Disabled => {
@@ -245,21 +245,21 @@ fn plan_of<'a>(
 }
 
 /// Explains a call. `reader` is the tenant that the caller is confined to, if any.
-fn explained(in_force: &InForce, reader: Option<&str>, question: &ExplainQuery) -> Explanation {
-    let InForce { config, invoker, .. } = in_force;
+fn explained(snapshot: &ConfigSnapshot, reader: Option<&str>, question: &ExplainQuery) -> Explanation {
+    let ConfigSnapshot { config, invoker, .. } = snapshot;
     let said = invoke::explain::explain(config, &invoker.routes().table, true, question);
     if reader.is_some() { explain::for_tenant(said) } else { said }
 }
 
 /// Identifies the caller: by the admin socket, or else by the token.
 async fn operator(
-    in_force: &InForce,
+    snapshot: &ConfigSnapshot,
     local: Option<LocalUser>,
     headers: &HeaderMap,
 ) -> Result<Operator, AuthRefusal> {
     match local {
         Some(user) => Ok(Operator::Local { uid: user.uid }),
-        None => in_force.auth.authenticate_at(Port::Admin, headers).await.map(Operator::Token),
+        None => snapshot.auth.authenticate_at(Port::Admin, headers).await.map(Operator::Token),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     config::{self, Consent, ManifestDiff},
     core::{manifest::Manifest, point::Point},
     registry::{Entry, TypedObject},
-    snapshot::{InForce, Refused},
+    snapshot::{ConfigSnapshot, EntryRefusal},
     telemetry::Totals,
     upstream::{EndpointStatus, PluginClient, State, Wants, Why},
 };
@@ -23,26 +23,26 @@ pub(super) struct ActivePlugin {
     capacity: usize,
     /// The names of the enabled bindings to this plugin.
     bindings: Vec<String>,
-    rejected: Option<Refused>,
+    rejected: Option<EntryRefusal>,
 }
 
 impl ActivePlugin {
     /// All active plugins, in the order of the configuration.
-    pub(super) fn all(in_force: &InForce) -> Vec<Self> {
-        ActivePlugin::those(in_force, |_| true)
+    pub(super) fn all(snapshot: &ConfigSnapshot) -> Vec<Self> {
+        ActivePlugin::those(snapshot, |_| true)
     }
 
-    pub(super) fn named(in_force: &InForce, name: &str) -> Option<Self> {
-        ActivePlugin::those(in_force, |plugin| plugin == name).pop()
+    pub(super) fn named(snapshot: &ConfigSnapshot, name: &str) -> Option<Self> {
+        ActivePlugin::those(snapshot, |plugin| plugin == name).pop()
     }
 
-    fn those(in_force: &InForce, is_it: impl Fn(&str) -> bool) -> Vec<Self> {
-        let (config, clients) = (&in_force.config, &in_force.invoker.routes().clients);
+    fn those(snapshot: &ConfigSnapshot, is_it: impl Fn(&str) -> bool) -> Vec<Self> {
+        let (config, clients) = (&snapshot.config, &snapshot.invoker.routes().clients);
         let required = config.required();
         let of_plugin = |(plugin, client): (&Arc<config::Plugin>, &Arc<PluginClient>)| {
             let bindings = config.bindings.iter();
             let bindings = bindings.filter(|binding| binding.enabled && binding.plugin == plugin.name);
-            let rejected = in_force.rejected.iter().find(|held| held.plugin == plugin.name);
+            let rejected = snapshot.rejected.iter().find(|held| held.plugin == plugin.name);
             ActivePlugin {
                 client: Arc::clone(client),
                 required: required.contains(&*plugin.name),
@@ -138,7 +138,7 @@ pub(super) struct ProcessPluginView {
     manifest: Option<ManifestView>,
     pending_manifests: Vec<PendingConsent>,
     /// Why the plugin keeps its previous entry; null if the written entry is active.
-    rejected: Option<Refused>,
+    rejected: Option<EntryRefusal>,
     bindings: Vec<String>,
     points: BTreeMap<Point, PointTotalsView>,
 }

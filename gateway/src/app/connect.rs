@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     app::{App, drain},
     config::{self, Config, Problem},
-    control::readiness_gate::{self, of_registry},
+    control::readiness_gate::{self, is_from_registry},
     core::{manifest::Manifest, object::Owner, point::Point},
     routing::RouteTable,
     upstream::{EndpointStatus, PluginClient, Refusal, State, Why},
@@ -95,7 +95,7 @@ impl App {
         let plugins = config.plugins.iter().zip(self.first.clients()).map(|(plugin, client)| PluginReport {
             plugin: plugin.name.clone(),
             owner: plugin.owner,
-            required: self.first.requires(&plugin.name) && !of_registry(config, plugin),
+            required: self.first.requires(&plugin.name) && !is_from_registry(config, plugin),
             holds_readiness: readiness_gate::holds_readiness(&self.first, plugin, client),
             manifest: client.status().manifest,
             places: places(client),

@@ -46,7 +46,7 @@ pub struct StartDryRun {
 }
 
 impl App {
-    /// Like [`App::rehearse`], and with the store's objects if there is a store.
+    /// Like [`App::dry_run`], and with the store's objects if there is a store.
     ///
     /// # Errors
     /// Every mistake that would keep it from starting, with the lines of those that stand in the file. A store that can't be

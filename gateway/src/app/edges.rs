@@ -15,7 +15,7 @@ use crate::{
         stack::{self, HttpService},
     },
     edge::{common_services::CommonServices, header::is_grpc},
-    net::server::{Drain, RequestHandler},
+    net::server::{DrainSignals, RequestHandler},
     ops::{routes, status::StatusSource},
 };
 
@@ -28,7 +28,7 @@ pub(super) struct DataEdge<S> {
 pub(super) fn data_edge(
     gateway: &Arc<Gateway>,
     health: HealthServer<impl Health>,
-    drain: Drain,
+    drain: DrainSignals,
 ) -> DataEdge<impl HttpService> {
     let mut services = tonic::service::RoutesBuilder::default();
     services.add_service(health);
@@ -73,7 +73,11 @@ pub(super) struct OpsEdge {
 }
 
 impl OpsEdge {
-    pub(super) fn new(overview: Arc<StatusSource>, health: HealthServer<impl Health>, drain: Drain) -> Self {
+    pub(super) fn new(
+        overview: Arc<StatusSource>,
+        health: HealthServer<impl Health>,
+        drain: DrainSignals,
+    ) -> Self {
         OpsEdge { http: routes::router(overview), grpc: CommonServices::new(Routes::new(health), drain) }
     }
 }
@@ -95,7 +99,7 @@ pub(super) struct AdminEdge {
 }
 
 impl AdminEdge {
-    pub(super) fn new(admin: Admin, health: HealthServer<impl Health>, drain: Drain) -> Self {
+    pub(super) fn new(admin: Admin, health: HealthServer<impl Health>, drain: DrainSignals) -> Self {
         let mut services = tonic::service::RoutesBuilder::default();
         services.add_service(health);
         add_reflection(&mut services, "hookgate.admin.v1.AdminService");

@@ -27,22 +27,22 @@ pub(super) fn register(
     };
     let telemetry = &gateway.telemetry;
     telemetry.observe(&names::IN_FLIGHT, of_gateway(|gateway| one(gateway.admission.calls() as u64)));
-    let revision = |gateway: &Gateway| one(gateway.snapshots.in_force().invoker.routes().table.revision());
-    let bypasses = |gateway: &Gateway| one(gateway.snapshots.in_force().config.bypasses.len() as u64);
+    let revision = |gateway: &Gateway| one(gateway.snapshots.current().invoker.routes().table.revision());
+    let bypasses = |gateway: &Gateway| one(gateway.snapshots.current().config.bypasses.len() as u64);
     telemetry.observe(&names::BYPASSES, of_gateway(bypasses));
     telemetry.observe(&names::TABLE_REVISION, of_gateway(revision));
     let rejected = |gateway: &Gateway| one(u64::from(gateway.snapshots.reload_status().rejected.is_some()));
     telemetry.observe(&names::CONFIG_REJECTED, of_gateway(rejected));
     telemetry.observe(&names::JWKS_AGE, of_gateway(|gateway| key_ages(gateway, |age, _| age)));
     telemetry.observe(&names::JWKS_EXPIRY, of_gateway(|gateway| key_ages(gateway, |_, left| Some(left))));
-    let fails_closed = |gateway: &Gateway| binding_counts(&gateway.snapshots.in_force().config);
+    let fails_closed = |gateway: &Gateway| binding_counts(&gateway.snapshots.current().config);
     telemetry.observe(&names::PLUGIN_FAILS_CLOSED, of_gateway(fails_closed));
 
     let of_plugins = |read: fn(&PluginClient) -> Vec<Measurement>| {
         let gateway = Arc::downgrade(gateway);
         move || {
-            let in_force = gateway.upgrade().map(|gateway| gateway.snapshots.in_force());
-            let clients = in_force.iter().flat_map(|in_force| &in_force.invoker.routes().clients);
+            let snapshot = gateway.upgrade().map(|gateway| gateway.snapshots.current());
+            let clients = snapshot.iter().flat_map(|snapshot| &snapshot.invoker.routes().clients);
             clients.flat_map(|client| read(client)).collect()
         }
     };
@@ -97,7 +97,7 @@ fn key_ages(gateway: &Gateway, what: fn(Option<Duration>, Duration) -> Option<Du
         let attributes = vec![KeyValue::new(names::ISSUER, issuer.to_owned())];
         Some((what(age, left)?.as_secs_f64(), attributes))
     };
-    gateway.snapshots.in_force().auth.key_ages().filter_map(of_issuer).collect()
+    gateway.snapshots.current().auth.key_ages().filter_map(of_issuer).collect()
 }
 
 /// Measures for each plugin whether calls fail without it.

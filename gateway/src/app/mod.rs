@@ -22,13 +22,13 @@ pub use crate::app::connect::{ConnectReport, EndpointReport, PluginReport};
 pub use crate::app::dry_run::{StartDryRun, StoreReport};
 
 pub use crate::control::file_source::Source;
-pub use crate::control::readiness_gate::Missing;
+pub use crate::control::readiness_gate::MissingPlugin;
 use crate::{
-    admin::{Admin, WriteTracker, process_ops::Ask},
+    admin::{Admin, WriteTracker, process_ops::ReloadRequest},
     config::{Config, LoadedConfig, Problems},
     control::{
         desired_config::{ConfigDryRunner, DesiredConfig},
-        generation::{Built, ConfigBasis, Generation, RuntimeBuilder},
+        generation::{ConfigBasis, Generation, InitialGeneration, RuntimeBuilder},
         pending_reloads::PendingReloads,
         publisher::{self, Publisher},
         readiness_gate::ReadinessGate,
@@ -61,7 +61,7 @@ pub struct App {
     /// Where the configuration is reloaded from; `None` if it never is.
     origin: Option<Arc<DesiredConfig>>,
     /// Reload requests from operators.
-    asks: (mpsc::Sender<Ask>, mpsc::Receiver<Ask>),
+    asks: (mpsc::Sender<ReloadRequest>, mpsc::Receiver<ReloadRequest>),
 }
 
 /// The maximum number of operators waiting for a reload.
@@ -87,7 +87,7 @@ pub enum RunError {
     },
     /// A required plugin is missing.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingPlugin),
 }
 
 impl App {
@@ -127,7 +127,7 @@ impl App {
     /// Every mistake in the configuration that its parts find, with line numbers.
     pub fn build(loaded: LoadedConfig, telemetry: Telemetry) -> Result<Self, Problems> {
         let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, telemetry));
-        let basis = ConfigBasis::of_file(&loaded);
+        let basis = ConfigBasis::from_file(&loaded);
         App::put_together(workshop, loaded, basis, None)
     }
 
@@ -137,7 +137,7 @@ impl App {
         basis: ConfigBasis,
         origin: Option<Arc<DesiredConfig>>,
     ) -> Result<Self, Problems> {
-        let Built { generation: first, tls } = workshop.build(loaded, basis, &[])?;
+        let InitialGeneration { generation: first, tls } = workshop.build(loaded, basis, &[])?;
         let snapshots = Arc::new(publisher::snapshots(&workshop, &first));
         let gateway = Arc::new(Gateway::new(snapshots, workshop.telemetry.clone(), workshop.abort.clone()));
         let registry = origin.as_ref().and_then(|origin| origin.registry());
@@ -390,12 +390,12 @@ struct ShutdownPhases {
 }
 
 impl ShutdownPhases {
-    fn data_drain(&self) -> server::Drain {
-        server::Drain { soon: self.draining.clone(), goaway: self.goaway.clone() }
+    fn data_drain(&self) -> server::DrainSignals {
+        server::DrainSignals { soon: self.draining.clone(), goaway: self.goaway.clone() }
     }
 
-    fn to_the_end(&self) -> server::Drain {
-        server::Drain { goaway: self.ended.clone(), ..server::Drain::default() }
+    fn to_the_end(&self) -> server::DrainSignals {
+        server::DrainSignals { goaway: self.ended.clone(), ..server::DrainSignals::default() }
     }
 }
 

@@ -21,11 +21,11 @@ const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const MAX_REMEMBERED: usize = 1000;
 
 /// Tells one writing of a bypass from every other.
-type Key = (String, u64, Until);
+type BypassKey = (String, u64, Until);
 
 /// When each bypass ends at the latest, by this process's own clock.
 #[derive(Debug, Default)]
-pub(crate) struct Bypasses(Mutex<HashMap<Key, Instant>>);
+pub(crate) struct Bypasses(Mutex<HashMap<BypassKey, Instant>>);
 
 /// Those in effect.
 #[derive(Debug, Default, PartialEq)]

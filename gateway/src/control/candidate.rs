@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 use crate::{
     control::{
         generation::Generation,
-        readiness_gate::{Missing, is_there, of_registry},
+        readiness_gate::{MissingPlugin, is_from_registry, is_there},
     },
     upstream::PluginClient,
 };
@@ -45,8 +45,8 @@ pub(crate) struct Blocker {
 
 impl Blocker {
     fn plugin(client: &PluginClient, is_required: bool) -> Self {
-        let missing = Missing::new(client);
-        let Missing { plugin, state, reason, detail } = &missing;
+        let missing = MissingPlugin::new(client);
+        let MissingPlugin { plugin, state, reason, detail } = &missing;
         let mut how = format!(", which is {state}");
         for more in [*reason, detail.as_str()].into_iter().filter(|more| !more.is_empty()) {
             how += &format!(": {more}");
@@ -71,18 +71,18 @@ impl Blocker {
 }
 
 impl Candidate {
-    /// In the place of `before`, with which it goes on waiting for what that waited for. `in_force` serves until it is ready.
+    /// In the place of `before`, with which it goes on waiting for what that waited for. `snapshot` serves until it is ready.
     pub(crate) fn new(
         generation: Arc<Generation>,
         before: Option<&Candidate>,
-        in_force: &Arc<Generation>,
+        snapshot: &Arc<Generation>,
     ) -> Self {
         let now = Instant::now();
         let since = |client: &Arc<PluginClient>| {
             let known = before.and_then(|before| before.since(client)).unwrap_or(now);
             (Arc::clone(client), known)
         };
-        let awaited = generation.awaited(in_force).map(|(_, client)| since(client)).collect();
+        let awaited = generation.awaited_clients(snapshot).map(|(_, client)| since(client)).collect();
         let same_keys = before.filter(|before| generation.has_keys_of(&before.generation));
         let keys = same_keys.map_or(now, |before| before.keys);
         Candidate { generation, awaited, keys, noted: false }
@@ -98,8 +98,8 @@ impl Candidate {
         let config = &self.generation.config;
         let is_late = |since: Instant| since.elapsed() >= config.startup.wait.0;
         let mut waits_for = None;
-        for (plugin, client) in self.generation.awaited(before) {
-            let holds_up = is_started || !of_registry(config, plugin);
+        for (plugin, client) in self.generation.awaited_clients(before) {
+            let holds_up = is_started || !is_from_registry(config, plugin);
             let is_required = holds_up && self.generation.requires(&plugin.name);
             match is_there(client, is_required, self.since(client).is_some_and(is_late)) {
                 Some(true) => {}
@@ -125,7 +125,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(crate) fn begun() -> Self {
+    pub(crate) fn new() -> Self {
         Wait { since: Instant::now(), told: None }
     }
 

@@ -103,8 +103,8 @@ async fn for_observers(at_once: &CancellationToken) {
 
 /// The client that calls to the plugin use now.
 fn successor(snapshots: &SnapshotCell, client: &PluginClient) -> Option<Arc<PluginClient>> {
-    let in_force = snapshots.in_force();
-    in_force.invoker.routes().clients.iter().find(|current| current.name() == client.name()).cloned()
+    let snapshot = snapshots.current();
+    snapshot.invoker.routes().clients.iter().find(|current| current.name() == client.name()).cloned()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl OutdatedCall {
         let mut loaded = from_text("f.yaml".into(), &text.to_string(), []).expect("it is right");
         let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, Telemetry::unseen()));
         let build = |loaded: &_, before: &[_]| {
-            let built = workshop.build(Clone::clone(loaded), ConfigBasis::of_file(loaded), before);
+            let built = workshop.build(Clone::clone(loaded), ConfigBasis::from_file(loaded), before);
             Arc::new(built.unwrap_or_else(|problems| panic!("{problems}")).generation)
         };
         let first = build(&loaded, &[]);
@@ -45,7 +45,7 @@ impl OutdatedCall {
         let snapshots = Arc::new(snapshots(&workshop, &first));
         let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
         let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&snapshots), seen, None);
-        let call = snapshots.in_force();
+        let call = snapshots.current();
         loaded.config.plugins.clear();
         publisher.adopt(build(&loaded, &[first])).await.expect("nothing is wrong with it");
         OutdatedCall { call, client, snapshots, publisher }

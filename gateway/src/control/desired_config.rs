@@ -82,7 +82,7 @@ impl DesiredConfig {
     ) -> Result<(LoadedConfig, ConfigBasis), Problems> {
         let loaded = LoadedConfig::clone(&self.file.load());
         let Some(registry) = &self.registry else {
-            let basis = ConfigBasis::of_file(&loaded);
+            let basis = ConfigBasis::from_file(&loaded);
             return Ok((loaded, basis));
         };
         if !applies(&loaded) && loaded.has_objects() {
@@ -122,7 +122,7 @@ impl DesiredConfig {
             ReloadTrigger::Registry => self.file.load_full(),
         };
         let Some(registry) = &self.registry else {
-            let basis = ConfigBasis::of_file(&loaded);
+            let basis = ConfigBasis::from_file(&loaded);
             return Ok((Arc::unwrap_or_clone(loaded), basis));
         };
         let wanted = self.composed(registry, &loaded, occasion, workshop, before).await?;
@@ -208,12 +208,8 @@ fn check(
 
 /// What a plugin would be by `entry`: what it is by the one in force, unless that consents to something else. Then it is
 /// what describes itself so, if anything does.
-fn manifest(
-    entry: &config::Plugin,
-    in_force: &config::Plugin,
-    client: &PluginClient,
-) -> Option<Arc<Manifest>> {
-    if !entry.needs_consent() || entry.accepted == in_force.accepted {
+fn manifest(entry: &config::Plugin, active: &config::Plugin, client: &PluginClient) -> Option<Arc<Manifest>> {
+    if !entry.needs_consent() || entry.accepted == active.accepted {
         return client.status().manifest;
     }
     let consent = entry.accepted.as_ref()?;
@@ -221,18 +217,18 @@ fn manifest(
     wants.find(|wants| wants.accepted == *consent).map(|wants| Arc::clone(&wants.manifest))
 }
 
-/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or that is unknown. `in_force`: its entry and client
+/// Why calls to a plugin with `entry` would fail now; none: they wouldn't, or that is unknown. `active`: its entry and client
 /// now; `has_manifest`: it is known what it would be.
 fn trouble(
     entry: &config::Plugin,
-    in_force: Option<(&config::Plugin, &PluginClient)>,
+    active: Option<(&config::Plugin, &PluginClient)>,
     has_manifest: bool,
 ) -> Option<Failure> {
     let not_ready = |detail: &str| Some(Failure::new(Reason::NotReady, detail));
     if entry.needs_consent() && entry.accepted.is_none() {
         return not_ready("the plugin waits for approval: nobody consented to what it does");
     }
-    let (known, client) = in_force?;
+    let (known, client) = active?;
     if entry == known {
         return client.trouble();
     }
@@ -259,16 +255,16 @@ impl DryRunner for ConfigDryRunner {
     fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let mut whole = self.origin.file.load().with(contents.objects());
         whole.config.bypasses = self.workshop.bypasses.active(contents).bypasses;
-        let in_force = self.snapshots.in_force();
+        let snapshot = self.snapshots.current();
         let is_same = |(a, b): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(a, b);
-        let (old, new) = (&in_force.config.plugins, &whole.config.plugins);
+        let (old, new) = (&snapshot.config.plugins, &whole.config.plugins);
         if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
             let basis = ConfigBasis::Registry(Arc::new(contents.clone()));
             self.workshop.build(whole.clone(), basis, &[self.current.load_full()])?;
         }
         let entry = |client: &PluginClient| new.iter().find(|plugin| plugin.name == client.name());
         let known = |name: &str| old.iter().find(|plugin| plugin.name == name);
-        let clients = in_force.invoker.routes().clients.iter();
+        let clients = snapshot.invoker.routes().clients.iter();
         let manifests: BTreeMap<_, _> = clients
             .clone()
             .filter_map(|client| {
@@ -284,8 +280,8 @@ impl DryRunner for ConfigDryRunner {
         };
         let troubles = new.iter().filter(|entry| entry.enabled).filter_map(trouble).collect();
         let in_order: Vec<_> = new.iter().map(|plugin| manifests.get(&plugin.name).cloned()).collect();
-        let in_force = &in_force.invoker.routes().table;
-        let table = in_force.after(&whole.config, &in_order, contents.revision());
+        let snapshot = &snapshot.invoker.routes().table;
+        let table = snapshot.after(&whole.config, &in_order, contents.revision());
         let table = table.map_err(|problems| whole.render(&problems))?;
         let refused = match table.config_problems() {
             [] => Vec::new(),

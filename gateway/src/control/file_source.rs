@@ -33,13 +33,13 @@ const MAX_UNSTABLE_POLLS: u32 = 10;
 type Fingerprint = Option<[u8; 32]>;
 
 /// Reads a configuration.
-type Read = dyn Fn() -> Result<LoadedConfig, Problems> + Send + Sync;
+type LoadFn = dyn Fn() -> Result<LoadedConfig, Problems> + Send + Sync;
 
 /// What gives a configuration, and gives another when its file changes.
 pub struct Source {
     /// None: it never changes.
     path: Option<PathBuf>,
-    read: Box<Read>,
+    read: Box<LoadFn>,
     /// Of the file when it was read first.
     first: Fingerprint,
 }

@@ -17,25 +17,25 @@ use crate::{
     control::{
         active_bypasses::Bypasses,
         publisher::FIRST_REVISION,
-        rejected_entries::{self, HeldBack, PluginRejections},
+        rejected_entries::{self, EntryRejection, PluginRejections},
     },
     core::{block_status::BlockStatuses, digest::digest, manifest::Manifest, object::Owner},
     fs::read_limited,
     invoke::{Invoker, ReplyLimits, Routes},
     registry::Contents,
     routing::RouteTable,
-    snapshot::{InForce, Limits},
+    snapshot::{ConfigSnapshot, EdgeLimits},
     telemetry::Telemetry,
     tls,
-    upstream::{self, PluginClient, Shared},
+    upstream::{self, PluginClient, SharedResources},
 };
 
 /// The manifests accepted at one moment, by index in `Config.plugins`.
-pub(crate) type Manifests = Vec<Option<Arc<Manifest>>>;
+pub(crate) type AcceptedManifests = Vec<Option<Arc<Manifest>>>;
 
 /// What the generations of one process have in common.
 pub(crate) struct RuntimeBuilder {
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedResources,
     pub(crate) telemetry: Telemetry,
     pub(crate) certificates: tls::CertificateWatch,
     /// Cancelled when the calls still under way are given up.
@@ -45,7 +45,7 @@ pub(crate) struct RuntimeBuilder {
 }
 
 /// A generation, and what a process begins with that starts with it.
-pub(crate) struct Built {
+pub(crate) struct InitialGeneration {
     pub(crate) generation: Generation,
     /// Of the listeners.
     pub(crate) tls: Option<tls::Server>,
@@ -56,14 +56,14 @@ pub(crate) struct Generation {
     pub(crate) basis: ConfigBasis,
     keys: CallerKeys,
     /// In the order of `Config.plugins`.
-    plugins: Vec<Made>,
+    plugins: Vec<ClientEntry>,
     statuses: Arc<BlockStatuses>,
     /// The last that was made of it: the next one takes over what it can, manifests of the moment among it.
     pub(crate) table: ArcSwap<RouteTable>,
     /// Names of the plugins without which a start fails.
     required: BTreeSet<String>,
     /// Entries in whose place are those before.
-    pub(crate) held_back: Vec<HeldBack>,
+    pub(crate) held_back: Vec<EntryRejection>,
 }
 
 /// Where the plugins, tenants and bindings of a generation are from.
@@ -79,7 +79,7 @@ pub(crate) enum ConfigBasis {
 
 impl ConfigBasis {
     /// The file `loaded`.
-    pub(crate) fn of_file(loaded: &LoadedConfig) -> Self {
+    pub(crate) fn from_file(loaded: &LoadedConfig) -> Self {
         ConfigBasis::File(Arc::new(Contents::from_file(loaded)))
     }
 
@@ -114,13 +114,13 @@ struct CallerKeys {
 
 /// A plugin's client, and what it was made from: it stays as long as that does.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct ClientEntry {
     pub(crate) client: Arc<PluginClient>,
-    pub(crate) from: Arc<From>,
+    pub(crate) from: Arc<ClientInputs>,
 }
 
 #[derive(PartialEq)]
-pub(crate) struct From {
+pub(crate) struct ClientInputs {
     plugin: config::Plugin,
     /// Of its `config` with the references resolved as they were then, or why they can't be.
     resolved: Result<String, String>,
@@ -139,8 +139,9 @@ impl RuntimeBuilder {
         };
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
         let certificates = tls::CertificateWatch::default();
-        let shared = Shared::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
-            .following(certificates.clone());
+        let shared =
+            SharedResources::new(telemetry.instance(), telemetry.clone(), limits, observers, resolve)
+                .following(certificates.clone());
         let (abort, refusals, bypasses) = Default::default();
         RuntimeBuilder { shared, telemetry, certificates, abort, refusals, bypasses }
     }
@@ -154,8 +155,8 @@ impl RuntimeBuilder {
         mut loaded: LoadedConfig,
         basis: ConfigBasis,
         before: &[Arc<Generation>],
-    ) -> Result<Built, Problems> {
-        let held_back = self.hold_back(&mut loaded.config, before.first());
+    ) -> Result<InitialGeneration, Problems> {
+        let held_back = self.keep_previous_entries(&mut loaded.config, before.first());
         let config = &loaded.config;
         let mut problems = Vec::new();
         let keys = keep(keys(config, before), &mut problems);
@@ -176,15 +177,19 @@ impl RuntimeBuilder {
         let required = config.required().into_iter().map(str::to_owned).collect();
         let (config, table) = (Arc::new(loaded.config), ArcSwap::from_pointee(table));
         let generation = Generation { config, basis, keys, plugins, statuses, table, required, held_back };
-        Ok(Built { generation, tls })
+        Ok(InitialGeneration { generation, tls })
     }
 
     /// Puts the entries in force in the place of those that their plugins refuse.
-    fn hold_back(&self, config: &mut Config, in_force: Option<&Arc<Generation>>) -> Vec<HeldBack> {
-        let Some(in_force) = in_force.filter(|_| !self.refusals.is_empty()) else { return Vec::new() };
+    fn keep_previous_entries(
+        &self,
+        config: &mut Config,
+        snapshot: Option<&Arc<Generation>>,
+    ) -> Vec<EntryRejection> {
+        let Some(snapshot) = snapshot.filter(|_| !self.refusals.is_empty()) else { return Vec::new() };
         let refused = |plugin: &config::Plugin| {
-            let held = self.refusals.of(&From::of(plugin, config))?;
-            Some((held, rejected_entries::entry(&in_force.config, &plugin.name)?))
+            let held = self.refusals.find(&ClientInputs::from_config(plugin, config))?;
+            Some((held, rejected_entries::entry(&snapshot.config, &plugin.name)?))
         };
         let refused: Vec<_> = config.plugins.iter().map(|plugin| refused(plugin)).collect();
         let mut held_back = Vec::new();
@@ -197,20 +202,20 @@ impl RuntimeBuilder {
         held_back
     }
 
-    fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<Made>, Vec<Problem>> {
+    fn plugins(&self, config: &Config, before: &[Arc<Generation>]) -> Result<Vec<ClientEntry>, Vec<Problem>> {
         let shared = self.shared.by(config);
         let mut problems = Vec::new();
         let mut made = Vec::with_capacity(config.plugins.len());
         for (index, plugin) in config.plugins.iter().enumerate() {
-            let from = From::of(plugin, config);
-            let mut made_before = before.iter().filter_map(|before| before.made(&plugin.name));
+            let from = ClientInputs::from_config(plugin, config);
+            let mut made_before = before.iter().filter_map(|before| before.client_entry(&plugin.name));
             if let Some(same) = made_before.find(|old| *old.from == from) {
                 made.push(same.clone());
                 continue;
             }
             let builtin = plugin.builtin.as_deref().and_then(builtin::service);
             match PluginClient::new(plugin, &shared, builtin) {
-                Ok(client) => made.push(Made { client, from: Arc::new(from) }),
+                Ok(client) => made.push(ClientEntry { client, from: Arc::new(from) }),
                 Err(message) => problems.push(Problem::new(format!("/plugins/{index}"), message)),
             }
         }
@@ -218,12 +223,12 @@ impl RuntimeBuilder {
     }
 
     /// What calls go by when `generation` is in force with `table`, which is of `config`: its own, but for the bypasses.
-    pub(crate) fn in_force(
+    pub(crate) fn to_snapshot(
         &self,
         generation: &Generation,
         config: Arc<Config>,
         table: RouteTable,
-    ) -> InForce {
+    ) -> ConfigSnapshot {
         let Generation { basis, keys, statuses, .. } = generation;
         let routes = Routes {
             table,
@@ -232,10 +237,10 @@ impl RuntimeBuilder {
             observed: Arc::new(self.telemetry.clone()),
             abort: self.abort.clone(),
         };
-        InForce {
+        ConfigSnapshot {
             auth: Arc::clone(&keys.auth),
             invoker: Invoker::new(routes, config.limits.budget.0),
-            limits: Limits {
+            limits: EdgeLimits {
                 request: config.limits.request.in_memory(),
                 in_flight: config.limits.in_flight,
                 bytes_in_flight: config.limits.bytes_in_flight.in_memory(),
@@ -260,18 +265,21 @@ impl Generation {
         &'a self,
         before: &'a [Arc<Generation>],
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
-        let is_fresh = |made: &&Made| !before.iter().any(|before| before.has(&made.client));
+        let is_fresh = |made: &&ClientEntry| !before.iter().any(|before| before.has(&made.client));
         self.plugins.iter().filter(is_fresh).map(|made| (&made.from.plugin, &made.client))
     }
 
     /// The same with what they were made from.
-    pub(crate) fn made_anew<'a>(&'a self, before: &'a Generation) -> impl Iterator<Item = &'a Made> {
+    pub(crate) fn new_client_entries<'a>(
+        &'a self,
+        before: &'a Generation,
+    ) -> impl Iterator<Item = &'a ClientEntry> {
         self.plugins.iter().filter(|made| !before.has(&made.client))
     }
 
     /// Its client of the plugin `name`.
     pub(crate) fn client(&self, name: &str) -> Option<&Arc<PluginClient>> {
-        self.made(name).map(|made| &made.client)
+        self.client_entry(name).map(|made| &made.client)
     }
 
     /// Whether a start fails without the plugin `name`.
@@ -283,13 +291,13 @@ impl Generation {
         self.client(client.name()).is_some_and(|own| Arc::ptr_eq(own, client))
     }
 
-    pub(crate) fn made(&self, name: &str) -> Option<&Made> {
+    pub(crate) fn client_entry(&self, name: &str) -> Option<&ClientEntry> {
         self.plugins.iter().find(|made| made.client.name() == name)
     }
 
     /// The plugins that have to be there before this one takes the place of `before`: the fresh ones, and those that
     /// are required from then on.
-    pub(crate) fn awaited<'a>(
+    pub(crate) fn awaited_clients<'a>(
         &'a self,
         before: &'a Arc<Generation>,
     ) -> impl Iterator<Item = (&'a config::Plugin, &'a Arc<PluginClient>)> {
@@ -353,33 +361,33 @@ impl Generation {
     }
 
     /// The manifests of this moment.
-    pub(crate) fn manifests(&self) -> Manifests {
+    pub(crate) fn manifests(&self) -> AcceptedManifests {
         manifests(&self.plugins)
     }
 }
 
-fn manifests(plugins: &[Made]) -> Manifests {
+fn manifests(plugins: &[ClientEntry]) -> AcceptedManifests {
     plugins.iter().map(|made| made.client.status().manifest).collect()
 }
 
-impl Made {
+impl ClientEntry {
     /// What says what it is.
     pub(crate) fn entry(&self) -> &config::Plugin {
         &self.from.plugin
     }
 }
 
-impl From {
+impl ClientInputs {
     /// Of the plugin.
     pub(crate) fn name(&self) -> &str {
         &self.plugin.name
     }
 
-    fn of(plugin: &config::Plugin, config: &Config) -> Self {
+    fn from_config(plugin: &config::Plugin, config: &Config) -> Self {
         let limits = &config.limits;
         let reach = config.reach();
         let resolved = resolve_references(&plugin.config, environment_variables(), reach.within(plugin));
-        From {
+        ClientInputs {
             // No call sees its labels: the client stays the same with others.
             plugin: config::Plugin { labels: Default::default(), ..plugin.clone() },
             resolved: resolved.map(|resolved| digest(&resolved.into_exposed().0.into())),

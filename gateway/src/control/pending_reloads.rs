@@ -4,20 +4,20 @@ use std::future;
 
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::control::reload_requests::{Ask, ReloadReply};
+use crate::control::reload_requests::{ReloadReply, ReloadRequest};
 
 pub(crate) struct PendingReloads {
-    asks: mpsc::Receiver<Ask>,
-    waiting: Vec<Ask>,
+    asks: mpsc::Receiver<ReloadRequest>,
+    waiting: Vec<ReloadRequest>,
 }
 
 impl PendingReloads {
-    pub(crate) fn new(asks: mpsc::Receiver<Ask>) -> Self {
+    pub(crate) fn new(asks: mpsc::Receiver<ReloadRequest>) -> Self {
         PendingReloads { asks, waiting: Vec::new() }
     }
 
     /// The next one; for ever where nobody can ask.
-    pub(crate) async fn next(&mut self) -> Ask {
+    pub(crate) async fn next(&mut self) -> ReloadRequest {
         match self.asks.recv().await {
             Some(ask) => ask,
             None => future::pending().await,
@@ -25,7 +25,7 @@ impl PendingReloads {
     }
 
     /// Who asked waits for what comes of it.
-    pub(crate) fn keep(&mut self, ask: Ask) {
+    pub(crate) fn keep(&mut self, ask: ReloadRequest) {
         self.waiting.push(ask);
     }
 

@@ -15,7 +15,7 @@ use crate::{
     control::{
         active_bypasses::ActiveBypasses,
         client_drain::DrainingClients,
-        generation::{ConfigBasis, Generation, Manifests, RuntimeBuilder},
+        generation::{AcceptedManifests, ConfigBasis, Generation, RuntimeBuilder},
     },
     registry::{Contents, Registry, bypass},
     routing::RouteTable,
@@ -29,7 +29,7 @@ pub(crate) const FIRST_REVISION: u64 = 1;
 /// The snapshots of a process that starts with `first`, whose table has no manifests yet.
 pub(crate) fn snapshots(workshop: &RuntimeBuilder, first: &Generation) -> SnapshotCell {
     workshop.telemetry.configured(&first.config);
-    SnapshotCell::new(workshop.in_force(
+    SnapshotCell::new(workshop.to_snapshot(
         first,
         Arc::clone(&first.config),
         RouteTable::clone(&first.table.load()),
@@ -44,7 +44,7 @@ pub(crate) struct Publisher {
     /// The same, for whoever looks at what would come of a change.
     seen: Arc<ArcSwap<Generation>>,
     /// Those of the table in force.
-    manifests: Manifests,
+    manifests: AcceptedManifests,
     /// The same.
     bypassed: ActiveBypasses,
     /// What is in force was made of these. Their bypasses are those that were read last, whatever else of that is waited for.
@@ -120,7 +120,7 @@ impl Publisher {
             }
         };
         tokio::select! {
-            () = reached(until) => {}
+            () = sleep_until_moment(until) => {}
             () = news => {}
         }
     }
@@ -140,7 +140,7 @@ impl Publisher {
         }
         let (current, contents) = (Arc::clone(&self.current), Arc::clone(&self.contents));
         if let Err(problems) = self.publish(&current, &contents, now.clone(), self.revision).await {
-            refused(&problems);
+            log_refused(&problems);
             self.bypassed.again = bypassed.again;
         }
         // Not tried again with the same manifests.
@@ -238,13 +238,13 @@ impl Publisher {
         &mut self,
         generation: &Arc<Generation>,
         contents: &Contents,
-        manifests: Manifests,
+        manifests: AcceptedManifests,
         revision: u64,
     ) -> Result<(), Vec<Problem>> {
         let (bypassed, config, table) = loop {
             let active = || self.workshop.bypasses.active(contents);
             let bypassed = active();
-            let config = with(&generation.config, &bypassed.bypasses);
+            let config = with_bypasses(&generation.config, &bypassed.bypasses);
             let (config, table) = build(generation, config, &manifests, revision).await?;
             generation.table.store(Arc::new(table.clone()));
             // One may have run out while the table was built, which is made from this one then.
@@ -256,17 +256,17 @@ impl Publisher {
             let (pointer, message) = (&problem.pointer, &problem.message);
             tracing::warn!(event = "plugin.config_refused", pointer, "{message}");
         }
-        self.snapshots.publish(self.workshop.in_force(generation, config, table));
+        self.snapshots.publish(self.workshop.to_snapshot(generation, config, table));
         (self.manifests, self.revision) = (manifests, revision);
         tracing::info!(event = "table.published", revision, "the routing table is in force");
-        tell(&self.bypassed.bypasses, &bypassed.bypasses);
+        log_bypass_changes(&self.bypassed.bypasses, &bypassed.bypasses);
         self.bypassed = bypassed;
         Ok(())
     }
 }
 
 /// At `moment`, or never.
-async fn reached(moment: Option<Instant>) {
+async fn sleep_until_moment(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
@@ -278,7 +278,7 @@ async fn reached(moment: Option<Instant>) {
 async fn build(
     generation: &Arc<Generation>,
     config: Arc<Config>,
-    manifests: &Manifests,
+    manifests: &AcceptedManifests,
     revision: u64,
 ) -> Result<(Arc<Config>, RouteTable), Vec<Problem>> {
     let (before, manifests) = (generation.table.load_full(), manifests.clone());
@@ -287,7 +287,7 @@ async fn build(
 }
 
 /// `config` while these are in effect.
-fn with(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> {
+fn with_bypasses(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> {
     if bypasses.is_empty() {
         return Arc::clone(config);
     }
@@ -295,7 +295,7 @@ fn with(config: &Arc<Config>, bypasses: &[Arc<Bypass>]) -> Arc<Config> {
 }
 
 /// Says which bindings stand no more, and which stand again.
-fn tell(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
+fn log_bypass_changes(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
     for bypass in now.iter().filter(|bypass| !before.contains(bypass)) {
         let Bypass { binding, tenant, until, reason } = &**bypass;
         tracing::warn!(
@@ -321,14 +321,14 @@ fn tell(before: &[Arc<Bypass>], now: &[Arc<Bypass>]) {
     }
 }
 
-fn refused(problems: &[Problem]) {
+fn log_refused(problems: &[Problem]) {
     for problem in problems {
         let (pointer, message) = (&problem.pointer, &problem.message);
         tracing::error!(event = "config.rejected", pointer, "{message}");
     }
 }
 
-fn same(left: &Manifests, right: &Manifests) -> bool {
+fn same(left: &AcceptedManifests, right: &AcceptedManifests) -> bool {
     left.iter().zip(right).all(|pair| match pair {
         (None, None) => true,
         (Some(left), Some(right)) => Arc::ptr_eq(left, right),

@@ -9,7 +9,7 @@ use crate::{
     config::{LoadedConfig, from_text},
     core::point::Point,
     routing::{Plan, TenantRoute},
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
     telemetry::Telemetry,
 };
 
@@ -27,15 +27,15 @@ fn loaded() -> LoadedConfig {
     from_text("f.yaml".into(), &text.to_string(), []).expect("it is right")
 }
 
-fn plan<'f>(in_force: &'f InForce, id: &str) -> &'f Plan {
-    match in_force.invoker.routes().table.tenant(id) {
+fn plan<'f>(snapshot: &'f ConfigSnapshot, id: &str) -> &'f Plan {
+    match snapshot.invoker.routes().table.tenant(id) {
         TenantRoute::Known(plans) => plans.plan(Point::BeforeLlmRequest),
         other => panic!("{id}: {other:?}"),
     }
 }
 
 /// The tenants whose plans are other objects; both tables are still there, so that no address is used again.
-fn remade(before: &InForce, after: &InForce) -> Vec<&'static str> {
+fn remade(before: &ConfigSnapshot, after: &ConfigSnapshot) -> Vec<&'static str> {
     TENANTS.into_iter().filter(|id| !std::ptr::eq(plan(before, id), plan(after, id))).collect()
 }
 
@@ -44,14 +44,14 @@ async fn the_first_write_after_a_manifest_was_accepted_remakes_the_plans_of_its_
     let loaded = loaded();
     let workshop = Arc::new(RuntimeBuilder::new(&loaded.config, Telemetry::unseen()));
     let built = |loaded: &LoadedConfig, before: &[Arc<Generation>]| {
-        let built = workshop.build(loaded.clone(), ConfigBasis::of_file(loaded), before);
+        let built = workshop.build(loaded.clone(), ConfigBasis::from_file(loaded), before);
         Arc::new(built.unwrap_or_else(|problems| panic!("{problems}")).generation)
     };
     let first = built(&loaded, &[]);
     let snapshots = Arc::new(snapshots(&workshop, &first));
     let seen = Arc::new(ArcSwap::new(Arc::clone(&first)));
     let mut publisher = Publisher::new(Arc::clone(&workshop), Arc::clone(&snapshots), seen, None);
-    let (start, mut changes) = (snapshots.in_force(), workshop.shared.changes());
+    let (start, mut changes) = (snapshots.current(), workshop.shared.changes());
     let policy = first.client("content-policy").expect("it is registered");
     policy.start(CancellationToken::new());
     let is_accepted = async {
@@ -62,12 +62,12 @@ async fn the_first_write_after_a_manifest_was_accepted_remakes_the_plans_of_its_
     timeout(Duration::from_secs(10), is_accepted).await.expect("nothing is wrong with it");
 
     publisher.refresh().await;
-    let accepted = snapshots.in_force();
+    let accepted = snapshots.current();
     assert_eq!(remade(&start, &accepted), TENANTS, "a manifest concerns whoever is bound to its plugin");
 
     let mut written = loaded.clone();
     let other = json!({ "name": "guard-t1", "plugin": "content-policy", "tenant": "t1", "priority": 7, "mode": "observe" });
     written.config.bindings[1] = serde_json::from_value(other).expect("a binding");
     publisher.adopt(built(&written, &[first])).await.expect("nothing is wrong with it");
-    assert_eq!(remade(&accepted, &snapshots.in_force()), ["t1"]);
+    assert_eq!(remade(&accepted, &snapshots.current()), ["t1"]);
 }

@@ -17,7 +17,7 @@ use crate::{
 /// A required plugin that isn't there. Exit code 4, where it is the file's.
 #[derive(Debug, thiserror::Error)]
 #[error("required plugin '{plugin}' is {state}: {reason}: {detail}")]
-pub struct Missing {
+pub struct MissingPlugin {
     /// Its name.
     pub plugin: String,
     /// Where it stands.
@@ -28,10 +28,10 @@ pub struct Missing {
     pub detail: String,
 }
 
-impl Missing {
+impl MissingPlugin {
     pub(crate) fn new(client: &PluginClient) -> Self {
         let status = client.status();
-        Missing {
+        MissingPlugin {
             plugin: client.name().to_owned(),
             state: status.state,
             reason: status.why.as_str(),
@@ -42,13 +42,13 @@ impl Missing {
 
 /// Waits until every required plugin of the file is ready: one that is refused ends the wait at once, one that can't be
 /// reached after `startup.wait`.
-pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), Missing> {
+pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) -> Result<(), MissingPlugin> {
     let config = &first.config;
     let required: Vec<_> = config
         .plugins
         .iter()
         .zip(first.clients())
-        .filter(|(plugin, _)| !of_registry(config, plugin) && first.requires(&plugin.name))
+        .filter(|(plugin, _)| !is_from_registry(config, plugin) && first.requires(&plugin.name))
         .collect();
     let all_ready = async {
         loop {
@@ -57,7 +57,7 @@ pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
             for (_, client) in &required {
                 match client.status().state {
                     State::Ready => {}
-                    State::Refused => return Err(Missing::new(client)),
+                    State::Refused => return Err(MissingPlugin::new(client)),
                     State::Disabled
                     | State::Pending
                     | State::Connecting
@@ -77,7 +77,7 @@ pub(crate) async fn wait(first: &Generation, mut changes: watch::Receiver<u64>) 
         Err(_) => required
             .iter()
             .find(|(_, client)| client.status().state != State::Ready)
-            .map_or(Ok(()), |(_, client)| Err(Missing::new(client))),
+            .map_or(Ok(()), |(_, client)| Err(MissingPlugin::new(client))),
     }
 }
 
@@ -112,7 +112,7 @@ impl ReadinessGate {
                 Some("the registry was never read, so the plugins that it requires are unknown".to_owned())
             }
             ConfigBasis::File(_) | ConfigBasis::Registry(_) => {
-                missing(current).map(|missing| self.told(&missing))
+                missing_plugin(current).map(|missing| self.describe_missing(&missing))
             }
         };
         self.is_over = missing.is_none();
@@ -124,7 +124,7 @@ impl ReadinessGate {
     }
 
     /// Says what is missing, once; for as long as it is on its way there is nothing to say.
-    fn told(&mut self, missing: &Missing) -> String {
+    fn describe_missing(&mut self, missing: &MissingPlugin) -> String {
         let sentence = missing.to_string();
         if missing.state != State::Connecting && self.told.as_ref() != Some(&sentence) {
             tracing::warn!("not ready: {sentence}");
@@ -135,22 +135,22 @@ impl ReadinessGate {
 }
 
 /// The first plugin that the registry requires and that isn't there.
-fn missing(current: &Generation) -> Option<Missing> {
+fn missing_plugin(current: &Generation) -> Option<MissingPlugin> {
     let plugins = current.config.plugins.iter().zip(current.clients());
     let mut missing = plugins.filter(|(plugin, client)| holds_readiness(current, plugin, client));
-    missing.next().map(|(_, client)| Missing::new(client))
+    missing.next().map(|(_, client)| MissingPlugin::new(client))
 }
 
 /// Whether the registry requires the plugin and it isn't there.
 pub(crate) fn holds_readiness(current: &Generation, plugin: &config::Plugin, client: &PluginClient) -> bool {
-    of_registry(&current.config, plugin)
+    is_from_registry(&current.config, plugin)
         && current.requires(&plugin.name)
         && is_there(client, true, true) != Some(true)
 }
 
 /// Whether a start waits for the plugin without failing: it is the API's, or another process's file has it, which whoever
 /// starts this one can't mend.
-pub(crate) fn of_registry(config: &Config, plugin: &config::Plugin) -> bool {
+pub(crate) fn is_from_registry(config: &Config, plugin: &config::Plugin) -> bool {
     let applies = config.store.as_ref().is_none_or(|store| store.apply_file);
     plugin.owner == Owner::Api || !applies
 }

@@ -21,7 +21,7 @@ use crate::{
         pending_reloads::PendingReloads,
         publisher::Publisher,
         readiness_gate::ReadinessGate,
-        reload_requests::{Ask, ReloadReply, Wish},
+        reload_requests::{ReloadCommand, ReloadReply, ReloadRequest},
         reload_state::{PendingConfig, ReloadState},
     },
     registry::operations::invalid,
@@ -165,10 +165,12 @@ impl Reconciler {
     }
 
     /// Begins what an operator asks for.
-    fn begin(&mut self, request: Ask) {
-        let trigger = match &request.wish {
-            Wish::Reload => Some(ReloadTrigger::File),
-            Wish::Retry(name) => self.workshop.refusals.forget(name).then_some(ReloadTrigger::Registry),
+    fn begin(&mut self, request: ReloadRequest) {
+        let trigger = match &request.command {
+            ReloadCommand::Reload => Some(ReloadTrigger::File),
+            ReloadCommand::Retry(name) => {
+                self.workshop.refusals.forget(name).then_some(ReloadTrigger::Registry)
+            }
         };
         match trigger.filter(|_| self.desired.is_some()) {
             Some(trigger) => {
@@ -223,7 +225,7 @@ impl Reconciler {
             Ok(same) if same.is(self.publisher.current()) => {
                 self.replace_pending(None);
                 self.snapshots.set_reload_status(self.snapshots.reload_status().whole());
-                self.settled(&same, false);
+                self.note_settled(&same, false);
                 if trigger == ReloadTrigger::File {
                     tracing::info!("the configuration was read again and is as it was");
                 }
@@ -347,14 +349,14 @@ impl Reconciler {
         }
         let keys = restart_required.join(", ");
         self.snapshots.set_reload_status(ReloadStatus::now(restart_required));
-        self.settled(&generation, true);
+        self.note_settled(&generation, true);
         if !keys.is_empty() {
             tracing::warn!(keys, "the process has to be started again for these keys to take effect");
         }
     }
 
     /// `generation` is active, but for the entries that plugins reject; `changed`: since now.
-    fn settled(&mut self, generation: &Generation, changed: bool) {
+    fn note_settled(&mut self, generation: &Generation, changed: bool) {
         let rejected: Vec<_> = generation.held_back.iter().map(|held| held.why.clone()).collect();
         if !rejected.is_empty() {
             self.reject(rejected.clone());

@@ -1,7 +1,7 @@
 //! Entries of plugins that were written through the API and that the plugin refuses: it goes on by the one before, and
 //! everything else of the revision is taken. Whoever wrote it could not know; nobody else's rules wait for it.
 
-use crate::snapshot::{self, Refused};
+use crate::snapshot::{self, EntryRefusal};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{Config, Plugin},
-    control::generation::{From, Generation, Made},
+    control::generation::{ClientEntry, ClientInputs, Generation},
     core::object::Owner,
     upstream::State,
 };
@@ -21,46 +21,46 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An entry that its plugin refuses.
 #[derive(Clone)]
-pub(crate) struct HeldBack {
-    from: Arc<From>,
+pub(crate) struct EntryRejection {
+    from: Arc<ClientInputs>,
     since: Instant,
     /// Why, for operators.
     pub(crate) why: String,
     /// The same in its parts.
-    pub(crate) told: snapshot::HeldBack,
+    pub(crate) told: snapshot::RejectedEntry,
 }
 
 /// All that are known.
 #[derive(Default)]
-pub(crate) struct PluginRejections(Mutex<Vec<HeldBack>>);
+pub(crate) struct PluginRejections(Mutex<Vec<EntryRejection>>);
 
 impl PluginRejections {
-    fn locked(&self) -> MutexGuard<'_, Vec<HeldBack>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<EntryRejection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of what plugins of `candidate` refuse while another entry of theirs is served in `current`. Says whether
     /// there was any.
     pub(crate) fn note(&self, candidate: &Generation, current: &Generation) -> bool {
-        let mut known = self.locked();
+        let mut known = self.lock();
         known.retain(|held| held.since.elapsed() < RETRY_INTERVAL);
         let before = known.len();
-        for made in candidate.made_anew(current) {
+        for made in candidate.new_client_entries(current) {
             let (plugin, status) = (made.entry(), made.client.status());
             let serves =
-                |before: &Made| before.entry().enabled && before.client.status().state == State::Ready;
+                |before: &ClientEntry| before.entry().enabled && before.client.status().state == State::Ready;
             if plugin.owner == Owner::Api
                 && status.state == State::Refused
-                && current.made(&plugin.name).is_some_and(serves)
+                && current.client_entry(&plugin.name).is_some_and(serves)
             {
                 let (name, reason, detail) = (&plugin.name, status.why.as_str(), &status.detail);
                 let why = format!(
                     "plugin `{name}` refuses its entry ({reason}: {detail}); it goes on by the one before"
                 );
                 tracing::error!(event = "plugin.config_refused", plugin = name, reason, "{why}");
-                let refusal = Refused { reason, detail: detail.clone() };
-                let told = snapshot::HeldBack { plugin: name.clone(), refusal };
-                known.push(HeldBack { from: Arc::clone(&made.from), since: Instant::now(), why, told });
+                let refusal = EntryRefusal { reason, detail: detail.clone() };
+                let told = snapshot::RejectedEntry { plugin: name.clone(), refusal };
+                known.push(EntryRejection { from: Arc::clone(&made.from), since: Instant::now(), why, told });
             }
         }
         known.len() > before
@@ -68,7 +68,7 @@ impl PluginRejections {
 
     /// Forgets what the plugin `name` refuses: the next time it is asked again. Says whether anything was known of it.
     pub(crate) fn forget(&self, name: &str) -> bool {
-        let mut known = self.locked();
+        let mut known = self.lock();
         let before = known.len();
         known.retain(|held| held.from.name() != name);
         known.len() < before
@@ -76,12 +76,12 @@ impl PluginRejections {
 
     /// Whether nothing is known to be refused.
     pub(crate) fn is_empty(&self) -> bool {
-        self.locked().is_empty()
+        self.lock().is_empty()
     }
 
     /// The refusal of what `from` would make.
-    pub(crate) fn of(&self, from: &From) -> Option<HeldBack> {
-        let known = self.locked();
+    pub(crate) fn find(&self, from: &ClientInputs) -> Option<EntryRejection> {
+        let known = self.lock();
         known.iter().find(|held| held.since.elapsed() < RETRY_INTERVAL && *held.from == *from).cloned()
     }
 }

@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum ReloadCommand {
     /// The file is read again, and the registry.
     Reload,
     /// The plugin of this name is asked again whether it takes an entry that it refused.
@@ -24,9 +24,9 @@ pub enum Wish {
 
 /// A wish, and who waits for what comes of it.
 #[derive(Debug)]
-pub struct Ask {
+pub struct ReloadRequest {
     /// What is wanted.
-    pub wish: Wish,
+    pub command: ReloadCommand,
     /// Until when it is waited for.
     pub by: Instant,
     answer: oneshot::Sender<ReloadReply>,
@@ -52,7 +52,7 @@ pub enum ReloadReply {
     Failed(String),
 }
 
-impl Ask {
+impl ReloadRequest {
     /// Tells who asked, if he still waits.
     pub fn tell(self, came: ReloadReply) {
         let _ = self.answer.send(came);
@@ -63,11 +63,15 @@ impl Ask {
 ///
 /// # Errors
 /// DRAINING: nobody looks at it any more.
-pub(crate) async fn ask(asks: &mpsc::Sender<Ask>, wish: Wish, by: Instant) -> Result<ReloadReply, Error> {
+pub(crate) async fn ask(
+    asks: &mpsc::Sender<ReloadRequest>,
+    wish: ReloadCommand,
+    by: Instant,
+) -> Result<ReloadReply, Error> {
     let draining = || Error::new(Code::Draining, "The gateway is shutting down").retry_after(GRACE);
     let (answer, told) = oneshot::channel();
     let asked = async {
-        asks.send(Ask { wish, by, answer }).await.map_err(|_| draining())?;
+        asks.send(ReloadRequest { command: wish, by, answer }).await.map_err(|_| draining())?;
         told.await.map_err(|_| draining())
     };
     match timeout_at(by + GRACE, asked).await {

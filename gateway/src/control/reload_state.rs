@@ -54,7 +54,7 @@ impl PendingConfig {
         active: &Arc<Generation>,
     ) -> Self {
         let candidate = Candidate::new(generation, before.as_ref().map(|before| &before.candidate), active);
-        let wait = before.map_or_else(Wait::begun, |before| before.wait);
+        let wait = before.map_or_else(Wait::new, |before| before.wait);
         PendingConfig { candidate, wait }
     }
 }

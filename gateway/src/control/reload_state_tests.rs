@@ -19,7 +19,7 @@ fn generation() -> Arc<Generation> {
     });
     let loaded = from_text("f.yaml".into(), &text.to_string(), []).expect("it is right");
     let workshop = RuntimeBuilder::new(&loaded.config, Telemetry::unseen());
-    let basis = ConfigBasis::of_file(&loaded);
+    let basis = ConfigBasis::from_file(&loaded);
     Arc::new(workshop.build(loaded, basis, &[]).unwrap_or_else(|problems| panic!("{problems}")).generation)
 }
 

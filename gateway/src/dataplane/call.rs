@@ -20,7 +20,7 @@ use crate::{
     invoke::{ExtensionPoint, RequestParts, StepReport},
     records::invocation::CallFacts,
     routing::TenantPlans,
-    snapshot::{InForce, SnapshotCell},
+    snapshot::{ConfigSnapshot, SnapshotCell},
     telemetry::Telemetry,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct PointRequest {
 pub(super) struct CallScope<'a> {
     pub(super) gateway: &'a Gateway,
     /// The configuration of the whole call.
-    pub(super) snapshot: &'a InForce,
+    pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) meta: &'a RequestMeta,
     /// What the record of the call will say.
     pub(super) facts: &'a mut CallFacts,
@@ -128,7 +128,7 @@ pub(super) struct DecodedCall<'a, P: ExtensionPoint> {
 
 /// A call that its tenant's chain can run on.
 pub(super) struct ChainCall<'a, P: ExtensionPoint> {
-    pub(super) snapshot: &'a InForce,
+    pub(super) snapshot: &'a ConfigSnapshot,
     pub(super) tenant: &'a TenantPlans,
     pub(super) ctx: &'a CallContext,
     pub(super) payload: P::Payload,

@@ -84,7 +84,7 @@ impl<L: HttpService, C: HttpService, R: HttpService, A: HttpService> GrpcRouter<
     fn refuse(&self, detail: &str) -> Response<Body> {
         let error = Error::new(Code::NotFound, detail);
         let meta = RequestMeta::now();
-        response::grpc_refusal(&meta, &error, self.gateway.snapshots.in_force().limits.detail)
+        response::grpc_refusal(&meta, &error, self.gateway.snapshots.current().limits.detail)
     }
 }
 

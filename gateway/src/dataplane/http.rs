@@ -104,5 +104,5 @@ async fn unknown_path(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 fn refuse(gateway: &Gateway, error: &Error) -> Response {
-    response::http_refusal(&RequestMeta::now(), error, gateway.snapshots.in_force().limits.detail)
+    response::http_refusal(&RequestMeta::now(), error, gateway.snapshots.current().limits.detail)
 }

@@ -100,7 +100,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (head, body) = request.into_parts();
         if let Err(error) = C::check(&head) {
-            let detail = self.gateway.snapshots.in_force().limits.detail;
+            let detail = self.gateway.snapshots.current().limits.detail;
             let answer = C::refuse(&RequestMeta::now(), &error, detail);
             return ProtocolFuture::Refused { answer: Some(answer) };
         }

@@ -56,7 +56,7 @@ where
 {
     let PointRequest { gateway, headers, body } = request;
     let meta = RequestMeta::now();
-    let snapshot = gateway.snapshots.in_force();
+    let snapshot = gateway.snapshots.current();
     let (mut detail, mut permits) = (snapshot.limits.detail, CallPermits::default());
     // Dropped before its end, it records that the caller went away.
     let mut invocation = gateway.telemetry.invocation(P::POINT, meta.request_id, meta.received);

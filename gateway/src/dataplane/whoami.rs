@@ -27,7 +27,7 @@ use crate::{
     dataplane::call::Gateway,
     edge::{request_meta::RequestMeta, response},
     routing::{Plan, TenantPlans},
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 /// Where it is asked.
@@ -36,10 +36,10 @@ pub const PATH: &str = "/v1/whoami";
 /// Answers one request at [`PATH`].
 pub async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Response<Body> {
     let arrival = RequestMeta::now();
-    let in_force = gateway.snapshots.in_force();
-    let mut detail = in_force.limits.detail;
+    let snapshot = gateway.snapshots.current();
+    let mut detail = snapshot.limits.detail;
     let asked = match *request.method() {
-        Method::GET => ask(&gateway, &in_force, &arrival, request.headers(), &mut detail).await,
+        Method::GET => ask(&gateway, &snapshot, &arrival, request.headers(), &mut detail).await,
         _ => Err(Error::new(Code::MethodNotAllowed, "This path takes GET")),
     };
     response::http_question(&arrival, asked, detail)
@@ -47,7 +47,7 @@ pub async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Re
 
 async fn ask(
     gateway: &Gateway,
-    in_force: &InForce,
+    snapshot: &ConfigSnapshot,
     arrival: &RequestMeta,
     headers: &HeaderMap,
     detail: &mut Detail,
@@ -56,10 +56,10 @@ async fn ask(
         gateway.telemetry.record_auth_failure(Port::Data, arrival.request_id, &refusal);
         Error::from(refusal)
     };
-    let verified = in_force.auth.authenticate(headers).await.map_err(turned_away)?;
+    let verified = snapshot.auth.authenticate(headers).await.map_err(turned_away)?;
     let identity = verified.caller().map_err(turned_away)?;
-    let table = &in_force.invoker.routes().table;
-    let plans = in_force.tenant(identity)?;
+    let table = &snapshot.invoker.routes().table;
+    let plans = snapshot.tenant(identity)?;
     *detail = plans.detail;
     let view = WhoamiView::new(&verified, identity, table.revision(), plans);
     Ok(serde_json::to_vec(&view).expect("names, numbers and lists of them are JSON").into())
@@ -75,20 +75,20 @@ struct WhoamiView<'a> {
     expires: String,
     issuer: &'a str,
     revision: u64,
-    points: BTreeMap<Point, Chain<'a>>,
+    points: BTreeMap<Point, WhoamiChain<'a>>,
 }
 
 #[derive(Serialize)]
-struct Chain<'a> {
+struct WhoamiChain<'a> {
     plan_digest: &'a str,
     step_count: usize,
     /// Absent with `answer.detail: minimal`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    steps: Option<Vec<Step<'a>>>,
+    steps: Option<Vec<WhoamiStep<'a>>>,
 }
 
 #[derive(Serialize)]
-struct Step<'a> {
+struct WhoamiStep<'a> {
     binding: &'a str,
     plugin: &'a str,
     mode: Mode,
@@ -101,7 +101,7 @@ impl<'a> WhoamiView<'a> {
         revision: u64,
         plans: &'a TenantPlans,
     ) -> Self {
-        let chain = |point| (point, Chain::new(plans.plan(point), plans.detail));
+        let chain = |point| (point, WhoamiChain::new(plans.plan(point), plans.detail));
         WhoamiView {
             tenant: &identity.tenant,
             operator: &identity.operator,
@@ -114,14 +114,14 @@ impl<'a> WhoamiView<'a> {
     }
 }
 
-impl<'a> Chain<'a> {
+impl<'a> WhoamiChain<'a> {
     fn new(plan: &'a Plan, detail: Detail) -> Self {
-        let steps = plan.steps.iter().map(|step| Step {
+        let steps = plan.steps.iter().map(|step| WhoamiStep {
             binding: &step.binding,
             plugin: &step.plugin_name,
             mode: step.mode,
         });
-        Chain {
+        WhoamiChain {
             plan_digest: &plan.digest,
             step_count: plan.steps.len(),
             steps: (detail == Detail::Full).then(|| steps.collect()),

@@ -21,19 +21,19 @@ use crate::{
     config::Detail,
     core::error::{Code, Error},
     edge::{request_meta::RequestMeta, response},
-    net::{server::Drain, tracked_body},
+    net::{server::DrainSignals, tracked_body},
 };
 
 /// The services of one listener.
 #[derive(Clone)]
 pub struct CommonServices {
     router: axum::Router,
-    drain: Drain,
+    drain: DrainSignals,
 }
 
 impl CommonServices {
     /// Those of `routes`, for a listener that ends by `drain`.
-    pub fn new(routes: Routes, drain: Drain) -> Self {
+    pub fn new(routes: Routes, drain: DrainSignals) -> Self {
         CommonServices { router: routes.prepare().into_axum_router(), drain }
     }
 
@@ -112,9 +112,9 @@ mod tests {
     /// How long a client may take for an answer.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    async fn watched() -> (HealthReporter, Drain, Response<Body>) {
+    async fn watched() -> (HealthReporter, DrainSignals, Response<Body>) {
         let (health, service) = tonic_health::server::health_reporter();
-        let drain = Drain::default();
+        let drain = DrainSignals::default();
         let services = CommonServices::new(Routes::new(service), drain.clone());
         // A message without a byte: the health of everything.
         let request =

@@ -61,7 +61,7 @@ const MAX_FINAL_CONNECTIONS: usize = 4096;
 
 /// The end of a listener, in two steps.
 #[derive(Debug, Clone, Default)]
-pub struct Drain {
+pub struct DrainSignals {
     /// Answers over HTTP/1.1 close their connection, so that at `goaway` no request is on its way over an old one, which
     /// nothing but an error could answer.
     pub soon: CancellationToken,
@@ -81,7 +81,7 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<tls::Server>,
     edge: impl RequestHandler,
-    drain: Drain,
+    drain: DrainSignals,
     connections: TaskTracker,
 ) {
     let begin = |stream| connection(stream, tls.clone(), edge.clone(), drain.clone(), TIMEOUTS);
@@ -92,7 +92,7 @@ pub async fn serve(
 pub async fn serve_local(
     listener: UnixListener,
     edge: impl RequestHandler + Sync,
-    drain: Drain,
+    drain: DrainSignals,
     connections: TaskTracker,
 ) {
     let accepted = || async {
@@ -112,7 +112,7 @@ pub async fn serve_local(
 async fn accept<S, A, C>(
     accepted: impl Fn() -> A,
     begin: impl Fn(S) -> C,
-    drain: &Drain,
+    drain: &DrainSignals,
     connections: TaskTracker,
 ) where
     A: Future<Output = io::Result<S>>,
@@ -154,7 +154,7 @@ async fn connection(
     stream: TcpStream,
     tls: Option<tls::Server>,
     edge: impl RequestHandler,
-    drain: Drain,
+    drain: DrainSignals,
     patience: Timeouts,
 ) {
     // Without it small answers wait for the peer's delayed acknowledgement, 40 ms.
@@ -169,7 +169,7 @@ async fn connection(
 async fn converse<S>(
     begin: impl Future<Output = io::Result<PrefixedIo<S>>>,
     edge: impl RequestHandler,
-    drain: Drain,
+    drain: DrainSignals,
     patience: Timeouts,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -224,7 +224,7 @@ async fn converse<S>(
     }
 }
 
-impl Drain {
+impl DrainSignals {
     /// Resolves when no request that came before the end is still on its way.
     pub(crate) async fn last_start(&self) {
         self.goaway.cancelled().await;

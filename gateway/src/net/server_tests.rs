@@ -36,7 +36,7 @@ async fn connected_to(
     let client = client.connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let (held, released) = mpsc::channel(1);
-    let serving = tokio::spawn(connection(stream, tls, Large(held), Drain::default(), patience));
+    let serving = tokio::spawn(connection(stream, tls, Large(held), DrainSignals::default(), patience));
     (client, released, serving)
 }
 

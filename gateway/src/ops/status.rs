@@ -31,8 +31,8 @@ impl StatusSource {
     }
 
     pub(crate) fn status(&self) -> StatusView<'_> {
-        let in_force = self.gateway.snapshots.in_force();
-        let routes = in_force.invoker.routes();
+        let snapshot = self.gateway.snapshots.current();
+        let routes = snapshot.invoker.routes();
         let (listed, disabled) = routes.table.listed();
         let mut states: BTreeMap<_, usize> = State::ALL.iter().map(|state| (state.as_str(), 0)).collect();
         for client in &routes.clients {

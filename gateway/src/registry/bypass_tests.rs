@@ -179,15 +179,15 @@ const LATE: &str = "2970-01-01T00:00:00Z";
 
 #[test]
 fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_the_same_objects() {
-    let in_force = Arc::new(contents(Vec::new()));
+    let current = Arc::new(contents(Vec::new()));
     let next = |at: &Contents, changes: &[Change]| at.after(at.revision() + 1, changes).expect("right");
     let said = |contents: &Arc<Contents>| -> Vec<String> {
         assert_eq!(contents.revision(), 1);
         contents.bypasses().map(|(bypass, version)| format!("{} {version}", bypass.name())).collect()
     };
-    let changed = next(&in_force, &[change(ObjectKind::Binding, "floor", rule(7))]);
+    let changed = next(&current, &[change(ObjectKind::Binding, "floor", rule(7))]);
     let begun = next(&changed, &[broken(LATE)]);
-    let during = as_in(&begun, &in_force);
+    let during = as_in(&begun, &current);
     assert_eq!(said(&during), ["floor@acme 3"], "changed, it is the same binding");
     assert!(Arc::ptr_eq(&as_in(&begun, &during), &during));
     assert_eq!(said(&as_in(&next(&begun, &[broken(LATE)]), &during)), ["floor@acme 4"]);
@@ -203,15 +203,15 @@ fn bypasses_of_what_is_in_force_are_those_of_the_newest_as_long_as_they_are_of_t
     let another = next(&next(&begun, &gone), &[change(ObjectKind::Binding, "floor", rule(1))]);
     let another = next(&another, &[broken(LATE)]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
-    assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
+    assert_eq!(said(&as_in(&another, &current)), [""; 0]);
     // The same for a tenant.
     let gone = [change(ObjectKind::Tenant, "acme", None), change(ObjectKind::Bypass, "floor@acme", None)];
     let tenant = change(ObjectKind::Tenant, "acme", Some(json!({ "id": "acme" })));
     let another = next(&next(&begun, &gone), &[tenant, broken(LATE)]);
-    assert_eq!(said(&as_in(&another, &in_force)), [""; 0]);
+    assert_eq!(said(&as_in(&another, &current)), [""; 0]);
     assert_eq!(said(&as_in(&another, &during)), ["floor@acme 3"]);
     // After a full read, objects with the same version are recognised.
-    let whole = |at: &Contents| Contents::read(at.snapshot()).expect("right").recalling(&in_force);
-    assert_eq!(said(&as_in(&whole(&next(&in_force, &[broken(LATE)])), &in_force)), ["floor@acme 2"]);
-    assert_eq!(said(&as_in(&whole(&another), &in_force)), [""; 0]);
+    let whole = |at: &Contents| Contents::read(at.snapshot()).expect("right").recalling(&current);
+    assert_eq!(said(&as_in(&whole(&next(&current, &[broken(LATE)])), &current)), ["floor@acme 2"]);
+    assert_eq!(said(&as_in(&whole(&another), &current)), [""; 0]);
 }

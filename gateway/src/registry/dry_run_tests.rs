@@ -61,7 +61,7 @@ struct Process {
     file: LoadedConfig,
     manifests: BTreeMap<String, Arc<Manifest>>,
     /// `None` if the current contents are invalid.
-    in_force: Mutex<Option<Arc<Built>>>,
+    snapshot: Mutex<Option<Arc<Built>>>,
 }
 
 /// What is built from contents.
@@ -77,7 +77,7 @@ impl Process {
             let config_schema = (at == 0).then(|| manifest.tenant_config_schema.clone()).flatten();
             Some((format!("p{at}"), Arc::new(Manifest { config_schema, ..Manifest::clone(&manifest) })))
         });
-        Process { file: file.clone(), manifests: manifests.collect(), in_force: Mutex::default() }
+        Process { file: file.clone(), manifests: manifests.collect(), snapshot: Mutex::default() }
     }
 
     fn in_order(&self, config: &Config) -> Vec<Option<Arc<Manifest>>> {
@@ -91,8 +91,8 @@ impl Process {
         Some(Arc::new(Built { config, table }))
     }
 
-    fn in_force(&self) -> Option<Arc<Built>> {
-        self.in_force.lock().expect("no panic").clone()
+    fn snapshot(&self) -> Option<Arc<Built>> {
+        self.snapshot.lock().expect("no panic").clone()
     }
 }
 
@@ -101,7 +101,7 @@ impl DryRunner for Process {
     fn dry_run(&self, contents: &Contents) -> Result<DryRunState, Problems> {
         let whole = self.file.with(contents.objects());
         let manifests = self.in_order(&whole.config);
-        let table = match self.in_force() {
+        let table = match self.snapshot() {
             Some(built) => built.table.after(&whole.config, &manifests, contents.revision()),
             None => RouteTable::build(&whole.config, &manifests, contents.revision()),
         };
@@ -160,7 +160,7 @@ impl World {
         let process = Arc::new(Process::new(file, case));
         let operations = Operations::new(Arc::clone(&registry), Arc::clone(&process) as Arc<dyn DryRunner>);
         let contents = registry.catch_up().await.expect("this version wrote it");
-        *process.in_force.lock().expect("no panic") = process.built(&contents);
+        *process.snapshot.lock().expect("no panic") = process.built(&contents);
         let first = contents.snapshot();
         let past = Mutex::new([(0, Snapshot::default()), (1, first)].into());
         World { registry, process, operations, past, _folder: folder }
@@ -274,7 +274,7 @@ impl World {
         prop_assert_eq!(&done.unvalidated, &unvalidated);
         let after = self.process.built(&self.registry.contents()).expect("what was written is right");
         model::check_plans(self, &after, stored)?;
-        let before = self.process.in_force.lock().expect("no panic").replace(Arc::clone(&after));
+        let before = self.process.snapshot.lock().expect("no panic").replace(Arc::clone(&after));
         let expected = before.map(|before| compared(&before, &after));
         prop_assert_eq!(&done.effects, &expected);
         seen.insert(match &expected {
@@ -288,7 +288,7 @@ impl World {
 
     /// Checks that explanations of the current contents agree with real chains.
     fn check_explained(&self, question: &ExplainQuery, seen: &mut Seen) -> Result<(), TestCaseError> {
-        let Some(built) = self.process.in_force() else { return Ok(()) };
+        let Some(built) = self.process.snapshot() else { return Ok(()) };
         for fates in compare(&built.config, &built.table, question)? {
             seen.extend(fates.map(|fate| fate.as_str()));
         }

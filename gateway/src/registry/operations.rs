@@ -116,9 +116,9 @@ impl Operations {
         Operations(ObjectsBackend::Registry { registry, dry_runner })
     }
 
-    /// Read-only operations on a file's objects; `in_force` returns the active ones.
-    pub fn from_file(in_force: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
-        Operations(ObjectsBackend::File(Box::new(in_force)))
+    /// Read-only operations on a file's objects; `current` returns the active ones.
+    pub fn from_file(current: impl Fn() -> Arc<Contents> + Send + Sync + 'static) -> Self {
+        Operations(ObjectsBackend::File(Box::new(current)))
     }
 
     /// Whether there is a registry. Objects have versions only in a registry.
@@ -132,7 +132,7 @@ impl Operations {
     /// If nothing was ever read and the store can't be read now.
     pub async fn contents(&self) -> Result<Arc<Contents>, OperationError> {
         match &self.0 {
-            ObjectsBackend::File(in_force) => Ok(in_force()),
+            ObjectsBackend::File(current) => Ok(current()),
             ObjectsBackend::Registry { registry, .. } => {
                 let contents = registry.contents();
                 Ok(if contents.revision() > 0 { contents } else { registry.catch_up().await? })

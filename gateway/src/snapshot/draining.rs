@@ -11,16 +11,16 @@ pub(super) struct DrainingList(Arc<Mutex<Vec<Arc<PluginClient>>>>);
 impl DrainingList {
     /// Lists `client` until the guard is dropped.
     pub(super) fn add(&self, client: &Arc<PluginClient>) -> DrainGuard {
-        self.locked().push(Arc::clone(client));
+        self.lock().push(Arc::clone(client));
         DrainGuard { client: Arc::clone(client), list: self.clone() }
     }
 
     /// Those of the plugin `name`.
-    pub(super) fn of(&self, name: &str) -> Vec<Arc<PluginClient>> {
-        self.locked().iter().filter(|client| client.name() == name).cloned().collect()
+    pub(super) fn of_plugin(&self, name: &str) -> Vec<Arc<PluginClient>> {
+        self.lock().iter().filter(|client| client.name() == name).cloned().collect()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Vec<Arc<PluginClient>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<PluginClient>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -33,6 +33,6 @@ pub struct DrainGuard {
 
 impl Drop for DrainGuard {
     fn drop(&mut self) {
-        self.list.locked().retain(|client| !Arc::ptr_eq(client, &self.client));
+        self.list.lock().retain(|client| !Arc::ptr_eq(client, &self.client));
     }
 }

@@ -47,26 +47,26 @@ pub struct SnapshotCell {
 }
 
 impl SnapshotCell {
-    /// A cell that holds `in_force`.
-    pub fn new(in_force: InForce) -> Self {
-        let revision = watch::Sender::new(in_force.invoker.routes().table.revision());
+    /// A cell that holds `snapshot`.
+    pub fn new(snapshot: ConfigSnapshot) -> Self {
+        let revision = watch::Sender::new(snapshot.invoker.routes().table.revision());
         let held = HeldSnapshots::new();
-        let current = ArcSwap::from_pointee(held.publish(0, in_force));
+        let current = ArcSwap::from_pointee(held.publish(0, snapshot));
         let reload_status = ArcSwap::from_pointee(ReloadStatus::now(Vec::new()));
         let (settled, draining) = Default::default();
         SnapshotCell { current, held, revision, reload_status, settled, draining }
     }
 
     /// The current snapshot.
-    pub fn in_force(&self) -> Arc<PublishedSnapshot> {
+    pub fn current(&self) -> Arc<PublishedSnapshot> {
         self.current.load_full()
     }
 
-    /// Makes `in_force` the snapshot of the calls that come. One publisher at a time.
-    pub fn publish(&self, in_force: InForce) {
-        let revision = in_force.invoker.routes().table.revision();
+    /// Makes `snapshot` the snapshot of the calls that come. One publisher at a time.
+    pub fn publish(&self, snapshot: ConfigSnapshot) {
+        let revision = snapshot.invoker.routes().table.revision();
         let number = self.current.load().number() + 1;
-        self.current.store(Arc::new(self.held.publish(number, in_force)));
+        self.current.store(Arc::new(self.held.publish(number, snapshot)));
         self.revision.send_replace(revision);
     }
 
@@ -104,7 +104,7 @@ impl SnapshotCell {
 
     /// The draining clients of the plugin `name`.
     pub fn draining(&self, name: &str) -> Vec<Arc<PluginClient>> {
-        self.draining.of(name)
+        self.draining.of_plugin(name)
     }
 
     /// The status of the last reload.
@@ -119,7 +119,7 @@ impl SnapshotCell {
 }
 
 /// Everything that a configuration says about a call.
-pub struct InForce {
+pub struct ConfigSnapshot {
     /// The configuration.
     pub config: Arc<Config>,
     /// Who may call.
@@ -127,35 +127,35 @@ pub struct InForce {
     /// Runs the chains.
     pub invoker: Invoker,
     /// Limits at the edge.
-    pub limits: Limits,
+    pub limits: EdgeLimits,
     /// Statuses of block codes.
     pub statuses: Arc<BlockStatuses>,
     /// The registry could not be read since the start, so tenants and chains are unknown.
     pub is_absent: bool,
     /// Rejected entries: their plugins keep the previous one.
-    pub rejected: Vec<HeldBack>,
+    pub rejected: Vec<RejectedEntry>,
 }
 
 /// An entry that its plugin rejected. The plugin keeps the previous entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HeldBack {
+pub struct RejectedEntry {
     /// Whose.
     pub plugin: String,
     /// Why.
     #[serde(flatten)]
-    pub refusal: Refused,
+    pub refusal: EntryRefusal,
 }
 
 /// Why a plugin refuses its entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct EntryRefusal {
     /// As in the plugin's own state.
     pub reason: &'static str,
     /// One sentence for the operator.
     pub detail: String,
 }
 
-impl InForce {
+impl ConfigSnapshot {
     /// The plans of the tenant that calls.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl InForce {
 
 /// Limits at the edge.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct EdgeLimits {
     /// Largest request, in bytes.
     pub request: usize,
     /// Most calls under way.

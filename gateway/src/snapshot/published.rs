@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, ops::Deref};
 
 use tokio::sync::watch;
 
-use crate::{snapshot::InForce, task::drop_off_thread::DropOffThread};
+use crate::{snapshot::ConfigSnapshot, task::drop_off_thread::DropOffThread};
 
 /// A snapshot that is current, or was and is still held by a call.
 pub struct PublishedSnapshot {
-    in_force: DropOffThread<InForce>,
+    snapshot: DropOffThread<ConfigSnapshot>,
     held: HeldSnapshot,
 }
 
@@ -21,10 +21,10 @@ impl PublishedSnapshot {
 }
 
 impl Deref for PublishedSnapshot {
-    type Target = InForce;
+    type Target = ConfigSnapshot;
 
-    fn deref(&self) -> &InForce {
-        &self.in_force
+    fn deref(&self) -> &ConfigSnapshot {
+        &self.snapshot
     }
 }
 
@@ -37,9 +37,9 @@ impl HeldSnapshots {
         HeldSnapshots(watch::Sender::new(BTreeSet::new()))
     }
 
-    /// `in_force`, which is held from now on, as number `number`.
-    pub(super) fn publish(&self, number: u64, in_force: InForce) -> PublishedSnapshot {
-        PublishedSnapshot { in_force: DropOffThread::new(in_force), held: self.hold(number) }
+    /// `snapshot`, which is held from now on, as number `number`.
+    pub(super) fn publish(&self, number: u64, snapshot: ConfigSnapshot) -> PublishedSnapshot {
+        PublishedSnapshot { snapshot: DropOffThread::new(snapshot), held: self.hold(number) }
     }
 
     fn hold(&self, number: u64) -> HeldSnapshot {

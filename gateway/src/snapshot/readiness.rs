@@ -59,11 +59,11 @@ impl Readiness {
             alone("draining")
         } else if !self.started.load(Ordering::Acquire) {
             alone("the start is not finished")
-        } else if self.snapshots.in_force().is_absent {
+        } else if self.snapshots.current().is_absent {
             alone("the store can't be reached, and there is no last good table")
         } else if let Some(missing) = self.missing.load_full() {
             Some(Waits { what: "a plugin that the registry requires is not there", which: Some(missing) })
-        } else if !self.snapshots.in_force().auth.ready() {
+        } else if !self.snapshots.current().auth.ready() {
             alone("an issuer has no keys")
         } else {
             None

@@ -183,6 +183,16 @@ impl RevisionInsert {
     }
 }
 
+/// What became of the head when a draft was written.
+pub(super) enum HeadUpdate {
+    /// The draft is this revision.
+    Now(u64),
+    /// The same draft already became this revision.
+    Before(u64),
+    /// This other revision is the last one.
+    Moved(u64),
+}
+
 /// The changes of one kind of object.
 pub(super) struct ChangeBatch<'a> {
     pub(super) kind: ObjectKind,

@@ -29,7 +29,7 @@ use crate::{
         connections::{ConnectionPool, Database},
         error,
         migrations::{self, AppliedMigration, MigrationError},
-        rows::{self, ChangeBatch, ContentRow, ObjectRow, RevisionInsert, RevisionRow, by_kind},
+        rows::{self, ChangeBatch, ContentRow, HeadUpdate, ObjectRow, RevisionInsert, RevisionRow, by_kind},
     },
 };
 
@@ -120,18 +120,18 @@ impl Sqlite {
         connection: &mut SqliteConnection,
         draft: &RevisionDraft,
         write: &RevisionInsert,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<HeadUpdate, StoreError> {
         let fault = |error: sqlx::Error| self.fault(&error);
         let advanced =
             sqlx::query(rows::UPDATE_HEAD).bind(write.base).execute(&mut *connection).await.map_err(fault)?;
         if advanced.rows_affected() == 0 {
             let before = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(draft.id);
             if let Some(number) = before.fetch_optional(&mut *connection).await.map_err(fault)? {
-                return Ok(Written::Before(rows::number(number)?));
+                return Ok(HeadUpdate::Before(rows::number(number)?));
             }
             let head =
                 sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection).await.map_err(fault)?;
-            return Ok(Written::Moved(rows::number(head)?));
+            return Ok(HeadUpdate::Moved(rows::number(head)?));
         }
         for batch in ChangeBatch::by_kind(&draft.changes) {
             let names = serde_json::json!(batch.names()).to_string();
@@ -144,16 +144,8 @@ impl Sqlite {
         let record = sqlx::query(rows::INSERT_REVISION).bind(write.number).bind(draft.id).bind(write.at_ms);
         let record = record.bind(&draft.author).bind(&draft.reason).bind(&write.changes).bind(&write.further);
         record.execute(connection).await.map_err(fault)?;
-        Ok(Written::Now(rows::number(write.number)?))
+        Ok(HeadUpdate::Now(rows::number(write.number)?))
     }
-}
-
-enum Written {
-    Now(u64),
-    /// The same draft already became this revision.
-    Before(u64),
-    /// This other revision is the last one.
-    Moved(u64),
 }
 
 #[async_trait]
@@ -256,12 +248,12 @@ impl Store for Sqlite {
         let mut taken = self.writer.take().await?;
         let mut transaction = taken.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
         let written = self.write(&mut transaction, draft, &write).await?;
-        let Written::Now(number) = written else {
+        let HeadUpdate::Now(number) = written else {
             transaction.rollback().await.map_err(fault)?;
             taken.keep();
             return match written {
-                Written::Moved(head) => Err(CommitError::Moved { head }),
-                Written::Now(number) | Written::Before(number) => Ok(number),
+                HeadUpdate::Moved(head) => Err(CommitError::Moved { head }),
+                HeadUpdate::Now(number) | HeadUpdate::Before(number) => Ok(number),
             };
         };
         match transaction.commit().await {

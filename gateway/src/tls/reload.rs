@@ -66,7 +66,7 @@ impl<C: Send + Sync + 'static> ReloadingConfig<C> {
         let contents = files.read();
         let judged = Mutex::new(CheckedFingerprints { settled: contents.fingerprint(), told: None });
         let make: MakeConfig<C> = Box::new(make);
-        let first = in_force(material::check(&files, contents)?, &make)?;
+        let first = active_config(material::check(&files, contents)?, &make)?;
         if let Some((file, wrong)) = untimely(&files, &first) {
             tracing::warn!(
                 event = "certificate.outside_validity",
@@ -88,7 +88,7 @@ impl<C: Send + Sync + 'static> ReloadingConfig<C> {
         contents: super::files::TlsFileContents,
     ) -> Result<Arc<ActiveConfig<C>>, MaterialError> {
         let material = material::check(&self.files, contents).map_err(MaterialError::Wrong)?;
-        let fresh = in_force(material, &self.make).map_err(MaterialError::Wrong)?;
+        let fresh = active_config(material, &self.make).map_err(MaterialError::Wrong)?;
         if let Some((file, wrong)) = untimely(&self.files, &fresh) {
             return Err(MaterialError::Untimely(format!("the certificate of {file} {wrong}")));
         }
@@ -98,7 +98,7 @@ impl<C: Send + Sync + 'static> ReloadingConfig<C> {
     }
 }
 
-fn in_force<C>(material: TlsMaterial, make: &MakeConfig<C>) -> Result<ActiveConfig<C>, String> {
+fn active_config<C>(material: TlsMaterial, make: &MakeConfig<C>) -> Result<ActiveConfig<C>, String> {
     let pair = material.pair.as_ref().map(|pair| pair.facts.clone());
     let ca = material.ca.as_ref().map(|ca| ca.facts.clone());
     Ok(ActiveConfig { config: Arc::new(make(material)?), pair, ca })

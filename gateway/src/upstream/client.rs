@@ -36,7 +36,7 @@ type ReferenceResolver = dyn Fn(&config::JsonObject, config::ReferenceScope<'_>)
 
 /// What all plugins of a gateway process share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedResources {
     pub(super) instance_id: Arc<str>,
     pub(super) limits: config::Limits,
     pub(super) observers: config::Observers,
@@ -50,7 +50,7 @@ pub struct Shared {
     pub(super) reach: Arc<config::ApiPluginPolicy>,
 }
 
-impl Shared {
+impl SharedResources {
     /// `instance_id` names this process to plugins; `telemetry` measures calls; `resolve` replaces the references of a configuration within
     /// a scope, its error naming the member and never a value.
     pub fn new(
@@ -69,7 +69,7 @@ impl Shared {
         let (changes, instance_id, resolve) = (watch::Sender::new(0), instance_id.into(), Arc::new(resolve));
         let (resolver, most_age, certificates) =
             (Arc::new(SystemResolver), MAX_CONNECTION_AGE, tls::CertificateWatch::default());
-        Shared {
+        SharedResources {
             instance_id,
             limits,
             observers,
@@ -86,14 +86,14 @@ impl Shared {
     /// The files for TLS to plugins are among those that this follows.
     #[must_use]
     pub fn following(self, certificates: tls::CertificateWatch) -> Self {
-        Shared { certificates, ..self }
+        SharedResources { certificates, ..self }
     }
 
     /// The same process by the settings of `config`; without any, plugins of the admin API may reach nothing.
     #[must_use]
     pub fn by(&self, config: &config::Config) -> Self {
         let (limits, observers) = (config.limits.clone(), config.observers.clone());
-        Shared { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
+        SharedResources { limits, observers, reach: Arc::new(config.reach()), ..self.clone() }
     }
 
     /// Tells of every change of any plugin's [`Status`]. The number means nothing; look at the statuses.
@@ -142,7 +142,7 @@ impl PluginClient {
     /// An endpoint can't be dialled; one sentence names the member and what would be right.
     pub fn new(
         plugin: &config::Plugin,
-        shared: &Shared,
+        shared: &SharedResources,
         builtin: Option<InProcess>,
     ) -> Result<Arc<Self>, String> {
         let targets = transport::targets_of_plugin(plugin, builtin, &shared.reach, &shared.certificates)?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    client::Shared,
+    client::SharedResources,
     codec::{self, ExchangeError},
     connection::{Connection, Rpc},
     redaction::Redaction,
@@ -44,7 +44,7 @@ impl PreparedConfig {
     /// Resolves and checks a plugin's configuration for a connection that is `private` or not.
     pub(super) fn new(
         plugin: &config::Plugin,
-        shared: &Shared,
+        shared: &SharedResources,
         manifest: &Manifest,
         private: bool,
     ) -> Result<Self, RefusalDetail> {
@@ -137,7 +137,7 @@ pub(super) async fn initialize(
     connection: &Connection,
     prepared: &PreparedConfig,
     plugin: &config::Plugin,
-    shared: &Shared,
+    shared: &SharedResources,
 ) -> Result<(), InitializeError> {
     let request = InitializeRequest {
         config: prepared.json.clone(),
@@ -208,7 +208,7 @@ fn classify_status(status: &tonic::Status, prepared: &PreparedConfig) -> Initial
     }
 }
 
-fn limits(shared: &Shared) -> Limits {
+fn limits(shared: &SharedResources) -> Limits {
     Limits {
         max_call_bytes: shared.max_call() as u64,
         max_reply_bytes: shared.max_reply() as u64,
@@ -241,7 +241,7 @@ mod tests {
     fn references_do_not_travel_over_plaintext_beyond_loopback() {
         let mut plugin: config::Plugin =
             serde_json::from_value(json!({"name": "guard", "config": {"key": "${KEY}"}})).expect("a plugin");
-        let shared = Shared::new(
+        let shared = SharedResources::new(
             "g",
             Telemetry::unseen(),
             config::Limits::default(),

@@ -50,7 +50,7 @@ pub use crate::upstream::dial_error::DialErrorKind;
 pub use crate::upstream::initialize_order::start_in_order;
 pub use crate::upstream::redescribe::RedescribeOutcome;
 pub use breaker::BreakerState;
-pub use client::{PluginClient, Shared};
+pub use client::{PluginClient, SharedResources};
 pub use consent::Wants;
 pub use refusal::Refusal;
 pub use release::InUse;

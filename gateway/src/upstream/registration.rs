@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use crate::{
     config,
     upstream::{
-        client::Shared, initialize::PreparedConfig, initialize_order::InitializeTurn,
+        client::SharedResources, initialize::PreparedConfig, initialize_order::InitializeTurn,
         manifest_validation::AcceptedManifest, manifests::Manifests,
     },
 };
 
 pub(super) struct Registration {
     pub(super) plugin: config::Plugin,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedResources,
     pub(super) manifests: Manifests,
     /// Whether the plugin may be initialised yet.
     pub(super) turn: InitializeTurn,
@@ -26,7 +26,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    pub(super) fn new(plugin: config::Plugin, shared: Shared) -> Self {
+    pub(super) fn new(plugin: config::Plugin, shared: SharedResources) -> Self {
         Registration {
             plugin,
             shared,

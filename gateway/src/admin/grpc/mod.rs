@@ -67,8 +67,8 @@ impl AdminGrpc {
     pub async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let arrival = RequestMeta::now();
         let (head, body) = request.into_parts();
-        let in_force = self.admin.gateway.snapshots.in_force();
-        let (operator, reader) = match self.admin.let_in(&arrival, &in_force, &head).await {
+        let snapshot = self.admin.gateway.snapshots.current();
+        let (operator, reader) = match self.admin.let_in(&arrival, &snapshot, &head).await {
             Ok(let_in) => let_in,
             Err(error) => return response::grpc_asked(&arrival, Err(error)),
         };
@@ -77,7 +77,7 @@ impl AdminGrpc {
         }
         let call = AdminRpc { admin: &self.admin, arrival: &arrival, head: &head, operator, reader };
         let rpc = head.uri.path().strip_prefix(SERVICE_PREFIX);
-        match call.answer(in_force, rpc.unwrap_or_default(), body).await {
+        match call.answer(snapshot, rpc.unwrap_or_default(), body).await {
             Some(Ok(EventsAnswer::Following(events))) => response::grpc_events(&arrival, events),
             Some(Ok(EventsAnswer::Kept(frames))) => response::grpc_asked(&arrival, Ok(frames)),
             Some(Err(error)) => response::grpc_asked(&arrival, Err(error)),
@@ -94,9 +94,9 @@ type RpcResult = Result<EventsAnswer, Error>;
 
 impl AdminRpc<'_> {
     /// None: there is no such method.
-    async fn answer(&self, in_force: Arc<PublishedSnapshot>, rpc: &str, body: Body) -> Option<RpcResult> {
+    async fn answer(&self, snapshot: Arc<PublishedSnapshot>, rpc: &str, body: Body) -> Option<RpcResult> {
         let most = if rpc == "Apply" { MAX_DOCUMENT_BYTES } else { MAX_OBJECT_BYTES };
-        let by = &**in_force;
+        let by = &**snapshot;
         Some(match rpc {
             "GetStatus" => self.unary(body, most, |asked| ready(self.get_status(asked))).await,
             "ListObjects" => self.unary(body, most, |asked| self.list_objects(by, asked)).await,
@@ -118,7 +118,7 @@ impl AdminRpc<'_> {
             "DeleteBypass" => self.unary(body, most, |asked| self.delete_bypass(by, asked)).await,
             _ => {
                 // Drop the snapshot: while held, it would count as a call in flight.
-                drop(in_force);
+                drop(snapshot);
                 return self.act(rpc, body).await;
             }
         })
@@ -132,7 +132,7 @@ impl AdminRpc<'_> {
             "DescribePlugin" => self.unary(body, most, |asked| self.describe_plugin(asked)).await,
             "DrainPlugin" => self.unary(body, most, |asked| self.drain_plugin(asked)).await,
             "CallPlugin" => {
-                let most = self.admin.gateway.snapshots.in_force().limits.request;
+                let most = self.admin.gateway.snapshots.current().limits.request;
                 self.unary(body, most, |asked| self.call_plugin(asked)).await
             }
             "StreamEvents" => self.answered(body, most, |asked| ready(self.stream_events(asked))).await,
@@ -158,7 +158,7 @@ impl AdminRpc<'_> {
         F: Future<Output = RpcResult>,
     {
         grpc::check(self.head)?;
-        let limits = self.admin.gateway.snapshots.in_force().limits;
+        let limits = self.admin.gateway.snapshots.current().limits;
         let mut room = self.admin.gateway.admission.room(limits.bytes_in_flight);
         let body = receive_bytes(body, most, grpc::MESSAGE_PREFIX_BYTES, &mut room).await?;
         run(grpc::message(body, most)?).await

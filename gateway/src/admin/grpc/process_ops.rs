@@ -38,7 +38,7 @@ impl AdminRpc<'_> {
         let tried = self.admin.upkeep.describe_again(&self.operation_reason(reason)?, &name).await?;
         let contents = self.admin.contents().await?;
         let plugin = self.admin.one(
-            &self.admin.gateway.snapshots.in_force(),
+            &self.admin.gateway.snapshots.current(),
             &contents,
             ObjectKind::Plugin,
             &name,

@@ -15,7 +15,7 @@ use crate::{
     },
     core::error::Error,
     registry::listing,
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 impl AdminRpc<'_> {
@@ -26,26 +26,26 @@ impl AdminRpc<'_> {
 
     pub(super) async fn list_objects(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::ListObjectsRequest,
     ) -> Result<wire::ListObjectsResponse, Error> {
         let kind = from_proto::kind(asked.kind)?;
         self.check_route(Some(RegistryRoute::List(kind)), &Method::GET)?;
         let wanted = from_proto::list_query(kind, asked)?;
         let contents = self.admin.contents().await?;
-        let page = self.admin.list(in_force, &contents, kind, self.reader.as_deref(), &wanted);
+        let page = self.admin.list(snapshot, &contents, kind, self.reader.as_deref(), &wanted);
         Ok(to_proto::page(page))
     }
 
     pub(super) async fn get_object(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::GetObjectRequest,
     ) -> Result<wire::GetObjectResponse, Error> {
         let (kind, name) = (from_proto::kind(asked.kind)?, asked.name);
         self.check_route(RegistryRoute::one(kind, &name), &Method::GET)?;
         let contents = self.admin.contents().await?;
-        let object = self.admin.one(in_force, &contents, kind, &name, self.reader.as_deref())?;
+        let object = self.admin.one(snapshot, &contents, kind, &name, self.reader.as_deref())?;
         Ok(wire::GetObjectResponse { object: Some(to_proto::object(object)) })
     }
 
@@ -92,23 +92,23 @@ impl AdminRpc<'_> {
 
     pub(super) fn get_plan(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: &wire::GetPlanRequest,
     ) -> Result<wire::GetPlanResponse, Error> {
         let tenant = &asked.tenant;
         self.check(Some(AdminRoute::Shown(ReadRoute::Plan(tenant.clone()))), &Method::GET)?;
-        let plan = plan_of(in_force, self.reader.as_deref(), tenant, || from_proto::point(asked.point))?;
+        let plan = plan_of(snapshot, self.reader.as_deref(), tenant, || from_proto::point(asked.point))?;
         Ok(wire::GetPlanResponse { plan_json: bytes(&plan) })
     }
 
     pub(super) fn explain(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::ExplainRequest,
     ) -> Result<wire::ExplainResponse, Error> {
         self.check(Some(AdminRoute::Shown(ReadRoute::Explain(asked.tenant.clone()))), &Method::GET)?;
         let question = from_proto::question(asked)?;
-        let said = explained(in_force, self.reader.as_deref(), &question);
+        let said = explained(snapshot, self.reader.as_deref(), &question);
         Ok(wire::ExplainResponse { explanation_json: bytes(&said) })
     }
 }

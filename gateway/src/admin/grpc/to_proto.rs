@@ -16,7 +16,7 @@ use crate::{
         point::Point,
     },
     registry::effect::{Effect, Effects, FailingBinding, PlanEffect, TenantAdmission},
-    snapshot::HeldBack,
+    snapshot::RejectedEntry,
 };
 
 pub(super) fn page(page: PageView<'_>) -> wire::ListObjectsResponse {
@@ -62,7 +62,7 @@ pub(super) fn object(object: ObjectView<'_>) -> wire::Object {
 pub(super) fn write_result(written: WriteView) -> wire::WriteResult {
     let WriteView { revision, dry_run, changes: changed, effects: has, unvalidated, active, rejected } =
         written;
-    let rejected = rejected.into_iter().map(|HeldBack { plugin, refusal }| wire::RejectedEntry {
+    let rejected = rejected.into_iter().map(|RejectedEntry { plugin, refusal }| wire::RejectedEntry {
         plugin,
         reason: refusal.reason.to_owned(),
         detail: refusal.detail,

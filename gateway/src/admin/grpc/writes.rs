@@ -15,7 +15,7 @@ use crate::{
     },
     core::{error::Error, object::ObjectKind},
     registry::{bypass::BypassRequest, edit::EditAction},
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 impl AdminRpc<'_> {
@@ -104,41 +104,41 @@ impl AdminRpc<'_> {
 
     pub(super) async fn approve_plugin(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::ApprovePluginRequest,
     ) -> Result<wire::ApprovePluginResponse, Error> {
         let wire::ApprovePluginRequest { name, approval_json, expected_version, reason, dry_run } = asked;
         self.check_route(RegistryRoute::find(&["plugins", &name, "approve"]), &Method::POST)?;
         let meant = from_proto::write_options(expected_version, reason, dry_run)?;
         let approval = read("`approval_json`", &approval_json)?;
-        let accepted = self.admin.approved(in_force, &name, approval).await?;
+        let accepted = self.admin.approved(snapshot, &name, approval).await?;
         let written = self.run_write(WriteRequest::approval(name, accepted, meant)).await?;
         Ok(wire::ApprovePluginResponse { written })
     }
 
     pub(super) async fn put_bypass(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::PutBypassRequest,
     ) -> Result<wire::PutBypassResponse, Error> {
         let wire::PutBypassRequest { binding, tenant, for_ms, reason, dry_run } = asked;
         self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::PUT)?;
         let (meant, lasts) = from_proto::bypass(for_ms, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: Some(lasts) };
-        let written = self.run_write(WriteRequest::bypass(in_force, glass, meant)).await?;
+        let written = self.run_write(WriteRequest::bypass(snapshot, glass, meant)).await?;
         Ok(wire::PutBypassResponse { written })
     }
 
     pub(super) async fn delete_bypass(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         asked: wire::DeleteBypassRequest,
     ) -> Result<wire::DeleteBypassResponse, Error> {
         let wire::DeleteBypassRequest { binding, tenant, reason, dry_run } = asked;
         self.check_route(RegistryRoute::find(&["bindings", &binding, "bypass", &tenant]), &Method::DELETE)?;
         let meant = from_proto::write_options(None, reason, dry_run)?;
         let glass = BypassRequest { binding, tenant, lasts: None };
-        let written = self.run_write(WriteRequest::bypass(in_force, glass, meant)).await?;
+        let written = self.run_write(WriteRequest::bypass(snapshot, glass, meant)).await?;
         Ok(wire::DeleteBypassResponse { written })
     }
 

@@ -22,7 +22,7 @@ pub use crate::{
         reload::{ReloadReport, ReloadResult},
         test_call::{TestCallOptions, TestCallResult, trial},
     },
-    control::reload_requests::{Ask, ReloadReply, Wish},
+    control::reload_requests::{ReloadCommand, ReloadReply, ReloadRequest},
 };
 use crate::{dataplane::call::Gateway, registry::operations::Operations};
 
@@ -40,12 +40,16 @@ pub struct OperationReason {
 pub struct Upkeep {
     gateway: Arc<Gateway>,
     operations: Arc<Operations>,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<ReloadRequest>,
 }
 
 impl Upkeep {
     /// `asks` is read by the task that reloads the configuration.
-    pub fn new(gateway: Arc<Gateway>, operations: Arc<Operations>, asks: mpsc::Sender<Ask>) -> Self {
+    pub fn new(
+        gateway: Arc<Gateway>,
+        operations: Arc<Operations>,
+        asks: mpsc::Sender<ReloadRequest>,
+    ) -> Self {
         Upkeep { gateway, operations, asks }
     }
 }

@@ -8,11 +8,11 @@ use tokio::{
 };
 
 use crate::{
-    admin::process_ops::{OperationReason, Upkeep, Wish, log},
+    admin::process_ops::{OperationReason, ReloadCommand, Upkeep, log},
     config::Plugin,
     control::reload_requests::ask,
     core::error::{Code, Error},
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
     upstream::PluginClient,
 };
 
@@ -42,7 +42,7 @@ impl Upkeep {
         let before = self.dialled(name)?;
         log(who, "describe", Some(name));
         let by = Instant::now() + DESCRIBE_TIMEOUT;
-        ask(&self.asks, Wish::Retry(name.to_owned()), by).await?;
+        ask(&self.asks, ReloadCommand::Retry(name.to_owned()), by).await?;
         let client = self.dialled(name)?;
         if !Arc::ptr_eq(&before, &client) {
             // A new entry is now active, and its endpoints have just been described.
@@ -75,7 +75,7 @@ impl Upkeep {
 
     /// The client of the active plugin `name`, if the plugin is switched on.
     fn dialled(&self, name: &str) -> Result<Arc<PluginClient>, Error> {
-        find(&self.gateway.snapshots.in_force(), name).map(|(_, client)| Arc::clone(client))
+        find(&self.gateway.snapshots.current(), name).map(|(_, client)| Arc::clone(client))
     }
 
     /// Like [`Self::dialled`], without the reason.
@@ -89,11 +89,11 @@ impl Upkeep {
 /// # Errors
 /// NOT_FOUND, or CONFLICT if it is switched off.
 pub(super) fn find<'a>(
-    in_force: &'a InForce,
+    snapshot: &'a ConfigSnapshot,
     name: &str,
 ) -> Result<(&'a Plugin, &'a Arc<PluginClient>), Error> {
-    let clients = &in_force.invoker.routes().clients;
-    let found = in_force.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
+    let clients = &snapshot.invoker.routes().clients;
+    let found = snapshot.config.plugins.iter().zip(clients).find(|(plugin, _)| plugin.name == name);
     match found {
         Some((plugin, client)) if plugin.enabled => Ok((plugin, client)),
         Some(_) => {

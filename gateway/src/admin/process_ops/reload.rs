@@ -3,7 +3,7 @@
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    admin::process_ops::{OperationReason, ReloadReply, Upkeep, Wish, log},
+    admin::process_ops::{OperationReason, ReloadCommand, ReloadReply, Upkeep, log},
     control::reload_requests::ask,
     core::error::{Code, Error, Violation},
     registry::operations::Invalid,
@@ -45,7 +45,7 @@ impl Upkeep {
     /// stays.
     pub async fn reload(&self, who: &OperationReason) -> Result<ReloadReport, Error> {
         log(who, "reload", None);
-        let came = ask(&self.asks, Wish::Reload, Instant::now() + RELOAD_TIMEOUT).await?;
+        let came = ask(&self.asks, ReloadCommand::Reload, Instant::now() + RELOAD_TIMEOUT).await?;
         let (outcome, rejected) = match came {
             ReloadReply::Settled { changed: true, rejected } => (ReloadResult::Applied, rejected),
             ReloadReply::Settled { changed: false, rejected } => (ReloadResult::Unchanged, rejected),
@@ -56,7 +56,7 @@ impl Upkeep {
             ReloadReply::Failed(why) => return Err(Error::new(Code::Internal, why)),
             ReloadReply::Refused(wrong) => return Err(reload_refused(wrong)),
         };
-        let revision = self.gateway.snapshots.in_force().invoker.routes().table.revision();
+        let revision = self.gateway.snapshots.current().invoker.routes().table.revision();
         let restart_required = self.gateway.snapshots.reload_status().restart_required.clone();
         Ok(ReloadReport { outcome, revision, rejected, restart_required })
     }

@@ -126,7 +126,7 @@ impl Admin {
                 let tried = self.upkeep.describe_again(&who(only_reason(&head.uri)?), &name).await?;
                 let contents = self.contents().await?;
                 let plugin =
-                    self.one(&self.gateway.snapshots.in_force(), &contents, ObjectKind::Plugin, &name, None)?;
+                    self.one(&self.gateway.snapshots.current(), &contents, ObjectKind::Plugin, &name, None)?;
                 let endpoints = tried.into_iter().map(|tried| EndpointView {
                     described: tried.trouble.is_none(),
                     address: tried.address,
@@ -141,7 +141,7 @@ impl Admin {
             }
             ProcessRoute::Call(name) => {
                 let who = who(only_reason(&head.uri)?);
-                let limits = self.gateway.snapshots.in_force().limits;
+                let limits = self.gateway.snapshots.current().limits;
                 let mut room = self.gateway.admission.room(limits.bytes_in_flight);
                 let body = text(&head.headers, body, BodySpec::call(limits.request), &mut room).await?;
                 Ok((StatusCode::OK, self.call(&who, &name, &parse_test_call(&body)?).await?))
@@ -189,8 +189,8 @@ impl Admin {
         P::Payload: transcode::Changes,
     {
         let request = transcode::decode::<P::Request>(&asked.request).map_err(Error::invalid)?;
-        let in_force = self.gateway.snapshots.in_force();
-        let trial = process_ops::trial::<P>(&in_force, who, name, &asked.question, request).await?;
+        let snapshot = self.gateway.snapshots.current();
+        let trial = process_ops::trial::<P>(&snapshot, who, name, &asked.question, request).await?;
         Ok(view(who, name, trial))
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         reply::{self, Grant, VerifiedReply},
     },
     routing::{Step, TenantRoute},
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
     upstream::{CallMeta, PluginReply},
 };
 
@@ -65,14 +65,14 @@ struct TestCallParams<'a> {
 /// If the plugin isn't called: NOT_FOUND; CONFLICT if it is switched off; PAYLOAD_INVALID if the tenant
 /// isn't served; CONFIG_INVALID if the plugin's schema rejects the tenant's config.
 pub async fn trial<P: ExtensionPoint>(
-    in_force: &InForce,
+    snapshot: &ConfigSnapshot,
     who: &OperationReason,
     name: &str,
     question: &TestCallOptions,
     request: P::Request,
 ) -> Result<TestCallResult<P>, Error> {
-    let (plugin, client) = find(in_force, name)?;
-    let terms = terms(in_force, plugin, question, P::POINT)?;
+    let (plugin, client) = find(snapshot, name)?;
+    let terms = terms(snapshot, plugin, question, P::POINT)?;
     let parts = P::request_parts(request);
     let payload = parts.payload.ok_or_else(|| Error::new(Code::Internal, "an unchecked request"))?;
     let payload = Arc::new(payload);
@@ -96,7 +96,7 @@ pub async fn trial<P: ExtensionPoint>(
             let meta =
                 CallMeta { tenant: Arc::clone(&context.identity.tenant), depth: 1, whole: true, trial: true };
             let replied = client.call(P::POINT, call, Arc::clone(&payload), meta, terms.limit).await;
-            let limits = &in_force.invoker.routes().replies;
+            let limits = &snapshot.invoker.routes().replies;
             replied.and_then(|PluginReply { bytes, served, .. }| {
                 let read = reply::read::<P>(bytes, &payload, grant, limits);
                 served.judge(read.as_ref().err().map(|flaw| flaw.reason));
@@ -109,14 +109,14 @@ pub async fn trial<P: ExtensionPoint>(
 
 /// The parameters from the tenant's step, or else from the plugin's entry.
 fn terms<'a>(
-    in_force: &'a InForce,
+    snapshot: &'a ConfigSnapshot,
     plugin: &config::Plugin,
     question: &TestCallOptions,
     point: crate::core::point::Point,
 ) -> Result<TestCallParams<'a>, Error> {
     let step = match &question.tenant {
         None => None,
-        Some(id) => match in_force.invoker.routes().table.tenant(id) {
+        Some(id) => match snapshot.invoker.routes().table.tenant(id) {
             TenantRoute::Known(plans) => {
                 plans.plan(point).steps.iter().find(|step| *step.plugin_name == *plugin.name)
             }

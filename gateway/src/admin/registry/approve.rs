@@ -15,7 +15,7 @@ use crate::{
         error::{Code, Error, Violation},
         object::{ObjectKind, Owner},
     },
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ impl Admin {
     /// else or for nothing.
     pub(in crate::admin) async fn approved(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         name: &str,
         body: Value,
     ) -> Result<Consent, Error> {
@@ -52,7 +52,7 @@ impl Admin {
             return Ok(accepted);
         }
         let wants =
-            ActivePlugin::named(in_force, name).map(|plugin| plugin.pending_manifests()).unwrap_or_default();
+            ActivePlugin::named(snapshot, name).map(|plugin| plugin.pending_manifests()).unwrap_or_default();
         if wants.iter().any(|wants| wants.accepted == accepted) {
             return Ok(accepted);
         }

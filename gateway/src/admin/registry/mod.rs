@@ -36,7 +36,7 @@ use crate::{
         listing::{self, ListPage},
         operations::OperationError,
     },
-    snapshot::InForce,
+    snapshot::ConfigSnapshot,
 };
 
 /// The target of a path.
@@ -130,7 +130,7 @@ impl Admin {
     /// Answers a request of an authorized caller.
     pub(super) async fn registry(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         route: RegistryRoute,
         asking: RegistryCaller<'_>,
         head: &Parts,
@@ -140,11 +140,11 @@ impl Admin {
         let shown = match route {
             RegistryRoute::List(kind) => {
                 let wanted = ListQuery::read(kind, uri)?;
-                encode(&self.list(in_force, &*self.contents().await?, kind, asking.tenant, &wanted))
+                encode(&self.list(snapshot, &*self.contents().await?, kind, asking.tenant, &wanted))
             }
             RegistryRoute::One(kind, name) if head.method == Method::GET => {
                 query::none(uri)?;
-                encode(&self.one(in_force, &*self.contents().await?, kind, &name, asking.tenant)?)
+                encode(&self.one(snapshot, &*self.contents().await?, kind, &name, asking.tenant)?)
             }
             RegistryRoute::Revisions => {
                 let (most, before) = query::revisions(uri)?;
@@ -171,7 +171,7 @@ impl Admin {
             | RegistryRoute::Approve(_)
             | RegistryRoute::Apply
             | RegistryRoute::RollBack(_) => {
-                return self.write(in_force, route, asking.operator, head, body).await;
+                return self.write(snapshot, route, asking.operator, head, body).await;
             }
         };
         Ok((StatusCode::OK, shown))
@@ -180,13 +180,13 @@ impl Admin {
     /// The page of objects of `kind` that match `wanted` and that a caller confined to `own` may see.
     pub(super) fn list<'c>(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         contents: &'c Contents,
         kind: ObjectKind,
         own: Option<&str>,
         wanted: &ListQuery,
     ) -> PageView<'c> {
-        let registered = if kind == ObjectKind::Plugin { ActivePlugin::all(in_force) } else { Vec::new() };
+        let registered = if kind == ObjectKind::Plugin { ActivePlugin::all(snapshot) } else { Vec::new() };
         let find = |name: &str| registered.iter().find(|plugin| plugin.name() == name);
         let state = |entry: &Entry| plugin::state(find(&entry.object.name), entry);
         let is_wanted = |entry: &Entry| {
@@ -198,9 +198,9 @@ impl Admin {
             listing::page(contents, kind, wanted.after.as_deref(), wanted.limit, is_wanted);
         let views = entries
             .into_iter()
-            .map(|entry| self.object(in_force, contents, find(&entry.object.name), entry))
+            .map(|entry| self.object(snapshot, contents, find(&entry.object.name), entry))
             .collect();
-        let of_file = || in_force.invoker.routes().table.revision();
+        let of_file = || snapshot.invoker.routes().table.revision();
         let revision = if self.operations.has_registry() { contents.revision() } else { of_file() };
         PageView { objects: Objects::new(kind, views), next_cursor: next, revision }
     }
@@ -211,7 +211,7 @@ impl Admin {
     /// NOT_FOUND, also if a caller confined to `own` may not see it.
     pub(super) fn one<'c>(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         contents: &'c Contents,
         kind: ObjectKind,
         name: &str,
@@ -219,10 +219,10 @@ impl Admin {
     ) -> Result<ObjectView<'c>, Error> {
         let entry = contents.get(kind, name).filter(|entry| is_for(entry, own)).ok_or_else(nothing)?;
         let registered = match kind {
-            ObjectKind::Plugin => ActivePlugin::named(in_force, name),
+            ObjectKind::Plugin => ActivePlugin::named(snapshot, name),
             ObjectKind::Tenant | ObjectKind::Binding | ObjectKind::Bypass => None,
         };
-        Ok(self.object(in_force, contents, registered.as_ref(), entry))
+        Ok(self.object(snapshot, contents, registered.as_ref(), entry))
     }
 
     /// The registry's current contents.
@@ -236,7 +236,7 @@ impl Admin {
     /// One object as operators see it. `registered` is the active plugin.
     fn object<'a>(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         contents: &Contents,
         registered: Option<&ActivePlugin>,
         entry: &'a Entry,
@@ -254,7 +254,7 @@ impl Admin {
                     }
                     _ => None,
                 });
-                let required = in_force.config.requires(plugin);
+                let required = snapshot.config.requires(plugin);
                 let status = Box::new(plugin::waiting(plugin, required, bindings.collect()));
                 ObjectView::Plugin { name, status, held }
             }
@@ -263,7 +263,7 @@ impl Admin {
             (TypedObject::Bypass(bypass), _) => ObjectView::Bypass {
                 bypass,
                 version: entry.object.version,
-                active: in_force.config.bypasses.contains(bypass),
+                active: snapshot.config.bypasses.contains(bypass),
             },
         }
     }

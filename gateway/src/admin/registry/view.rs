@@ -9,7 +9,7 @@ use crate::{
     config::Bypass,
     core::object::{ObjectKind, Owner},
     registry::{Entry, effect::Effects, masked, operations::WriteOutcome},
-    snapshot::HeldBack,
+    snapshot::RejectedEntry,
     store::{Change, ObjectContent, Revision},
 };
 
@@ -104,11 +104,16 @@ pub(in crate::admin) struct WriteView {
     pub(in crate::admin) unvalidated: Vec<String>,
     pub(in crate::admin) active: bool,
     /// Written plugins that rejected their new entry.
-    pub(in crate::admin) rejected: Vec<HeldBack>,
+    pub(in crate::admin) rejected: Vec<RejectedEntry>,
 }
 
 impl WriteView {
-    pub(super) fn new(outcome: &WriteOutcome, dry_run: bool, active: bool, rejected: Vec<HeldBack>) -> Self {
+    pub(super) fn new(
+        outcome: &WriteOutcome,
+        dry_run: bool,
+        active: bool,
+        rejected: Vec<RejectedEntry>,
+    ) -> Self {
         WriteView {
             revision: outcome.revision,
             dry_run,

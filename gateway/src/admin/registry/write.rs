@@ -36,7 +36,7 @@ use crate::{
         operations::{OperationError, Operations, WriteOutcome},
     },
     routing::TenantRoute,
-    snapshot::{HeldBack, InForce},
+    snapshot::{ConfigSnapshot, RejectedEntry},
     store::Change,
     task::join::joined,
 };
@@ -99,9 +99,13 @@ impl WriteRequest {
     }
 
     /// Takes a binding out of a tenant's chains for a while, or puts it back.
-    pub(in crate::admin) fn bypass(in_force: &InForce, glass: BypassRequest, meant: WriteOptions) -> Self {
-        let serves_others = in_force.config.tenants.unknown == UnknownTenant::Accept;
-        let here = LocalView { serves_others, stands: stands(in_force, &glass) };
+    pub(in crate::admin) fn bypass(
+        snapshot: &ConfigSnapshot,
+        glass: BypassRequest,
+        meant: WriteOptions,
+    ) -> Self {
+        let serves_others = snapshot.config.tenants.unknown == UnknownTenant::Accept;
+        let here = LocalView { serves_others, stands: stands(snapshot, &glass) };
         WriteRequest { task: WriteTask::Bypass(glass, here), meant, sent: SentBody::Nothing }
     }
 
@@ -115,13 +119,13 @@ impl Admin {
     /// Performs the write of `route`.
     pub(super) async fn write(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         route: RegistryRoute,
         operator: &Operator,
         head: &Parts,
         body: Body,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let asked = self.parse_request(in_force, route, head, body).await?;
+        let asked = self.parse_request(snapshot, route, head, body).await?;
         let written = self.perform(operator, asked).await?;
         let is_created = head.method == Method::PUT && written.is_creation();
         let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
@@ -143,18 +147,18 @@ impl Admin {
         let doing = tokio::spawn(async move { perform(&operations, &writer, &task, dry_run).await });
         let done = until_the_end(&self.ended, joined(doing)).await;
         let outcome = done.map_err(|undone| write_error::error(undone, &sent))?;
-        let in_force = !dry_run && self.is_in_force(&outcome).await?;
+        let snapshot = !dry_run && self.is_in_force(&outcome).await?;
         // A dry run can only know of rejections of what was written earlier.
         let knows = !dry_run || outcome.changes.is_empty();
         let rejected = if knows { self.rejected(&named, &outcome) } else { Vec::new() };
-        Ok(WriteView::new(&outcome, dry_run, in_force, rejected))
+        Ok(WriteView::new(&outcome, dry_run, snapshot, rejected))
     }
 
     /// The plugins in `named` and in `outcome` that rejected their new entry and keep the previous one.
-    fn rejected(&self, named: &[String], outcome: &WriteOutcome) -> Vec<HeldBack> {
+    fn rejected(&self, named: &[String], outcome: &WriteOutcome) -> Vec<RejectedEntry> {
         let changed = outcome.changes.iter().filter(|change| change.kind == ObjectKind::Plugin);
         let changed: Vec<_> = changed.map(|change| &*change.name).collect();
-        let mut rejected = self.gateway.snapshots.in_force().rejected.clone();
+        let mut rejected = self.gateway.snapshots.current().rejected.clone();
         rejected.retain(|held| named.contains(&held.plugin) || changed.contains(&&*held.plugin));
         rejected
     }
@@ -166,7 +170,7 @@ impl Admin {
             Some(revision) => {
                 self.gateway.snapshots.reaches(revision, ACTIVATION_TIMEOUT).await
                     || are_in_force(
-                        &self.gateway.snapshots.in_force(),
+                        &self.gateway.snapshots.current(),
                         &*self.contents().await?,
                         &outcome.changes,
                     )
@@ -177,7 +181,7 @@ impl Admin {
 
     async fn parse_request(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         route: RegistryRoute,
         head: &Parts,
         body: Body,
@@ -191,7 +195,7 @@ impl Admin {
                     let (meant, lasts) = WriteOptions::for_bypass(uri)?;
                     (meant, Some(lasts))
                 };
-                Ok(WriteRequest::bypass(in_force, BypassRequest { binding, tenant, lasts }, meant))
+                Ok(WriteRequest::bypass(snapshot, BypassRequest { binding, tenant, lasts }, meant))
             }
             RegistryRoute::RollBack(number) => Ok(WriteRequest::roll_back(
                 number,
@@ -211,33 +215,33 @@ impl Admin {
                 let wish = match head.method {
                     Method::DELETE => EditAction::Gone { with_bindings: meant.force },
                     Method::PATCH => {
-                        EditAction::Merge(self.receive(in_force, head, body, BodySpec::PATCH).await?)
+                        EditAction::Merge(self.receive(snapshot, head, body, BodySpec::PATCH).await?)
                     }
-                    _ => EditAction::Be(self.receive(in_force, head, body, BodySpec::OBJECT).await?),
+                    _ => EditAction::Be(self.receive(snapshot, head, body, BodySpec::OBJECT).await?),
                 };
                 Ok(WriteRequest::object(kind, name, wish, meant))
             }
             RegistryRoute::Approve(plugin) => {
                 let meant = WriteOptions::read(uri, PreconditionKind::AnyVersion, false)?;
-                let body = self.receive(in_force, head, body, BodySpec::OBJECT).await?;
-                let accepted = self.approved(in_force, &plugin, body).await?;
+                let body = self.receive(snapshot, head, body, BodySpec::OBJECT).await?;
+                let accepted = self.approved(snapshot, &plugin, body).await?;
                 Ok(WriteRequest::approval(plugin, accepted, meant))
             }
             _ => {
                 let meant = WriteOptions::read(uri, PreconditionKind::Revision, true)?;
-                WriteRequest::document(self.receive(in_force, head, body, BodySpec::DOCUMENT).await?, meant)
+                WriteRequest::document(self.receive(snapshot, head, body, BodySpec::DOCUMENT).await?, meant)
             }
         }
     }
 
     async fn receive(
         &self,
-        in_force: &InForce,
+        snapshot: &ConfigSnapshot,
         head: &Parts,
         body: Body,
         taken: BodySpec,
     ) -> Result<Value, Error> {
-        let mut room = self.gateway.admission.room(in_force.limits.bytes_in_flight);
+        let mut room = self.gateway.admission.room(snapshot.limits.bytes_in_flight);
         receive(&head.headers, body, taken, &mut room).await
     }
 }
@@ -274,8 +278,8 @@ async fn perform(
 }
 
 /// Whether the binding is in the tenant's active chains, or would be without a bypass.
-fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequest) -> bool {
-    let TenantRoute::Known(plans) = in_force.invoker.routes().table.tenant(tenant) else { return false };
+fn stands(snapshot: &ConfigSnapshot, BypassRequest { binding, tenant, .. }: &BypassRequest) -> bool {
+    let TenantRoute::Known(plans) = snapshot.invoker.routes().table.tenant(tenant) else { return false };
     Point::ALL.into_iter().any(|point| {
         let mut steps = plans.plan(point).steps.iter();
         steps.any(|step| *step.binding == **binding)
@@ -284,8 +288,8 @@ fn stands(in_force: &InForce, BypassRequest { binding, tenant, .. }: &BypassRequ
 }
 
 /// Whether `changes` are bypasses only and all of them are active. `contents` are the registry's contents.
-fn are_in_force(in_force: &InForce, contents: &Contents, changes: &[Change]) -> bool {
-    let bypasses = &in_force.config.bypasses;
+fn are_in_force(snapshot: &ConfigSnapshot, contents: &Contents, changes: &[Change]) -> bool {
+    let bypasses = &snapshot.config.bypasses;
     let is_so =
         |change: &Change| match contents.get(ObjectKind::Bypass, &change.name).map(|entry| &entry.typed) {
             Some(TypedObject::Bypass(bypass)) => {

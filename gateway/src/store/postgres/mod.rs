@@ -24,7 +24,7 @@ use crate::{
         connections::{ConnectionPool, Database, PooledConnection},
         error,
         migrations::{self, AppliedMigration, MigrationError},
-        rows::{self, ChangeBatch, ContentRow, ObjectRow, RevisionInsert, RevisionRow, by_kind},
+        rows::{self, ChangeBatch, ContentRow, HeadUpdate, ObjectRow, RevisionInsert, RevisionRow, by_kind},
     },
 };
 
@@ -132,17 +132,17 @@ impl Postgres {
         connection: &mut PgConnection,
         draft: &RevisionDraft,
         write: &RevisionInsert,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<HeadUpdate, StoreError> {
         let limit = limit(write);
         let advance = sqlx::query(rows::UPDATE_HEAD).bind(write.base).execute(&mut *connection);
         if self.within(ANSWER_TIMEOUT, advance).await?.rows_affected() == 0 {
             let before = sqlx::query_scalar::<_, i64>(rows::SELECT_REVISION_BY_ID).bind(draft.id);
             if let Some(number) = self.within(ANSWER_TIMEOUT, before.fetch_optional(&mut *connection)).await?
             {
-                return Ok(Written::Before(rows::number(number)?));
+                return Ok(HeadUpdate::Before(rows::number(number)?));
             }
             let head = sqlx::query_scalar::<_, i64>(rows::SELECT_HEAD).fetch_one(connection);
-            return Ok(Written::Moved(rows::number(self.within(ANSWER_TIMEOUT, head).await?)?));
+            return Ok(HeadUpdate::Moved(rows::number(self.within(ANSWER_TIMEOUT, head).await?)?));
         }
         for batch in ChangeBatch::by_kind(&draft.changes) {
             let gone = sqlx::query_as::<_, ContentRow>(delete(batch.kind)).bind(batch.names());
@@ -163,7 +163,7 @@ impl Postgres {
         let notify =
             sqlx::query("SELECT pg_notify($1, $2)").bind(listen::CHANNEL).bind(write.number.to_string());
         self.within(ANSWER_TIMEOUT, notify.execute(connection)).await?;
-        Ok(Written::Now(rows::number(write.number)?))
+        Ok(HeadUpdate::Now(rows::number(write.number)?))
     }
 
     /// Determines the outcome of a write whose answer was lost. While such a transaction may still commit, it
@@ -196,14 +196,6 @@ impl Postgres {
     fn tick(&self) {
         self.hints.send_modify(|ticks| *ticks += 1);
     }
-}
-
-enum Written {
-    Now(u64),
-    /// The same draft already became this revision.
-    Before(u64),
-    /// This other revision is the last one.
-    Moved(u64),
 }
 
 #[async_trait]
@@ -298,12 +290,12 @@ impl Store for Postgres {
         let mut taken = self.connections.take().await?;
         let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
         let written = self.write(&mut transaction, draft, &write).await?;
-        let Written::Now(number) = written else {
+        let HeadUpdate::Now(number) = written else {
             self.within(ANSWER_TIMEOUT, transaction.rollback()).await?;
             taken.keep();
             return match written {
-                Written::Moved(head) => Err(CommitError::Moved { head }),
-                Written::Now(number) | Written::Before(number) => Ok(number),
+                HeadUpdate::Moved(head) => Err(CommitError::Moved { head }),
+                HeadUpdate::Now(number) | HeadUpdate::Before(number) => Ok(number),
             };
         };
         match self.within(limit(&write), transaction.commit()).await {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     config::{self, Span},
     core::step::Reason,
-    upstream::{BreakerState, Shared, State},
+    upstream::{BreakerState, SharedResources, State},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ async fn connection_that_was_replaced_for_its_age_is_closed() {
     let (place, script) = (Place::new(Wire::Tcp), Arc::new(Script::default()));
     let _running = place.start(Process::new(&script));
     let between = Between::start(&place, usize::MAX).await;
-    let shared = Shared { most_age: Duration::from_millis(100), ..shared() };
+    let shared = SharedResources { most_age: Duration::from_millis(100), ..shared() };
     let client = Client::with(&often(&between.endpoint), shared, None);
     client.until_ready().await;
     while between.accepted.load(Ordering::SeqCst) < 5 {

@@ -175,7 +175,7 @@ async fn failed_initialize_is_refused_or_unhealthy_by_its_status() {
 #[tokio::test]
 async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits() {
     let script = Arc::new(Script::default());
-    let shared = crate::upstream::Shared::new(
+    let shared = crate::upstream::SharedResources::new(
         "gateway-7",
         Telemetry::unseen(),
         config::Limits::default(),
@@ -201,7 +201,7 @@ async fn configuration_is_handed_over_resolved_with_its_digest_grants_and_limits
 /// A client of `script` in this process. Its `config` has a multi-line key, and a text that contains a
 /// password.
 fn with_secrets(script: Script) -> Client {
-    let shared = crate::upstream::Shared::new(
+    let shared = crate::upstream::SharedResources::new(
         "gateway-1",
         Telemetry::unseen(),
         config::Limits::default(),

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::{self, Span},
     core::step::Reason,
-    upstream::{DialErrorKind, Shared, State, Why, resolve::Resolver},
+    upstream::{DialErrorKind, SharedResources, State, Why, resolve::Resolver},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ fn named(port: u16) -> (Client, Arc<Scripted>) {
 
 fn named_with(port: u16, resolver: Arc<Scripted>) -> (Client, Arc<Scripted>) {
     let plugin = registered(format!("dns:///guard:{port}"));
-    let shared = Shared { resolver: Arc::clone(&resolver) as Arc<dyn Resolver>, ..shared() };
+    let shared = SharedResources { resolver: Arc::clone(&resolver) as Arc<dyn Resolver>, ..shared() };
     (Client::with(&plugin, shared, None), resolver)
 }
 

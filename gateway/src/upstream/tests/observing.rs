@@ -14,7 +14,7 @@ use crate::{
     config::{self, Size},
     core::{failure::Failure, point::Point, step::Reason},
     telemetry::Telemetry,
-    upstream::{BreakerState, CallMeta, PluginReply, Shared, State},
+    upstream::{BreakerState, CallMeta, PluginReply, SharedResources, State},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Observer {
         let mut plugin = registered(place.endpoint());
         plugin.limits.in_flight = in_flight;
         let observers = config::Observers { items, bytes: Size(bytes) };
-        let shared = Shared::new(
+        let shared = SharedResources::new(
             "gateway-1",
             Telemetry::unseen(),
             config::Limits::default(),

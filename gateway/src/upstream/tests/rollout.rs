@@ -15,7 +15,7 @@ use tonic_health::ServingStatus;
 use super::{health, support::*};
 use crate::{
     config::{self, Span},
-    upstream::{Shared, State, Why, resolve::Resolver},
+    upstream::{SharedResources, State, Why, resolve::Resolver},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ async fn name_that_moves_from_old_to_new_addresses_changes_the_manifest_while_ol
         let names = Arc::new(Named::default());
         names.answers(&[&places[0]]);
         let plugin = registered(format!("dns:///guard:{}", places[0].address.port()));
-        let shared = Shared { resolver: Arc::clone(&names) as Arc<dyn Resolver>, ..shared() };
+        let shared = SharedResources { resolver: Arc::clone(&names) as Arc<dyn Resolver>, ..shared() };
         let client = Client::with(&plugin, shared, None);
         client.until_ready().await;
         let plugin = Arc::clone(&client.plugin);

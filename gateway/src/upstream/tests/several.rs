@@ -373,7 +373,7 @@ async fn old_connections_are_replaced_and_no_call_notices() {
     let replicas = Replicas::start(vec![Script::default()]);
     let mut plugin = replicas.registered();
     plugin.health.interval = Span(Duration::from_millis(10));
-    let shared = crate::upstream::Shared { most_age: Duration::from_millis(100), ..shared() };
+    let shared = crate::upstream::SharedResources { most_age: Duration::from_millis(100), ..shared() };
     let client = Client::with(&plugin, shared, None);
     client.until_ready().await;
     while replicas.scripts[0].described.load(Ordering::SeqCst) < 4 {

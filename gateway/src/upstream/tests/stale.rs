@@ -20,7 +20,7 @@ use crate::{
     config,
     core::{point::Point, step::Reason},
     telemetry::Telemetry,
-    upstream::{CallMeta, Shared},
+    upstream::{CallMeta, SharedResources},
 };
 
 const CALLS: usize = 10_000;
@@ -41,7 +41,7 @@ async fn restarts_under_load_never_mix_configurations() {
     // Another plugin-level configuration for every connection, as when a secret is rotated.
     let resolved = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&resolved);
-    let shared = Shared::new(
+    let shared = SharedResources::new(
         "gateway-1",
         Telemetry::unseen(),
         config::Limits::default(),

@@ -29,7 +29,7 @@ use crate::{
     config::{self, Span},
     core::{failure::Failure, point::Point},
     telemetry::Telemetry,
-    upstream::{CallMeta, InProcess, PluginClient, PluginReply, Shared, State},
+    upstream::{CallMeta, InProcess, PluginClient, PluginReply, SharedResources, State},
 };
 
 /// Longest time that a test waits for an expected event.
@@ -372,8 +372,8 @@ pub(crate) fn registered(endpoint: String) -> config::Plugin {
 }
 
 /// Also allows plugins of the admin API on this machine.
-pub(crate) fn shared() -> Shared {
-    let shared = Shared::new(
+pub(crate) fn shared() -> SharedResources {
+    let shared = SharedResources::new(
         "gateway-1",
         Telemetry::unseen(),
         config::Limits::default(),
@@ -388,7 +388,7 @@ pub(crate) fn shared() -> Shared {
         socket_dirs: vec![std::env::temp_dir()],
         ..config::Egress::default()
     };
-    Shared {
+    SharedResources {
         reach: Arc::new(config::ApiPluginPolicy { egress, ..config::ApiPluginPolicy::default() }),
         ..shared
     }
@@ -397,7 +397,7 @@ pub(crate) fn shared() -> Shared {
 /// A client with its supervisor, which stops with the test.
 pub(crate) struct Client {
     pub(crate) plugin: Arc<PluginClient>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedResources,
     _cancel: tokio_util::sync::DropGuard,
 }
 
@@ -414,7 +414,7 @@ impl Client {
         Client::with(plugin, shared(), None)
     }
 
-    pub(crate) fn with(plugin: &config::Plugin, shared: Shared, builtin: Option<InProcess>) -> Self {
+    pub(crate) fn with(plugin: &config::Plugin, shared: SharedResources, builtin: Option<InProcess>) -> Self {
         let plugin = PluginClient::new(plugin, &shared, builtin).expect("a good endpoint");
         let cancel = CancellationToken::new();
         plugin.start(cancel.clone());
