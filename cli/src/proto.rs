@@ -20,7 +20,7 @@ pub(super) enum ProtoCommand {
     /// Files that are there already and say the same stay. If one of them says something else, nothing is written.
     /// docs/writing-a-plugin-any-language.md goes on from here.
     #[command(after_help = "Example: hookgate proto export proto\n\n\
-                            Exit codes: 0 they are all there, 1 a file differs or can't be written.")]
+                            Exit codes: 0 all files are there, 1 a file differs or can't be written.")]
     Export {
         /// The folder, which is made if need be.
         #[arg(value_name = "DIR")]

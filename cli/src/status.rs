@@ -17,7 +17,7 @@ pub(super) struct StatusArgs {
     /// Time for the answer; 1ms to 60s.
     #[arg(long, default_value = "15s", value_parser = client::patience)]
     timeout: Span,
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

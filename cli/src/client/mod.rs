@@ -53,8 +53,8 @@ pub(super) fn patience(text: &str) -> Result<Span, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct DataPortArgs {
-    /// Its `server.data_addr` as a URL; absent: the `data` of `--profile`, else the variable `HOOKGATE_ADDR`, else the
-    /// current profile's `data`, else `http://127.0.0.1:8080`.
+    /// The gateway's `server.data_addr` as a URL. Default: `data` of `--profile`, else the variable `HOOKGATE_ADDR`,
+    /// else `data` of the current profile, else `http://127.0.0.1:8080`.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
@@ -65,8 +65,8 @@ pub(super) struct DataPortArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(super) struct AdminPortArgs {
-    /// Its `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which wants no token; absent: the
-    /// `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else the current profile's `admin`.
+    /// The gateway's `server.admin_addr` as a URL, or `unix://` and its `server.admin_socket`, which needs no token.
+    /// Default: `admin` of `--profile`, else the variable `HOOKGATE_ADMIN_ADDR`, else `admin` of the current profile.
     #[arg(long, value_name = "URL")]
     addr: Option<String>,
     #[command(flatten)]
@@ -77,15 +77,16 @@ pub(super) struct AdminPortArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Gateway")]
 struct CredentialArgs {
-    /// The profile that says what no other argument says (`hookgate profile`), whatever variables say; absent: that of
-    /// the variable `HOOKGATE_PROFILE`, else the current one, for what no variable says.
+    /// Profile to use for settings that no argument gives (`hookgate profile`); overrides environment variables.
+    /// Default: the variable `HOOKGATE_PROFILE`, else the current profile, both overridden by environment variables.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// CAs in PEM that may vouch for it at `https://`; absent: the profile's, else the machine's.
+    /// PEM file of CAs to trust for `https://`. Default: the profile's, else the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Holds the token; absent: that of `--profile`, else a variable, `HOOKGATE_TOKEN` or for the admin port alone
-    /// `HOOKGATE_ADMIN_TOKEN`, else the current profile's. An argument would be seen by all users of the machine.
+    /// File that holds the token. Default: the token of `--profile`, else of the variable `HOOKGATE_ADMIN_TOKEN`
+    /// (admin port only) or `HOOKGATE_TOKEN`, else of the current profile. No argument takes the token itself,
+    /// because all users of the machine could see it.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

@@ -18,8 +18,9 @@ pub(super) enum ConfigCommand {
     /// Does all that `serve` does before it listens: reads the file, the environment, keys and certificates, and builds
     /// the routing. Nothing is listened on and, without --connect, nobody is called and no registry is read.
     #[command(after_help = "Example: hookgate config check hookgate.yaml --connect\n\n\
-                            Exit codes: 0 no mistakes, 2 mistakes; with --connect also 4 a plugin that the file requires isn't \
-                            ready, 1 another one, or one of several endpoints, isn't, or the store can't be reached.")]
+                            Exit codes: 0 valid, 2 invalid; with --connect also 4 a plugin that the file requires \
+                            isn't ready, 1 another plugin or one of several endpoints isn't ready, or the store \
+                            can't be reached.")]
     Check {
         /// The configuration, see docs/configuration.md.
         #[arg(value_name = "FILE")]
@@ -31,8 +32,8 @@ pub(super) enum ConfigCommand {
         /// How long plugins may take to answer that.
         #[arg(long, value_name = "TIME", default_value = "10s", requires = "connect")]
         wait: Span,
-        /// The form of the answer; json and yaml are a list of mistakes, with --connect an object of `mistakes`, `store`
-        /// and `plugins`.
+        /// Output format; json and yaml print a list of mistakes, with --connect an object of `mistakes`, `store` and
+        /// `plugins`.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
@@ -41,7 +42,7 @@ pub(super) enum ConfigCommand {
     /// Nothing is shown that may be a secret: references stand as they were written, and `***` for secrets and for text
     /// and numbers in a plugin's or tenant's `config`.
     #[command(after_help = "Example: hookgate config show --config hookgate.yaml --output yaml\n\n\
-                            Exit codes: 0 shown, 2 the configuration is wrong.")]
+                            Exit codes: 0 shown, 2 invalid configuration.")]
     Show {
         /// The configuration.
         #[arg(long, value_name = "FILE")]
@@ -55,7 +56,7 @@ pub(super) enum ConfigCommand {
     /// Editors with a YAML language server find it through a first line `# yaml-language-server:
     /// $schema=hookgate.schema.json` in the configuration.
     #[command(after_help = "Example: hookgate config schema > hookgate.schema.json\n\n\
-                            Exit codes: 0 printed, 2 wrong usage.")]
+                            Exit codes: 0 printed, 2 invalid usage.")]
     Schema,
 }
 

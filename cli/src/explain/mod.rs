@@ -61,7 +61,7 @@ pub(super) struct ExplainArgs {
     /// How long the caller waits, 1ms to 60s; absent: it doesn't say.
     #[arg(long, value_parser = client::patience)]
     timeout: Option<Span>,
-    /// The form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -61,7 +61,7 @@ pub(crate) struct Test {
     /// Time for the call; 1ms to 60s.
     #[arg(long, default_value = "5s", value_parser = client::patience)]
     timeout: Span,
-    /// The form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

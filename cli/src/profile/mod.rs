@@ -26,26 +26,26 @@ const PROFILE_VARIABLE: &str = "HOOKGATE_PROFILE";
 pub(super) enum ProfileCommand {
     /// Lists the profiles.
     #[command(after_help = "Example: hookgate profile list\n\n\
-                            Exit codes: 0 listed, 2 the file is wrong.")]
+                            Exit codes: 0 listed, 2 the file is invalid.")]
     List {
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
     /// Shows one profile: where its gateway is, and where its tokens are.
     #[command(after_help = "Example: hookgate profile show prod\n\n\
-                            Exit codes: 0 shown, 2 there is no such profile, or the file is wrong.")]
+                            Exit codes: 0 shown, 2 there is no such profile, or the file is invalid.")]
     Show {
         /// Its name; absent: the one that would be asked.
         name: Option<String>,
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
     /// Makes a profile the current one, which is asked where none is named.
     #[command(after_help = "Example: hookgate profile use prod\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 there is no such profile, or the file \
-                            is wrong.")]
+                            is invalid.")]
     Use {
         /// Its name.
         name: String,
@@ -56,13 +56,14 @@ pub(super) enum ProfileCommand {
     /// (mode 0600).
     #[command(
         after_help = "Example: hookgate profile set prod --data https://gw.example.com --token-env HOOKGATE_PROD\n\n\
-                            Exit codes: 0 done, 1 the file can't be written, 2 wrong usage, or the file is wrong."
+                            Exit codes: 0 done, 1 the file can't be written, 2 invalid usage, or the file is \
+                            invalid."
     )]
     Set(Box<SetProfileArgs>),
     /// Removes a profile. The file is rewritten as a whole, without its comments.
     #[command(after_help = "Example: hookgate profile remove prod\n\n\
                             Exit codes: 0 done, 1 the file can't be written, 2 there is no such profile, or the file \
-                            is wrong.")]
+                            is invalid.")]
     Remove {
         /// Its name.
         name: String,

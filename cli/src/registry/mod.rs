@@ -29,7 +29,7 @@ use client::{Registry, Write};
 /// The gateway, and the form of its answer.
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
-    /// The form of the answer; json is the answer as it came.
+    /// Output format; json prints the answer unchanged.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -39,10 +39,10 @@ pub(super) struct ReadArgs {
 /// How a write is meant.
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
-    /// Shows what would be written, and writes nothing.
+    /// Shows what would be written, without writing it.
     #[arg(long)]
     dry_run: bool,
-    /// Why, for whoever reads the revisions; 500 bytes at most.
+    /// Reason, shown in the revision history; at most 500 bytes.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
@@ -50,8 +50,8 @@ pub(super) struct WriteArgs {
 /// A write of one object.
 #[derive(Debug, Args)]
 pub(super) struct ObjectWriteArgs {
-    /// The version that it is to have, 0 where it must not be there; absent: the one that is read now. With another,
-    /// nothing is written.
+    /// Writes only if the object has this version; 0 means that it must not exist. Default: the version read just
+    /// before.
     #[arg(long, value_name = "NUMBER")]
     expected_version: Option<u64>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(super) struct ObjectWriteArgs {
 /// One object to show.
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     asked: ReadArgs,
@@ -72,7 +72,7 @@ pub(super) struct ShowArgs {
 /// One object to switch on or off.
 #[derive(Debug, Args)]
 pub(super) struct SwitchArgs {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     write: ObjectWriteArgs,
@@ -81,7 +81,7 @@ pub(super) struct SwitchArgs {
 /// One object to remove.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// What it is called.
+    /// Name of the object.
     name: String,
     #[command(flatten)]
     write: ObjectWriteArgs,

@@ -26,8 +26,8 @@ pub(super) enum TokenCommand {
     /// Nothing but its issuer is asked, and that only where it publishes its keys (`jwks_url`). The signature is never
     /// shown.
     #[command(after_help = "Example: hookgate token inspect --config hookgate.yaml - < token.txt\n\n\
-                            Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 the \
-                            configuration or the usage is wrong.")]
+                            Exit codes: 0 accepted on the data or the admin port, 1 refused on both, 2 invalid \
+                            configuration or usage.")]
     Inspect {
         /// The token; `-`, and no token before a pipe, reads standard input, where other users of the machine don't see it.
         #[arg(value_name = "TOKEN|-")]
@@ -35,7 +35,7 @@ pub(super) enum TokenCommand {
         /// The configuration of the gateway.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The form of the answer.
+        /// Output format.
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
@@ -44,8 +44,7 @@ pub(super) enum TokenCommand {
     /// It is signed with the shared secret (HS256, HS384, HS512) of its issuer, so the configuration must hold one: of
     /// other keys it has the public half alone.
     #[command(after_help = "Example: hookgate token mint --config hookgate.yaml --tenant acme --ttl 15m\n\n\
-                            Exit codes: 0 printed, 1 no such token can be made, 2 the configuration or the usage is \
-                            wrong.")]
+                            Exit codes: 0 printed, 1 the token can't be made, 2 invalid configuration or usage.")]
     Mint(Mint),
 }
 
@@ -73,7 +72,7 @@ pub(super) struct Mint {
     /// For the admin port instead of the data port.
     #[arg(long)]
     admin: bool,
-    /// The form of the answer; json and yaml hold `token`, `issuer` and `expires`, in seconds since 1970.
+    /// Output format; json and yaml contain `token`, `issuer` and `expires`, in seconds since 1970.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -37,12 +37,12 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     assert_eq!((desk.head().await, plugin.counts().initializes), (3, 0));
     let approved = desk.does(&["plugin", "approve", "guard", "--yes", "--reason", "seen"]).await;
     assert!(approved.starts_with(NEW), "{approved}");
-    assert!(approved.contains("Approved of guard in revision 4.\n\nstate     ready\n"), "{approved}");
+    assert!(approved.contains("Approved guard in revision 4.\n\nstate     ready\n"), "{approved}");
     assert_eq!(call(&desk.gateway, "acme").await.status, 200);
-    assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing waits for approval.\n");
+    assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing to approve.\n");
     assert_eq!(desk.json(&["plugin", "approve", "guard"]).await["pending_manifests"], json!([]));
     desk.fails(&["plugin", "approve", "nobody"], 1, "there is no plugin `nobody`").await;
-    desk.fails(&["plugin", "approve", "guard", "--version", "3.0.0"], 1, "of version 3.0.0 wants approval")
+    desk.fails(&["plugin", "approve", "guard", "--version", "3.0.0"], 1, "with version 3.0.0 has anything to approve")
         .await;
 }
 

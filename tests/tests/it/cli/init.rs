@@ -124,7 +124,7 @@ async fn a_plugin_whose_socket_is_in_the_folder_is_added_without_a_change_of_the
     let added = folder
         .run_with(&["plugin", "add", "tenant-auth", "--endpoint", &endpoint("ta.sock"), "--yes"], &env, "")
         .await;
-    assert!(added.code == Some(0) && added.stdout.contains("Approved of tenant-auth"), "{added:?}");
+    assert!(added.code == Some(0) && added.stdout.contains("Approved tenant-auth"), "{added:?}");
     // A link that leads out of the folder is not followed.
     let strayed = folder
         .run_with(&["plugin", "add", "guard", "--endpoint", &endpoint("link.sock"), "--yes"], &env, "")

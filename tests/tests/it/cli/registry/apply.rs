@@ -13,7 +13,7 @@ bindings:
   - { name: gold, plugin: content-policy, selector: { plan: gold }, priority: 20, mode: observe }
 "#;
 const UNAPPLIED: &str =
-    "hookgate: `server` is not applied: the registry holds plugins, tenants and bindings alone\n";
+    "hookgate: `server` is ignored: the registry holds only plugins, tenants and bindings\n";
 
 #[tokio::test]
 async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_changes_nothing() {
@@ -80,7 +80,7 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
     }
     desk.folder.write("registry.yaml", &FILE.replace("id: vega", "id: acme"));
     let owned =
-        "registry.yaml:5:5: /tenants/list/1: the configuration file of the gateway owns tenant `acme`";
+        "registry.yaml:5:5: /tenants/list/1: the gateway's configuration file owns tenant `acme`";
     desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, owned).await;
     for (text, said) in [
         ("tenants: [{ id: a }, { id: a }]", "registry.yaml:1:"),

@@ -241,7 +241,7 @@ async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it()
     for line in [
         "+ plugin guard\n",
         "\nWritten as revision 2.\n",
-        "\nApproved of guard in revision 3.\n",
+        "\nApproved guard in revision 3.\n",
         "\nstate     ready\n",
         "\nmanifest  guard ",
     ] {
@@ -249,7 +249,7 @@ async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it()
     }
     assert!(added.contains("\nat        before_tool_call: may rewrite, "), "{added}");
     assert!(added.contains("config.api_key  ***\n") && !added.contains("hunter2"), "{added}");
-    desk.fails(&[&add[..], &["--yes"]].concat(), 1, "there is a plugin `guard` already, of version 3").await;
+    desk.fails(&[&add[..], &["--yes"]].concat(), 1, "plugin `guard` already exists, at version 3").await;
 
     // What is named changes, and what isn't stays, the secret too.
     let shown = desk.does(&["plugin", "set", "guard", "--version", ">=0", "--grant", "log"]).await;
@@ -287,7 +287,7 @@ async fn a_plugin_that_is_refused_or_away_is_told_of_and_stays() {
     .await;
     let away = ["plugin", "add", "away", "--yes", "--endpoint", "http://127.0.0.1:1", "--wait", "3s"];
     desk.fails(&away, 1, "`away` was added, and is ").await;
-    desk.fails(&away, 1, "there is a plugin `away` already").await;
+    desk.fails(&away, 1, "plugin `away` already exists").await;
     for name in ["other", "away"] {
         assert_eq!(desk.json(&["plugin", "show", name]).await["spec"]["name"], name);
         desk.does(&["plugin", "remove", name]).await;
@@ -321,7 +321,7 @@ async fn revisions_say_who_did_what_and_why_and_lead_back() {
         desk.does(&["revision", "diff", "2", "3"]).await,
         "~ tenant nova\n    labels.plan  gold -> tin\n"
     );
-    assert_eq!(desk.does(&["revision", "diff", "4"]).await, "There is no difference.\n");
+    assert_eq!(desk.does(&["revision", "diff", "4"]).await, "No difference.\n");
     desk.fails(&["revision", "show", "9"], 1, "hookgate: there is no revision 9\n").await;
 
     let tried = desk.does(&["revision", "rollback", "2", "--dry-run"]).await;

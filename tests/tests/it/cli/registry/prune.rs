@@ -54,9 +54,9 @@ async fn what_would_not_be_pruned_the_next_time_is_refused_with_its_line_and_so_
         (&["-l", "team=a"], "--prune"),
         (&["--all"], "--prune"),
         (&["--prune", "--all", "-l", "team=a"], "cannot be used with"),
-        (&["--prune", "-l", "team!=a"], "a label is chosen by KEY=VALUE alone"),
+        (&["--prune", "-l", "team!=a"], "a label selector must be KEY=VALUE"),
         (&["--prune", "-l", "team"], "a label is written KEY=VALUE"),
-        (&["--prune", "-l", "team=a,team=b"], "--selector wants two values of `team`"),
+        (&["--prune", "-l", "team=a,team=b"], "--selector gives `team` two values"),
     ] {
         desk.fails(&[&file[..], args].concat(), 2, said).await;
     }
@@ -138,7 +138,7 @@ async fn the_way_back_is_upon_the_revision_that_was_looked_at() {
     let said = "the registry is at revision 3, and 2 is expected; read it again: hookgate revision list";
     desk.fails(&["revision", "rollback", "1", "--yes", "--expected-revision", "2"], 1, said).await;
     let mut terminal = desk.terminal("hookgate revision rollback 1").await;
-    terminal.shows("Go back to revision 1? [y/N] ").await;
+    terminal.shows("Roll back to revision 1? [y/N] ").await;
     desk.does(&["tenant", "set", "lyra"]).await;
     terminal.types("y\n").await;
     terminal.shows("the registry is at revision 4, and 3 is expected").await;
