@@ -1,5 +1,5 @@
-//! Plugins, tenants and bindings over the admin API: read, changed, tried out, and the way back. What may be written is the
-//! gateway's to say; here it is asked, upon the version that was read, and what it says is laid out.
+//! Reads and writes plugins, tenants and bindings over the admin API. The gateway validates every write; this module
+//! sends it with the version that was read as a precondition, and renders the result.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -26,7 +26,7 @@ pub(super) mod tenant;
 
 use client::{Registry, Write};
 
-/// The gateway, and the form of its answer.
+/// The gateway and the output format.
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
     /// Output format; json prints the answer unchanged.
@@ -36,7 +36,7 @@ pub(super) struct ReadArgs {
     gateway: AdminPortArgs,
 }
 
-/// How a write is meant.
+/// Options of every write.
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
     /// Shows what would be written, without writing it.
@@ -47,7 +47,7 @@ pub(super) struct WriteArgs {
     reason: String,
 }
 
-/// A write of one object.
+/// Options of a write of one object.
 #[derive(Debug, Args)]
 pub(super) struct ObjectWriteArgs {
     /// Writes only if the object has this version; 0 means that it must not exist. Default: the version read just
@@ -60,7 +60,7 @@ pub(super) struct ObjectWriteArgs {
     asked: ReadArgs,
 }
 
-/// One object to show.
+/// The object to show.
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
     /// Name of the object.
@@ -69,7 +69,7 @@ pub(super) struct ShowArgs {
     asked: ReadArgs,
 }
 
-/// One object to switch on or off.
+/// The object to enable or disable.
 #[derive(Debug, Args)]
 pub(super) struct SwitchArgs {
     /// Name of the object.
@@ -78,7 +78,7 @@ pub(super) struct SwitchArgs {
     write: ObjectWriteArgs,
 }
 
-/// One object to remove.
+/// The object to remove.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
     /// Name of the object.
@@ -111,15 +111,14 @@ async fn switch(kind: ObjectKind, SwitchArgs { name, write }: SwitchArgs, on: bo
     registry.done(&write, &meant).await
 }
 
-/// What came of it, whether it was done or not.
 fn ended(done: Result<Exit, Exit>) -> Exit {
     done.unwrap_or_else(|exit| exit)
 }
 
-/// Asks the person at the terminal; `yes`: needn't.
+/// Asks the person at the terminal, unless `yes` is set.
 ///
 /// # Errors
-/// They said no, or there is nobody to ask.
+/// The answer was no, or there is no terminal.
 fn confirm(question: &str, yes: bool, output: Output) -> Result<(), Exit> {
     if yes {
         return Ok(());
@@ -127,10 +126,11 @@ fn confirm(question: &str, yes: bool, output: Output) -> Result<(), Exit> {
     let (stdin, mut stderr) = (io::stdin(), io::stderr());
     if output != Output::Table || !stdin.is_terminal() || !stderr.is_terminal() {
         return Err(Exit::usage(
-            "nothing was written, for nobody can be asked: give --yes to write it, or --dry-run to look at it",
+            "nothing was written: there is no terminal to ask on; give --yes to write it, or --dry-run to preview \
+             it",
         ));
     }
-    // Where it can't be asked, there is no answer either.
+    // If the question can't be printed, reading the answer fails too.
     let _ = write!(stderr, "{} [y/N] ", printable(question)).and_then(|()| stderr.flush());
     let mut answer = String::new();
     let is_yes = stdin.read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");

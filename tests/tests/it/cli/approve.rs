@@ -42,8 +42,12 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     assert_eq!(desk.does(&["plugin", "approve", "guard", "--yes"]).await, "Nothing to approve.\n");
     assert_eq!(desk.json(&["plugin", "approve", "guard"]).await["pending_manifests"], json!([]));
     desk.fails(&["plugin", "approve", "nobody"], 1, "there is no plugin `nobody`").await;
-    desk.fails(&["plugin", "approve", "guard", "--version", "3.0.0"], 1, "with version 3.0.0 has anything to approve")
-        .await;
+    desk.fails(
+        &["plugin", "approve", "guard", "--version", "3.0.0"],
+        1,
+        "with version 3.0.0 has anything to approve",
+    )
+    .await;
 }
 
 #[tokio::test]

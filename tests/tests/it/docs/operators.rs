@@ -32,9 +32,7 @@ async fn each_symptom_shows_what_the_page_says() {
 #[tokio::test]
 async fn a_registry_is_written_applied_and_taken_back_from_the_command_line_as_the_page_says() {
     let printed = Story::of("registry-cli.md").await.told().await;
-    for stage in
-        ["which is active", "read it again", "There is nothing to change.", "No difference."]
-    {
+    for stage in ["which is active", "read it again", "Nothing to change.", "No difference."] {
         assert!(printed.contains(stage), "{stage}: {printed}");
     }
 }

@@ -257,7 +257,7 @@ async fn the_command_line_says_what_is_waited_for_and_which_bypass_is_not_in_for
     let said = desk.does(&["tenant", "set", "later"]).await;
     assert!(
         said.contains(
-            "is not active on this gateway yet: it is waiting for required plugin 'req', which is unhealthy: no_socket"
+            "is not yet active on this gateway: waiting for required plugin 'req', which is unhealthy: no_socket"
         ),
         "{said}"
     );
@@ -271,10 +271,7 @@ async fn the_command_line_says_what_is_waited_for_and_which_bypass_is_not_in_for
     );
     let broken = ["binding", "bypass", "rule", "--tenant", "acme", "--for", "15m", "--reason", "INC-7"];
     let said = desk.does(&broken).await;
-    assert!(
-        said.contains("is not active on this gateway yet: it is waiting for required plugin 'req'"),
-        "{said}"
-    );
+    assert!(said.contains("is not yet active on this gateway: waiting for required plugin 'req'"), "{said}");
     let list = desk.does(&["binding", "list"]).await;
     let row = list.lines().find(|line| line.contains("INC-7")).unwrap_or_else(|| panic!("{list}"));
     assert!(row.contains("  no           INC-7"), "{list}");

@@ -43,11 +43,7 @@ async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_change
 
     for args in [&apply[..], &diff[..]] {
         let again = desk.run(args).await;
-        assert_eq!(
-            (again.code, again.stdout.as_str()),
-            (Some(0), "There is nothing to change.\n"),
-            "{again:?}"
-        );
+        assert_eq!((again.code, again.stdout.as_str()), (Some(0), "Nothing to change.\n"), "{again:?}");
     }
     assert_eq!(desk.head().await, 2);
 }
@@ -79,8 +75,7 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
         );
     }
     desk.folder.write("registry.yaml", &FILE.replace("id: vega", "id: acme"));
-    let owned =
-        "registry.yaml:5:5: /tenants/list/1: the gateway's configuration file owns tenant `acme`";
+    let owned = "registry.yaml:5:5: /tenants/list/1: the gateway's configuration file owns tenant `acme`";
     desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, owned).await;
     for (text, said) in [
         ("tenants: [{ id: a }, { id: a }]", "registry.yaml:1:"),
@@ -102,7 +97,7 @@ async fn prune_takes_away_what_the_api_owns_and_the_file_does_not_name_of_the_ki
     desk.folder.write("registry.yaml", FILE);
     assert_eq!(desk.run(&["apply", "-f", "registry.yaml", "--yes"]).await.code, Some(0));
     desk.folder.write("less.yaml", "tenants:\n  - id: vega\n");
-    assert_eq!(desk.does(&["diff", "-f", "less.yaml"]).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&["diff", "-f", "less.yaml"]).await, "Nothing to change.\n");
     let pruned = desk.run(&["diff", "-f", "less.yaml", "--prune", "--all"]).await;
     assert!(pruned.code == Some(1) && pruned.stdout.starts_with("- tenant nova\n\n"), "{pruned:?}");
     desk.folder.write("none.yaml", "tenants: { list: [] }\nbindings: []\n");

@@ -22,13 +22,13 @@ async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_c
     let tried = desk.does(&[&set[..], &["--dry-run"]].concat()).await;
     assert!(tried.starts_with("+ tenant nova\n    labels.plan  gold\n    limits.rate  100/s\n"), "{tried}");
     assert!(tried.contains("nova    calls               unknown -> served\n"), "{tried}");
-    assert!(tried.ends_with("\nNothing was written: it was tried out.\n"), "{tried}");
+    assert!(tried.ends_with("\nDry run: nothing was written.\n"), "{tried}");
     assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");
     let done = desk.does(&set).await;
     assert!(done.ends_with("\nWritten as revision 2, which is active.\n"), "{done}");
     assert_eq!(call(&desk.gateway, "nova").await.body["revision"], 2);
 
-    assert_eq!(desk.does(&set).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&set).await, "Nothing to change.\n");
     let config = r#"guard={"max_input_chars": 7, "redact_emails": true}"#;
     desk.does(&[
         "tenant",
@@ -94,7 +94,7 @@ async fn a_write_upon_another_version_is_refused_with_the_one_that_is_there() {
 #[tokio::test]
 async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
     let desk = Desk::new().await;
-    let one = "hookgate: nothing was written, for there would be a mistake:\n  /limits/in_flight: ";
+    let one = "hookgate: nothing was written because of a mistake:\n  /limits/in_flight: ";
     desk.fails(&["tenant", "set", "nova", "--limit-in-flight", "0"], 2, one).await;
     desk.folder.write("wrong.yaml", "limits: { in_flight: 0 }\ncolour: red\n");
     let two = desk.run(&["tenant", "set", "nova", "-f", "wrong.yaml"]).await;
@@ -333,7 +333,7 @@ async fn revisions_say_who_did_what_and_why_and_lead_back() {
     assert!(done.ends_with("Written as revision 5, which is active.\n"), "{done}");
     assert_eq!(desk.json(&["tenant", "show", "nova"]).await["spec"]["labels"]["plan"], "gold");
     assert_eq!(call(&desk.gateway, "vega").await.body["code"], "TENANT_UNKNOWN");
-    assert_eq!(desk.does(&["revision", "rollback", "2", "--yes"]).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&["revision", "rollback", "2", "--yes"]).await, "Nothing to change.\n");
 }
 
 /// A list is whole however many pages it has.
@@ -381,10 +381,7 @@ async fn an_entry_that_its_plugin_refuses_fails_the_write_and_stands_in_every_vi
     let said = "hookgate: written, but the plugin `guard` rejected it: CONFIG_REFUSED: ";
     assert!(refused.stderr.starts_with(said), "{refused:?}");
     assert!(refused.stderr.trim_end().ends_with("; the previous entry stays active"), "{refused:?}");
-    assert!(
-        refused.stdout.ends_with(", which is active except for what its plugin rejected.\n"),
-        "{refused:?}"
-    );
+    assert!(refused.stdout.ends_with(", which is active except for the rejected entries.\n"), "{refused:?}");
     assert!(desk.does(&["plugin", "list"]).await.contains("ready, new entry rejected: CONFIG_REFUSED"));
     let shown = desk.does(&["plugin", "show", "guard"]).await;
     assert!(shown.contains("\nrejected  the new entry: CONFIG_REFUSED: "), "{shown}");

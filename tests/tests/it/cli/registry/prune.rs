@@ -39,7 +39,7 @@ async fn a_selector_prunes_what_has_the_labels_of_every_kind_and_leaves_the_rest
     );
     let left = desk.json(&["tenant", "list", "-l", "team=b"]).await;
     assert_eq!(left["tenants"][0]["id"], "vega");
-    assert_eq!(desk.does(&[&["apply", "--yes"][..], &prune].concat()).await, "There is nothing to change.\n");
+    assert_eq!(desk.does(&[&["apply", "--yes"][..], &prune].concat()).await, "Nothing to change.\n");
 }
 
 #[tokio::test]
