@@ -25,7 +25,7 @@ fn table<const N: usize>(
 ) -> String {
     let objects = list[plural(kind)].as_array().map(Vec::as_slice).unwrap_or_default();
     if objects.is_empty() {
-        return format!("There is no {kind}.\n");
+        return format!("There are no {kind}s.\n");
     }
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(objects.iter().map(row));

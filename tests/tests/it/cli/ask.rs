@@ -104,7 +104,10 @@ async fn an_answer_without_end_is_given_up() {
     let address = answers("HTTP/1.1 200 OK\r\n\r\n").await;
     for ran in ask(&Folder::new(), &address).await {
         assert!(matches!(ran.code, Some(1 | 4)) && ran.stdout.is_empty(), "{ran:?}");
-        assert!(ran.stderr.contains(" answered with more than 64 MiB; --addr is the gateway's"), "{ran:?}");
+        assert!(
+            ran.stderr.contains(" answered with more than 64 MiB; --addr must be the gateway's"),
+            "{ran:?}"
+        );
     }
 }
 

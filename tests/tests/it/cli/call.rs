@@ -196,7 +196,7 @@ async fn without_a_decision_it_says_who_failed_and_what_to_do() {
     gateway.stop().await;
     let ran = call_at(&address, &token("acme"), &args, "").await;
     no_decision(&ran, &format!("no answer from {address}: Connection refused"));
-    assert!(ran.stderr.contains("--addr is the gateway's `server.data_addr`"), "{ran:?}");
+    assert!(ran.stderr.contains("--addr must be the gateway's `server.data_addr`"), "{ran:?}");
 }
 
 /// The rows of the table of steps, each without its time, which those that were called have.
@@ -250,7 +250,7 @@ async fn what_is_no_gateway_gives_no_decision() {
             Some("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"),
             "answered 302, but not",
         ),
-        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not as a gateway does"),
+        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not like a gateway"),
         (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "it is no gateway's"),
         (
             Some(
@@ -344,10 +344,10 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["before_tool_call", "--payload", "-"], "there is no payload in standard input"),
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
-        (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a caller waits from 1ms to 60s"),
-        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is no address of a gateway"),
+        (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a timeout must be from 1ms to 60s"),
+        (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is not a gateway's address"),
         (&["before_tool_call", "--tool", "t", "--addr", secret], "holds a user or a password"),
-        (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "ends behind the port"),
+        (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "must end after the port"),
         (&["before_tool_call", "--tool", "t", "--token-file", "none"], "--token-file `none` can't be read"),
         (
             &["before_tool_call", "--tool", "t", "--addr", "https://h:1", "--ca", "none"],

@@ -176,7 +176,7 @@ async fn what_is_typed_wrongly_reaches_no_plugin() {
         (&["--args", "{"], "--args is not valid JSON"),
         (&["--text", "x"], "--text doesn't belong to before_tool_call"),
         (&["--cert", "a.pem"], "--key"),
-        (&["--timeout", "2h"], "a caller waits from 1ms to 60s"),
+        (&["--timeout", "2h"], "a timeout must be from 1ms to 60s"),
     ] {
         let ran = test(&plugin, args).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");

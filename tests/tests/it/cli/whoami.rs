@@ -110,7 +110,7 @@ async fn another_server_is_not_taken_for_a_gateway() {
     let ran = whoami(&gateway, &token("acme"), &["--addr", &address]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(
-        ran.stderr.contains(" but not as a gateway does; --addr is the gateway's `server.data_addr`"),
+        ran.stderr.contains(" but not like a gateway; --addr must be the gateway's `server.data_addr`"),
         "{ran:?}"
     );
 }

@@ -68,7 +68,7 @@ async fn a_tenant_is_created_changed_in_what_is_named_and_removed_for_the_next_c
         (Some(1), &json!("nova"))
     );
     let none = desk.does(&["tenant", "list", "--selector", "plan=tin"]).await;
-    assert_eq!(none, "There is no tenant.\n");
+    assert_eq!(none, "There are no tenants.\n");
     desk.does(&["tenant", "remove", "nova"]).await;
     assert_eq!(call(&desk.gateway, "nova").await.body["code"], "TENANT_UNKNOWN");
 }

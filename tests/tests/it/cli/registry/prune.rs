@@ -23,8 +23,8 @@ async fn filled() -> Desk {
 async fn a_selector_prunes_what_has_the_labels_of_every_kind_and_leaves_the_rest() {
     let desk = filled().await;
     assert_eq!(desk.json(&["binding", "list", "-l", "team=a"]).await["bindings"][0]["name"], "gold");
-    assert_eq!(desk.does(&["binding", "list", "-l", "team=b"]).await, "There is no binding.\n");
-    assert_eq!(desk.does(&["plugin", "list", "--selector", "team=a,of=x"]).await, "There is no plugin.\n");
+    assert_eq!(desk.does(&["binding", "list", "-l", "team=b"]).await, "There are no bindings.\n");
+    assert_eq!(desk.does(&["plugin", "list", "--selector", "team=a,of=x"]).await, "There are no plugins.\n");
     desk.folder.write("less.yaml", "tenants:\n  - id: orion\n    labels: { team: a }\n");
     let prune = ["-f", "less.yaml", "--prune", "-l", "team=a"];
     let changes = "- tenant nova\n+ tenant orion\n    labels.team  a\n- binding gold\n\n";
