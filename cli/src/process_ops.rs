@@ -108,7 +108,7 @@ pub(super) struct PluginCallArgs {
 /// `hookgate reload`.
 pub(super) async fn reload(how: &Reload) -> Exit {
     how.post("reload", &[], None, DEFAULT_DURATION, |body| {
-        let waits = body["waiting_for"].as_str().map(|what| format!("it is waiting for {}", printable(what)));
+        let waits = body["waiting_for"].as_str().map(|what| format!("waiting for {}", printable(what)));
         let mut text =
             format!("{}, revision {}\n", text(&body["outcome"]).replace('_', " "), body["revision"]);
         for (title, name) in [("rejected", "rejected"), ("restart required", "restart_required")] {
@@ -162,7 +162,8 @@ impl Reload {
         takes: Duration,
         shown: impl Fn(&Value) -> (String, Exit),
     ) -> Exit {
-        let asker = match self.gateway.asker(Span(takes + RESPONSE_GRACE), "send the process SIGHUP").await {
+        let asker = match self.gateway.asker(Span(takes + RESPONSE_GRACE), "send SIGHUP to the process").await
+        {
             Ok(asker) => asker,
             Err(wrong) => return Exit::usage(wrong),
         };
@@ -215,7 +216,7 @@ fn described(body: &Value) -> (String, Exit) {
     let left = endpoints.iter().filter(|endpoint| endpoint["described"] != true).count();
     let mut wrong = Vec::new();
     if left > 0 {
-        wrong.push(format!("{left} of {} endpoints were not described anew", endpoints.len()));
+        wrong.push(format!("{left} of {} endpoints were not described again", endpoints.len()));
     }
     let refusal = &plugin["rejected"];
     if !refusal.is_null() {
@@ -231,17 +232,18 @@ fn described(body: &Value) -> (String, Exit) {
 fn drained(body: &Value) -> (String, Exit) {
     let by = match body["revision"].as_u64() {
         Some(revision) => format!("disabled by revision {revision}"),
-        None => "it was disabled already".to_owned(),
+        None => "it was already disabled".to_owned(),
     };
     let is_drained = body["drained"] == true;
-    let table = format!("{by}; {} calls under way\n", body["in_flight"]);
+    let table = format!("{by}; {} calls in flight\n", body["in_flight"]);
     let exit = if is_drained {
         Exit::ok()
     } else if body["active"] == true {
-        Exit::failure("the gateway has not let go of it yet: drain it once more to wait on".to_owned())
+        Exit::failure("the plugin is not drained yet: run the command again to keep waiting".to_owned())
     } else {
         Exit::failure(
-            "that is not active yet: `hookgate status` says what the gateway is waiting for".to_owned(),
+            "the change is not active yet: see `hookgate status` for what the gateway is waiting for"
+                .to_owned(),
         )
     };
     (table, exit)

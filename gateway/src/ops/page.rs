@@ -62,7 +62,7 @@ fn readiness(waiting_for: Option<&Waits>) -> String {
 fn tenants(status: &StatusView<'_>) -> String {
     let tenants = &status.tenants;
     let others = if tenants.accepts_unlisted { "served" } else { "refused" };
-    format!("{} listed, {} of them disabled; others are {others}", tenants.listed, tenants.disabled)
+    format!("{} listed, {} of them disabled; unlisted tenants are {others}", tenants.listed, tenants.disabled)
 }
 
 /// What is wrong with the file isn't for everybody.

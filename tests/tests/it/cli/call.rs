@@ -49,7 +49,7 @@ async fn a_decision_is_told_by_exit_code_and_in_words() {
     let args = ["before_tool_call", "--tool", "fs.read", "--args", ARGS, "--call-id", "c1"];
     let ran = call(&gateway, &args).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(ran.stdout.starts_with("CONTINUE  the payload is as it was sent"), "{ran:?}");
+    assert!(ran.stdout.starts_with("CONTINUE  the payload is unchanged"), "{ran:?}");
     assert!(ran.stdout.contains(&format!("\n  args       {ARGS}\n")), "to the byte: {ran:?}");
 
     let said = notice(NoticeKind::Warn, "TOLD", "look out", &Value::Null);
@@ -58,7 +58,7 @@ async fn a_decision_is_told_by_exit_code_and_in_words() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "{ran:?}");
     for part in [
         "BLOCK  TOOL_NOT_ALLOWED: not that one",
-        "by guard, binding guard, scope step, ask again after 1500 ms",
+        "by guard, binding guard, scope step, retry after 1500 ms",
         "warn    guard   TOLD  look out",
         "1     guard   guard    cancelled",
     ] {
@@ -159,7 +159,7 @@ async fn a_trace_shows_what_each_step_made_of_the_payload() {
     let address = format!("http://{}", gateway.data_addr());
     let quiet = call_at(&address, &token("quiet"), &args, "").await;
     assert_eq!(quiet.code, Some(0));
-    assert!(quiet.stdout.ends_with("or by `answer.detail: minimal`\n"), "{quiet:?}");
+    assert!(quiet.stdout.ends_with("or `answer.detail` is `minimal`\n"), "{quiet:?}");
     assert!(!quiet.stdout.contains("first"), "{quiet:?}");
 }
 
@@ -337,11 +337,11 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
             "--text doesn't belong to before_tool_call: it has --tool,",
         ),
         (&["before_tool_call", "--tool", "t", "--extra", "[]"], "/payload/extra: "),
-        (&["before_tool_call", "--tool", "t", "--label", "x"], "a label is written KEY=VALUE"),
+        (&["before_tool_call", "--tool", "t", "--label", "x"], "a label must be KEY=VALUE"),
         (&["before_tool_call", "--tool", "t", "--label", "claim.role=boss"], "/context/labels"),
         (&["before_tool_call", "--tool", "t", "--payload", "-"], "cannot be used with"),
         (&["before_tool_call", "--payload", "none.json"], "the payload can't be read from `none.json`"),
-        (&["before_tool_call", "--payload", "-"], "there is no payload in standard input"),
+        (&["before_tool_call", "--payload", "-"], "standard input is empty"),
         (&["after_tool_result", "--tool", "t", "--result", "1"], "after_tool_result needs --success"),
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
         (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a timeout must be from 1ms to 60s"),

@@ -200,7 +200,7 @@ async fn a_name_that_is_taken_is_named_and_then_nothing_is_written() {
             }
             let before = everything(folder.0.path());
             let ran = folder.run(&["init"]).await;
-            let said = format!("hookgate: ./{name} is there already, and nothing was written: ");
+            let said = format!("hookgate: nothing was written, because ./{name} already exists: ");
             assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{name}, a {kind}");
             assert!(ran.stderr.starts_with(&said) && ran.stderr.lines().count() == 1, "{ran:?}");
             assert_eq!(everything(folder.0.path()), before, "{name}, a {kind}");

@@ -55,7 +55,7 @@ async fn what_would_not_be_pruned_the_next_time_is_refused_with_its_line_and_so_
         (&["--all"], "--prune"),
         (&["--prune", "--all", "-l", "team=a"], "cannot be used with"),
         (&["--prune", "-l", "team!=a"], "a label selector must be KEY=VALUE"),
-        (&["--prune", "-l", "team"], "a label is written KEY=VALUE"),
+        (&["--prune", "-l", "team"], "a label must be KEY=VALUE"),
         (&["--prune", "-l", "team=a,team=b"], "--selector gives `team` two values"),
     ] {
         desk.fails(&[&file[..], args].concat(), 2, said).await;
