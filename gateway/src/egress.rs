@@ -21,7 +21,8 @@ const ALIBABA_METADATA: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 200);
 const NAT64_PREFIXES: [[u16; 6]; 2] = [[0x64, 0xff9b, 0, 0, 0, 0], [0x64, 0xff9b, 1, 0, 0, 0]];
 
 /// What is said of an address that is not dialled.
-pub(crate) const DENIED_MESSAGE: &str = "is link-local or serves a cloud's metadata, and is never dialled";
+pub(crate) const DENIED_MESSAGE: &str = "is a link-local or cloud metadata address, to which the gateway never \
+                                         connects";
 
 /// Whether `address` may be dialled.
 pub(crate) fn allows(address: IpAddr) -> bool {

@@ -237,7 +237,7 @@ fn plan_of<'a>(
             Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
         }
         TenantRoute::Disabled => {
-            Err(Error::new(Code::NotFound, "The tenant is switched off: it has no plan"))
+            Err(Error::new(Code::NotFound, "The tenant is disabled: it has no plan"))
         }
         TenantRoute::Unknown => Err(nothing()),
     }
@@ -297,7 +297,7 @@ impl AdminRoute {
 
 /// The same for what isn't there and for what is not the reader's to see.
 fn nothing() -> Error {
-    Error::new(Code::NotFound, "There is nothing here that you may see")
+    Error::new(Code::NotFound, "There is nothing here that the token may see")
 }
 
 /// `?point=NAME`; none: all of them.

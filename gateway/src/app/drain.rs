@@ -56,7 +56,7 @@ impl StopSignals {
     pub(super) fn listen(longest: Duration) -> Self {
         let asked = Arc::new(Semaphore::new(0));
         if let Err(error) = watch(Arc::clone(&asked), longest) {
-            tracing::error!(%error, "signals can't be listened for: end the process by SIGKILL");
+            tracing::error!(%error, "signal handlers can't be installed: use SIGKILL to end the process");
         }
         StopSignals(asked)
     }
@@ -120,13 +120,13 @@ pub(super) async fn run(
         let drained = join_all(current.clients().map(|client| client.drain(OBSERVER_DRAIN_BUDGET))).await;
         let given_up: u64 = drained.into_iter().sum();
         if given_up > 0 {
-            tracing::warn!(given_up, "observers did not see every call");
+            tracing::warn!(given_up, "observers did not receive every call");
         }
         shut_down(current, end).await;
     };
     let written = async {
         if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
-            tracing::warn!("the store has not answered every write: whoever waits is told that nobody knows");
+            tracing::warn!("draining with unconfirmed writes: waiting clients get an "unknown" result");
         }
     };
     tokio::join!(retired, observed, written);
@@ -136,7 +136,7 @@ pub(super) async fn run(
 /// Takes calls for a while, and waits for those under way; returns by when everything must be over.
 async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &ShutdownPhases) -> Instant {
     sleep(times.grace.0).await;
-    tracing::info!("no more calls are taken");
+    tracing::info!("draining: no new calls are accepted");
     lifecycle.goaway.cancel();
     lifecycle.writes.close();
     lifecycle.connections.close();
@@ -144,7 +144,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Shutdo
     if timeout(times.finish.0, lifecycle.connections.wait()).await.is_err() {
         gateway.abort.cancel();
         let unfinished = timeout(ANSWER_BUDGET, lifecycle.connections.wait()).await.is_err();
-        tracing::warn!(unfinished, "calls under way were given up");
+        tracing::warn!(unfinished, "calls in flight were abandoned");
     }
     end
 }
@@ -153,7 +153,7 @@ async fn let_finish(times: &config::Drain, gateway: &Gateway, lifecycle: &Shutdo
 pub(super) async fn take_leave(operators: &TaskTracker) {
     operators.close();
     if timeout(EVENT_STREAM_BUDGET, operators.wait()).await.is_err() {
-        tracing::debug!("an operator does not take the last events");
+        tracing::debug!("a client of the event stream did not read the last events");
     }
 }
 

@@ -177,7 +177,7 @@ impl Authenticator {
         self.issuers.iter().position(|issuer| issuer.name == name).ok_or_else(|| {
             AuthRefusal::new(
                 RefusalReason::Issuer,
-                "The token's `iss` is not an issuer that is accepted here",
+                "The token's `iss` is not an accepted issuer",
             )
         })
     }

@@ -1,5 +1,5 @@
-//! Why a caller was turned away: a closed set of reasons for logs and metrics, and what the caller is told.
-//! Nothing in here ever holds a part of the token.
+//! Why a caller was refused: a closed set of reasons for logs and metrics, and what the caller is told. Nothing in
+//! here ever holds a part of the token.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::core::error::{Code, Error};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $code:ident;)+) => {
-        /// Why a caller was turned away; finer than the [`Code`] of the answer.
+        /// Why a caller was refused; finer than the [`Code`] of the answer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum RefusalReason { $($(#[$doc])* $variant,)+ }
 

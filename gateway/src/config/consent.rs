@@ -144,7 +144,7 @@ impl ManifestDiff {
             let words = match (before, after) {
                 _ if before == after => continue,
                 (None, _) => format!("has a {name}"),
-                (_, None) => format!("has no {name} any more"),
+                (_, None) => format!("no longer has {name}"),
                 _ => format!("has another {name}"),
             };
             schemas.push(name);
@@ -160,7 +160,7 @@ impl fmt::Display for ManifestDiff {
         let PointsDiff { added, removed, changed } = &self.points;
         let mut parts = Vec::new();
         parts.extend(added.iter().map(|(point, offer)| format!("adds {point} ({offer})")));
-        parts.extend(removed.keys().map(|point| format!("leaves out {point}")));
+        parts.extend(removed.keys().map(|point| format!("omits {point}")));
         let changed = changed.iter();
         parts.extend(
             changed.map(|(point, OfferChange { from, to })| {
@@ -169,7 +169,7 @@ impl fmt::Display for ManifestDiff {
         );
         let CapabilitiesDiff { added, removed } = &self.capabilities;
         parts.extend(added.iter().map(|capability| format!("asks for {}", capability.as_str())));
-        parts.extend(removed.iter().map(|capability| format!("asks no longer for {}", capability.as_str())));
+        parts.extend(removed.iter().map(|capability| format!("no longer requests {}", capability.as_str())));
         parts.extend(self.schemas_in_words.iter().cloned());
         f.write_str(&parts.join(", "))
     }

@@ -130,7 +130,7 @@ impl ApiPluginPolicy {
             return Vec::new();
         }
         let mut problems = Vec::new();
-        let leads_out = |path: &Path| format!("{} leads out of where it is written", path.display());
+        let leads_out = |path: &Path| format!("{} links to outside of its directory", path.display());
         let policy = DialPolicy::for_plugin(plugin, self);
         for (pointer, endpoint) in endpoints(plugin) {
             if let Some(path) = endpoint.strip_prefix("unix://").map(Path::new)

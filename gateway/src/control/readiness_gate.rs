@@ -108,7 +108,7 @@ impl ReadinessGate {
             return;
         }
         let missing = match &current.basis {
-            ConfigBasis::Nothing => Some("nobody knows yet what it requires".to_owned()),
+            ConfigBasis::Nothing => Some("its required plugins are not known yet".to_owned()),
             ConfigBasis::File(_) | ConfigBasis::Registry(_) => {
                 missing(current).map(|missing| self.told(&missing))
             }

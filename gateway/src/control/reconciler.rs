@@ -228,11 +228,11 @@ impl Reload {
                 self.snapshots.set_applied(self.snapshots.applied().whole());
                 self.settled(&same, false);
                 if occasion == ReloadTrigger::File {
-                    tracing::info!("the configuration was read again and is as it was");
+                    tracing::info!("the configuration was reloaded and has not changed");
                 }
             }
             Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
-                tracing::info!("the configuration was read again and is as it was: it waits for its plugins");
+                tracing::info!("the configuration was reloaded and has not changed: it waits for its plugins");
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
@@ -245,7 +245,7 @@ impl Reload {
                 self.asked.tell(&ReloadReply::Later(why.clone()));
                 tracing::error!(
                     event = "config.rejected",
-                    "{why}; the file is read again when that has passed"
+                    "{why}; the file is read again afterwards"
                 );
                 self.refused(vec![why]);
             }
@@ -319,7 +319,7 @@ impl Reload {
         self.waiting_for(Some(what.in_full()));
         let noted = self.candidate.as_mut().map(|candidate| std::mem::replace(&mut candidate.noted, true));
         if noted == Some(false) {
-            tracing::info!("a changed configuration waits for {}", what.what);
+            tracing::info!("a changed configuration is pending: waiting for {}", what.what);
         }
     }
 
@@ -330,7 +330,7 @@ impl Reload {
         self.waiting_for(Some(what.in_full()));
         if is_news {
             self.refused(vec![what.why.clone()]);
-            tracing::error!(event = "config.rejected", "{}; it is taken once that has passed", what.why);
+            tracing::error!(event = "config.rejected", "{}; it becomes active afterwards", what.why);
         }
     }
 
@@ -351,7 +351,7 @@ impl Reload {
         self.snapshots.set_applied(Applied::now(restart_required));
         self.settled(&generation, true);
         if !keys.is_empty() {
-            tracing::warn!(keys, "the process has to be started again for these keys to take effect");
+            tracing::warn!(keys, "restart the process to apply changes of these keys");
         }
     }
 
@@ -399,5 +399,5 @@ fn log(problems: &Problems) {
         tracing::error!(event = "config.rejected", line, variable, pointer, remedy, "{message}");
     }
     let problems = problems.count();
-    tracing::error!(event = "config.rejected", problems, "the configuration in force stays");
+    tracing::error!(event = "config.rejected", problems, "the current configuration stays active");
 }

@@ -146,7 +146,7 @@ fn draining() -> Error {
     Error::new(Code::Draining, "The gateway is shutting down").retry_after(Duration::from_secs(1))
 }
 
-/// Remembers why a caller was turned away: finer than the answer, which must not help to guess.
+/// Remembers why a caller was refused: finer than the answer, which must not help to guess.
 fn refused(facts: &mut CallFacts, refusal: AuthRefusal) -> Error {
     facts.refused = Some(refusal.reason);
     refusal.into()
@@ -162,7 +162,7 @@ fn context(
     if let Some(user_id) = &identity.user_id {
         if request.user_id.is_some() {
             let violation =
-                Violation::new("/context/user_id", "`user_id` is taken from the token: leave it out");
+                Violation::new("/context/user_id", "`user_id` is taken from the token: omit it");
             return Err(Error::invalid(vec![violation]));
         }
         // Empty: the issuer maps it, and this token has none.

@@ -98,7 +98,7 @@ impl Invoker {
         if expected_digest.is_some_and(|expected| expected != &*plan.digest) {
             return Err(Error::new(
                 Code::PlanChanged,
-                "The chain is not the one of `expect_plan_digest` any more",
+                "The plan no longer matches `expect_plan_digest`",
             ));
         }
         let (budget, routes) = (self.budget(ctx.received, ctx.deadline), &self.routes);

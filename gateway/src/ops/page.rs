@@ -71,7 +71,7 @@ fn configuration(configuration: &ConfigurationReport) -> String {
         None => format!("active for {}", duration(configuration.age_s)),
         Some(refused) => {
             let ago = duration(refused.age_s);
-            format!("the file was rejected {ago} ago: the log says why")
+            format!("the file was rejected {ago} ago: see the log")
         }
     }
 }

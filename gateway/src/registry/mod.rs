@@ -89,8 +89,8 @@ pub enum RegistryError {
     Unreadable(#[from] Unreadable),
     /// The store holds less than was read from it already.
     #[error(
-        "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another one; \
-         start the process again to go on with what it holds now"
+        "the store is at revision {head} and was at {seen} before: it was restored from a backup, or is another \
+         database; restart the process to use its contents"
     )]
     WentBack {
         /// Where it is.
@@ -99,10 +99,10 @@ pub enum RegistryError {
         seen: u64,
     },
     /// Others wrote every time.
-    #[error("others write to the registry all the time: try again")]
+    #[error("too many concurrent writes to the registry: try again")]
     Busy,
     /// The answer to a write was lost for good.
-    #[error("{0}: look at the registry before you try again")]
+    #[error("{0}: check the registry before you try again")]
     Unknown(String),
     /// What is to be written is not right.
     #[error("{0}")]

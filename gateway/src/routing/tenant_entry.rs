@@ -27,7 +27,7 @@ pub(super) struct ListedTenant {
     pub(super) tenant: Option<Arc<Tenant>>,
     /// Its own bindings, disabled ones among them.
     pub(super) own: Vec<Arc<config::Binding>>,
-    /// None: it is switched off.
+    /// None: it is disabled.
     pub(super) plans: Option<TenantPlans>,
     /// Of a chain that others may have too: nothing in it is its own.
     key: Option<ChainKey>,
@@ -197,7 +197,7 @@ pub(super) fn problems<'l>(
             }
         };
         let why = config_refused.as_deref()?;
-        Some((pointer, format!("plugin `{plugin}` refuses the config of {whose}: {why}")))
+        Some((pointer, format!("plugin `{plugin}` rejects the config of {whose}: {why}")))
     };
     let refused =
         concerned.iter().flat_map(|listed| listed.refused.iter().map(|refused| (&***listed, refused)));

@@ -153,7 +153,7 @@ pub enum StoreError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// Others wrote in between: the draft has to be looked at again upon what is there now.
-    #[error("the registry is at revision {head} by now")]
+    #[error("the registry is already at revision {head}")]
     Moved {
         /// What is there now.
         head: u64,
@@ -162,7 +162,7 @@ pub enum CommitError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The connection was lost while it was written: nobody knows whether it was.
-    #[error("it is not known whether the store has written it: {0}")]
+    #[error("the result of the write is unknown: {0}")]
     Unknown(String),
 }
 

@@ -89,7 +89,7 @@ fn error(end: StreamEnd) -> Error {
         StreamEnd::TokenExpired => Error::new(Code::TokenExpired, "The token has expired"),
         StreamEnd::TokenRefused => Error::new(
             Code::TokenInvalid,
-            "By the configuration that is in force now the token is good for this no longer",
+            "The current configuration no longer accepts the token for this",
         ),
     }
 }

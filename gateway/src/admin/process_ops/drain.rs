@@ -1,4 +1,4 @@
-//! Letting go of a plugin for its maintenance: it is switched off for everybody who shares the registry, and it is waited
+//! Letting go of a plugin for its maintenance: it is disabled for everybody who shares the registry, and it is waited
 //! until this process has nothing under way there.
 
 use std::sync::Arc;

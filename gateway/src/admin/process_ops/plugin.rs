@@ -67,7 +67,7 @@ impl Upkeep {
         let known: BTreeSet<_> = tried.iter().map(|tried| tried.address.clone()).collect();
         let left = client.endpoints().into_iter().map(|endpoint| endpoint.address);
         tried.extend(left.filter(|address| !known.contains(address)).map(|address| {
-            let trouble = format!("not done within {} s, and goes on", DESCRIBE_TIMEOUT.as_secs());
+            let trouble = format!("not done within {} s; it continues in the background", DESCRIBE_TIMEOUT.as_secs());
             DescribeOutcome { address, trouble: Some(trouble) }
         }));
         Ok(tried)
@@ -87,7 +87,7 @@ impl Upkeep {
 /// The plugin `name` as it is in force, and switched on.
 ///
 /// # Errors
-/// NOT_FOUND, or CONFLICT where it is switched off.
+/// NOT_FOUND, or CONFLICT where it is disabled.
 pub(super) fn find<'a>(
     in_force: &'a InForce,
     name: &str,
@@ -97,10 +97,10 @@ pub(super) fn find<'a>(
     match found {
         Some((plugin, client)) if plugin.enabled => Ok((plugin, client)),
         Some(_) => {
-            Err(Error::new(Code::Conflict, format!("Plugin `{name}` is switched off: enable it first")))
+            Err(Error::new(Code::Conflict, format!("Plugin `{name}` is disabled: enable it first")))
         }
         None => {
-            Err(Error::new(Code::NotFound, format!("There is no plugin `{name}` in force in this process")))
+            Err(Error::new(Code::NotFound, format!("There is no active plugin `{name}` in this process")))
         }
     }
 }

@@ -103,13 +103,13 @@ pub(in crate::admin) fn right_size() -> String {
 
 /// What the version of an object is, in words. `may_be_new`: it may be none that is there.
 pub(in crate::admin) fn right_version(may_be_new: bool) -> String {
-    let none = if may_be_new { ", or 0 where there is to be none yet" } else { "" };
+    let none = if may_be_new { ", or 0 if it must not exist" } else { "" };
     format!("the `version` of the object as it was read{none}")
 }
 
 /// What a reason is, in words.
 pub(in crate::admin) fn right_reason() -> String {
-    format!("{MAX_REASON} bytes at most, without control characters")
+    format!("at most {MAX_REASON} bytes, without control characters")
 }
 
 /// The state of this name.

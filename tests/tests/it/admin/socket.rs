@@ -126,8 +126,7 @@ async fn one_that_a_crash_left_behind_is_replaced_and_one_in_use_ends_the_start(
     let second = setup(&path).run_to_the_end().await;
     assert_eq!(second.code, Some(1), "{}", second.log);
     let said = format!(
-        "hookgate: can't listen on unix://{} (`server.admin_socket`): another process listens there: end it, or choose \
-         another path",
+        "hookgate: can't listen on unix://{} (`server.admin_socket`): another process listens there: stop it, or choose another path",
         path.display()
     );
     assert!(second.log.to_string().contains(&said), "{}", second.log);
@@ -149,14 +148,14 @@ async fn a_place_where_none_can_be_names_the_key() {
     let (folder, path) = place();
     fs::write(&path, "").unwrap();
     for (path, why) in [
-        (path, "there is a file that is no socket: remove it, or choose another path".to_owned()),
+        (path, "there is a file that is not a socket: remove it, or choose another path".to_owned()),
         (
             folder.path().join("run/admin.sock"),
-            format!("there is no folder {}/run: make it, or choose another path", folder.path().display()),
+            format!("there is no folder {}/run: create it, or choose another path", folder.path().display()),
         ),
         ("/proc/admin.sock".into(), {
             let why = "No such file or directory (os error 2)";
-            format!("no socket can be made in the folder /proc: {why}")
+            format!("the socket can't be created in the folder /proc: {why}")
         }),
     ] {
         let exit = setup(&path).run_to_the_end().await;
@@ -165,7 +164,7 @@ async fn a_place_where_none_can_be_names_the_key() {
         assert!(exit.log.to_string().contains(&said), "{}", exit.log);
     }
     for (path, why) in [
-        ("admin.sock".to_owned(), "the path of a Unix socket is written from the root"),
+        ("admin.sock".to_owned(), "the path of a Unix socket must be absolute"),
         (format!("/{}", "x".repeat(107)), "the path of a Unix socket has at most 107 bytes"),
     ] {
         let exit = setup(Path::new(&path)).run_to_the_end().await;

@@ -119,7 +119,7 @@ async fn what_would_keep_a_process_from_starting_is_a_mistake_with_its_place() {
             (
                 taken,
                 &[
-                    "/tenants/list/0: tenant `acme` of the file is in the registry already, written through the API (revision 1)",
+                    "/tenants/list/0: tenant `acme` of the file already exists in the registry, written through the API (revision 1)",
                     "f.yaml:",
                 ],
             ),

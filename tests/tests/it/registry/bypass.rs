@@ -200,7 +200,7 @@ async fn what_is_no_bypass_is_refused_and_nothing_is_written() {
             "bindings/gold/bypass/acme",
             "for=15m&reason=x",
             Code::ConfigInvalid,
-            "doesn't stand for tenant `acme` anyway",
+            "doesn't apply to tenant `acme`",
         ),
     ] {
         let answer = bypass(&it.operator, path, query).await;

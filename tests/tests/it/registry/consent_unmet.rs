@@ -88,7 +88,7 @@ async fn approved_plugin_that_is_away_at_a_restart_stops_the_calls_that_it_was_a
     let operator = gateway.admin(&administrator());
     assert_unmet(&gateway, &operator).await;
 
-    // Previews go by the same: of a plugin that isn't dialled while it is switched off, too.
+    // Previews go by the same: of a plugin that isn't dialled while it is disabled, too.
     written(&post(&operator, "plugins/guard/disable").await);
     let tried = post(&operator, "plugins/guard/enable?dry_run=true").await.body;
     assert_eq!(points(&tried), ["before_tool_call"], "{tried:#}");

@@ -173,7 +173,7 @@ async fn a_file_with_mistakes_leaves_what_is_in_force_and_says_what_a_check_says
         let mut looked = 0;
         let told = |line: &Line| {
             looked += 1;
-            looked > before && line.message() == Some("the configuration in force stays")
+            looked > before && line.message() == Some("the current configuration stays active")
         };
         gateway.log().wait_for(told).await;
         refusals += 1;

@@ -136,7 +136,7 @@ async fn tables_that_this_version_did_not_make_are_refused_in_a_sentence() {
         place.prepared().await;
         run(&place, "DELETE FROM hookgate_head").await.unwrap();
         let said = place.open().head().await.unwrap_err().to_string();
-        assert!(said.contains("lacks the row that holds its revision"), "{place}: {said}");
+        assert!(said.contains("lacks the row with its revision"), "{place}: {said}");
         run(&place, "DROP TABLE hookgate_tenants").await.unwrap();
         let said = place.open().snapshot().await.unwrap_err().to_string();
         assert!(said.starts_with("the store is not usable") && !said.contains('\n'), "{place}: {said}");

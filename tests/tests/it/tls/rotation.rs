@@ -1,5 +1,5 @@
-//! Certificates that change while calls are under way: none fails, whoever connects afterwards sees the new ones, and a
-//! pair that is not whole changes nothing.
+//! Certificates that change while calls are under way: none fails, whoever connects afterwards sees the new ones, and
+//! a pair that is incomplete changes nothing.
 
 use std::{
     os::unix::fs::symlink,

@@ -84,7 +84,7 @@ async fn a_write_upon_another_version_is_refused_with_the_one_that_is_there() {
     desk.fails(&label, 1, stale).await;
     desk.fails(&["tenant", "remove", "nova", "--expected-version", "2"], 1, stale).await;
     let again = ["tenant", "set", "nova", "--expected-version", "0"];
-    desk.fails(&again, 1, "there is a tenant `nova` already: its version is 3; read it again").await;
+    desk.fails(&again, 1, "there is already a tenant `nova`: its version is 3; read it again").await;
     let answer = desk.run(&[&label[..], &["--output", "json"]].concat()).await;
     assert_eq!((answer.code, &answer.json()["code"]), (Some(1), &json!("CONFLICT")), "{answer:?}");
     assert_eq!(desk.head().await, 3, "nothing was written");
