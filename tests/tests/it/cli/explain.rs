@@ -171,7 +171,7 @@ async fn people_are_told_what_runs_what_does_not_and_why() {
         "  answers  words  applies only at before_response",
         "BUDGET 6s: `limits.budget`, because the caller sets no deadline.",
         "  3  own    1s         0s        called, limited by the budget",
-        "  - the timeouts of the steps with `on_error: fail` add up to 9s, the budget is 6s: where they take",
+        "  - the timeouts of the steps with `on_error: fail` add up to 9s, the budget is 6s: if they take",
     ] {
         assert!(told.stdout.lines().any(|told| told == line), "no line `{line}` in\n{}", told.stdout);
     }
