@@ -16,16 +16,16 @@ use crate::core::point::{Offer, Point};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Consent {
-    /// What the plugin does, and where; at least one point.
+    /// The offered points, at least one.
     pub points: OfferedPoints,
-    /// The capabilities that it asks for; all of them are among `grants`.
+    /// Requested capabilities; all must be in `grants`.
     #[serde(default)]
     pub capabilities: BTreeSet<Capability>,
-    /// SHA-256 of the canonical JSON of its schema for `config`; absent: it has none.
+    /// SHA-256 of the canonical JSON of the schema for `config`. Absent: no schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "sha-256"))]
     pub config_schema: Option<String>,
-    /// The same of its schema for tenant-level config.
+    /// SHA-256 of the canonical JSON of the schema for tenant-level config. Absent: no schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "sha-256"))]
     pub tenant_config_schema: Option<String>,
