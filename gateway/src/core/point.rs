@@ -99,7 +99,7 @@ impl SideEffects {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
-    /// What it may do to the payload.
+    /// Access to the payload.
     pub access: Access,
     /// Whether a call has effects beyond its reply.
     pub side_effects: SideEffects,

@@ -25,7 +25,7 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     let added = desk.run(&add).await;
     assert_eq!(added.code, Some(1), "{added:?}");
     assert!(added.stdout.starts_with("+ plugin guard\n") && added.stdout.contains(NEW), "{added:?}");
-    let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 waits for an operator's approval: it \
+    let said = "hookgate: `guard` was added, and is pending: approval: version 1.0.0 is waiting for approval: it \
                 adds before_tool_call (read, side effects: none)\n  = `hookgate plugin approve guard` lets it\n";
     assert!(added.stderr.starts_with(said), "{added:?}");
     desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;

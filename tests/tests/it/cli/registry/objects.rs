@@ -282,7 +282,7 @@ async fn a_plugin_that_is_refused_or_away_is_told_of_and_stays() {
     desk.fails(
         &other,
         1,
-        "`other` was added, and is refused: NAME_MISMATCH: the plugin calls itself `guard`",
+        "`other` was added, and is refused: NAME_MISMATCH: the plugin's name is `guard`",
     )
     .await;
     let away = ["plugin", "add", "away", "--yes", "--endpoint", "http://127.0.0.1:1", "--wait", "3s"];
