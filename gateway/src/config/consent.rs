@@ -222,14 +222,14 @@ mod tests {
         );
         assert_eq!(
             difference.to_string(),
-            "adds before_llm_request (modify, side effects: some), leaves out after_tool_result, has \
+            "adds before_llm_request (modify, side effects: some), omits after_tool_result, has \
              before_tool_call as (modify, side effects: none) instead of (read, side effects: none), asks for \
-             storage:read, asks no longer for log, has a config_schema"
+             storage:read, no longer requests log, has a config_schema"
         );
         assert_eq!(ManifestDiff::between(&after, &after), ManifestDiff::default());
         let other = Consent { config_schema: Some("01".into()), ..after.clone() };
         assert_eq!(ManifestDiff::between(&after, &other).to_string(), "has another config_schema");
         let without = Consent { config_schema: None, ..after.clone() };
-        assert_eq!(ManifestDiff::between(&after, &without).to_string(), "has no config_schema any more");
+        assert_eq!(ManifestDiff::between(&after, &without).to_string(), "no longer has config_schema");
     }
 }

@@ -194,7 +194,8 @@ pub(crate) fn file_alone(loaded: &LoadedConfig) -> Result<(), Problems> {
     RouteTable::build(&loaded.config, &[], 0).map(drop).map_err(|problems| loaded.render(&problems))
 }
 
-/// Builds what would be in force, for whoever wants to write it. The file by itself comes first: its mistakes have lines.
+/// Builds the configuration that a write would lead to. The file is checked by itself first, because its mistakes have
+/// lines.
 fn check(
     loaded: LoadedConfig,
     workshop: Arc<RuntimeBuilder>,

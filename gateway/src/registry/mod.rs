@@ -245,8 +245,8 @@ impl Registry {
         Ok(joined(spawn_blocking(steps)).await)
     }
 
-    /// Makes what `propose` proposes a revision, or, `dry_run`, only looks at it. It is asked again whenever others were
-    /// faster, upon what is there then.
+    /// Writes the result of `propose` as a revision, or previews it with `dry_run`. After a concurrent write, `propose`
+    /// runs again on the new contents.
     ///
     /// # Errors
     /// Nothing was written, but for [`RegistryError::Unknown`].

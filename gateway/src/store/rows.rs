@@ -220,7 +220,7 @@ impl<'a> ChangeBatch<'a> {
             if found.get(&**name) != before.as_ref() {
                 let kind = self.kind;
                 return Err(StoreError::Unusable(format!(
-                    "{kind} {name} is not what the change to it was made upon"
+                    "{kind} {name} differs from the state that the change was based on"
                 )));
             }
         }

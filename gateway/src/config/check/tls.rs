@@ -134,7 +134,7 @@ mod tests {
     fn keys_of_tls_to_a_plugin_fit_together() {
         let tls = |text: &str| format!("name: p, endpoint: \"https://a:1\", tls: {{ {text} }}");
         let both = "give both of `cert_file` and `key_file`, or none";
-        let missing = |key| format!("`{key}` is missing: a certificate is of no use without its key");
+        let missing = |key| format!("`{key}` is missing: a certificate needs its key");
         plugin(&tls("cert_file: /c"), &missing("key_file"), both);
         plugin(&tls("key_file: /k"), &missing("cert_file"), both);
         plugin(&tls("ca_file: \"\""), "the path is empty", "write the path of a PEM file");
@@ -145,7 +145,7 @@ mod tests {
         );
         plugin(
             &tls("spiffe_id: guard"),
-            "`guard` is no SPIFFE id",
+            "`guard` is not a SPIFFE ID",
             "write `spiffe://trust-domain/path`, as the plugin's certificate has it",
         );
     }

@@ -39,7 +39,7 @@ const SESSION_SETTINGS: &str = "SET lock_timeout = 3500; SET idle_in_transaction
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// A write that is large takes longer by so much for each MiB.
 const EXTRA_TIMEOUT_PER_MIB: Duration = Duration::from_secs(1);
-/// Whoever brings the tables up to date holds this lock of the server: "hookgate" in ASCII.
+/// Advisory lock that is held while the tables are migrated: "hookgate" in ASCII.
 const MIGRATION_LOCK: i64 = 0x686f_6f6b_6761_7465;
 
 /// See the module.
@@ -165,8 +165,8 @@ impl Postgres {
         Ok(Written::Now(rows::number(write.number)?))
     }
 
-    /// What became of a write whose end was not heard. Its transaction holds the row of the head for as long as it may
-    /// still be committed, so that whoever gets hold of that row knows.
+    /// Looks up the result of a write whose commit was not confirmed. Its transaction locks the head row for as long as
+    /// it may still commit, so that the result is final once this transaction gets the lock.
     async fn look(&self, id: Uuid) -> Result<Option<u64>, StoreError> {
         let mut taken = self.connections.take().await?;
         let mut transaction = self.within(ANSWER_TIMEOUT, taken.begin()).await?;
@@ -215,7 +215,7 @@ impl Store for Postgres {
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *alone);
         self.within(ANSWER_TIMEOUT, lock).await?;
         if matches!(self.tables(&mut alone).await?, Tables::Current | Tables::Newer) {
-            // Whoever made them may have given this role no right to make any.
+            // The tables may belong to another role, and this one may lack the right to create any.
             self.within(ANSWER_TIMEOUT, alone.rollback()).await?;
             taken.keep();
             return Ok(());
