@@ -236,9 +236,7 @@ fn plan_of<'a>(
             let (bypasses, is_operator) = (&in_force.config.bypasses, reader.is_none());
             Ok(plan::view(tenant, table.revision(), plans, bypasses, is_operator, point()?))
         }
-        TenantRoute::Disabled => {
-            Err(Error::new(Code::NotFound, "The tenant is disabled: it has no plan"))
-        }
+        TenantRoute::Disabled => Err(Error::new(Code::NotFound, "The tenant is disabled: it has no plan")),
         TenantRoute::Unknown => Err(nothing()),
     }
 }

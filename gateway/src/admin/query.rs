@@ -35,7 +35,10 @@ impl Query {
                     [] => format!("There is no query member `{name}`; there are no members here"),
                     [only] => format!("There is no query member `{name}`; the only member is {only}"),
                     [some @ .., last] => {
-                        format!("There is no query member `{name}`; the members are {} and {last}", some.join(", "))
+                        format!(
+                            "There is no query member `{name}`; the members are {} and {last}",
+                            some.join(", ")
+                        )
                     }
                 }));
             }

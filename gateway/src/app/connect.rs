@@ -175,8 +175,7 @@ fn problems(config: &Config, plugins: &[PluginReport]) -> Vec<Problem> {
             if manifest.offers(*point).is_none() {
                 let message =
                     format!("plugin `{}` doesn't offer `{point}`: its step there would fail", binding.plugin);
-                let remedy =
-                    format!("it offers {offered}: name some of these, or omit `points` for all");
+                let remedy = format!("it offers {offered}: name some of these, or omit `points` for all");
                 problems.push(Problem::new(format!("/bindings/{index}/points/{at}"), message).remedy(remedy));
             }
         }

@@ -126,7 +126,9 @@ pub(super) async fn run(
     };
     let written = async {
         if timeout_at(end, lifecycle.writes.finish()).await.is_err() {
-            tracing::warn!("draining with unconfirmed writes: waiting clients get an "unknown" result");
+            tracing::warn!(
+                "draining with unconfirmed writes: waiting clients are told that the result is unknown"
+            );
         }
     };
     tokio::join!(retired, observed, written);

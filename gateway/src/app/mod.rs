@@ -347,8 +347,10 @@ impl RunningGateway {
         self.reload.follow();
         match hangups {
             Ok(hangups) => self.reload.listen(hangups),
-            Err(error) => tracing::error!(%error, "the SIGHUP handler can't be installed: the file will not be \
-                                                   reloaded on SIGHUP"),
+            Err(error) => {
+                tracing::error!(%error, "the SIGHUP handler can't be installed: the file will not be \
+                                                   reloaded on SIGHUP")
+            }
         }
     }
 

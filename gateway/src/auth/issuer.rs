@@ -108,9 +108,10 @@ fn refuse(misfit: KeySelectionError) -> AuthRefusal {
         KeySelectionError::UnknownKid => {
             AuthRefusal::new(RefusalReason::Kid, "The token's `kid` is not a key of its issuer")
         }
-        KeySelectionError::Algorithm => {
-            AuthRefusal::new(RefusalReason::Algorithm, "The token's `alg` differs from that of its issuer's key")
-        }
+        KeySelectionError::Algorithm => AuthRefusal::new(
+            RefusalReason::Algorithm,
+            "The token's `alg` differs from that of its issuer's key",
+        ),
         KeySelectionError::Ambiguous => AuthRefusal::new(
             RefusalReason::Kid,
             "Several keys of the token's issuer match: the token needs a `kid`",
@@ -240,7 +241,8 @@ fn read_key(key: &config::Key) -> Result<VerificationKey, (&'static str, String)
         (None, None, Some(path)) => read_file(path)
             .and_then(|text| {
                 json::object(&text).ok_or_else(|| {
-                    "the file does not hold a JSON object: a JWK is one, such as `{\"kty\": \"EC\", ...}`".to_owned()
+                    "the file does not hold a JSON object: a JWK is one, such as `{\"kty\": \"EC\", ...}`"
+                        .to_owned()
                 })
             })
             .and_then(|jwk| public_key::from_jwk(key.kid.clone(), algorithm, &jwk))

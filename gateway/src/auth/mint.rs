@@ -101,9 +101,7 @@ fn choose<'a>(auth: &'a config::Auth, order: &TokenRequest) -> Result<Signer<'a>
             Some(_) => "this issuer has public keys only",
             None => "every issuer here has public keys only",
         };
-        return Err(format!(
-            "{whose}, which can't sign: get the token from the owner of the private key"
-        ));
+        return Err(format!("{whose}, which can't sign: get the token from the owner of the private key"));
     }
     candidates.retain(|issuer| secret(issuer).is_some() && speaks_for(issuer, order.tenant.as_deref()));
     match candidates.as_slice() {

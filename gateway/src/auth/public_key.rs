@@ -82,7 +82,8 @@ pub(super) fn from_jwk(
 }
 
 fn checked(kid: Option<String>, algorithm: Algorithm, key: DecodingKey) -> Result<VerificationKey, String> {
-    let normal = Jwk::from_decoding_key(&key, None).map_err(|_| "this is not a valid public key".to_owned())?;
+    let normal =
+        Jwk::from_decoding_key(&key, None).map_err(|_| "this is not a valid public key".to_owned())?;
     let curve = match &normal.algorithm {
         AlgorithmParameters::RSA(rsa) if algorithm.family() == AlgorithmFamily::Rsa => {
             check_rsa(rsa)?;

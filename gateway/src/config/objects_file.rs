@@ -83,8 +83,9 @@ impl ObjectsFile {
         let list = |(_, pointer): (object::ObjectKind, &str)| value.pointer(pointer)?.as_array().cloned();
         let objects = LIST_POINTERS.map(list);
         if objects.iter().all(Option::is_none) && problems.is_empty() {
-            problems
-                .push(Problem::new("", "the file lists no plugins, tenants or bindings").remedy(LISTS_REMEDY));
+            problems.push(
+                Problem::new("", "the file lists no plugins, tenants or bindings").remedy(LISTS_REMEDY),
+            );
         }
         if problems.is_empty() {
             Ok(ObjectsFile { source, objects, others })

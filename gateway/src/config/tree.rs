@@ -292,7 +292,11 @@ impl TreeBuilder {
 
     fn refuse_tag(&self, tagged: bool, region: Region) -> Result<(), YamlFault> {
         if tagged {
-            return Err(fault(region, "a tag is not supported here", "remove the tag; quotes make any value text"));
+            return Err(fault(
+                region,
+                "a tag is not supported here",
+                "remove the tag; quotes make any value text",
+            ));
         }
         Ok(())
     }
@@ -325,7 +329,11 @@ impl TreeBuilder {
     ) -> Result<(), YamlFault> {
         self.refuse_tag(tagged, region)?;
         if self.awaits_key() {
-            return Err(fault(region, "a key must be text, not a mapping or a list", "write the key as text"));
+            return Err(fault(
+                region,
+                "a key must be text, not a mapping or a list",
+                "write the key as text",
+            ));
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(too_deep(region));
@@ -350,7 +358,11 @@ impl TreeBuilder {
         }
         // An anchor that is still open would hold itself.
         let Some(anchored) = self.anchors.get(&id) else {
-            return Err(fault(region, "this alias refers to a value that contains it", "write the value out"));
+            return Err(fault(
+                region,
+                "this alias refers to a value that contains it",
+                "write the value out",
+            ));
         };
         if self.open.len() + anchored.depth > MAX_DEPTH {
             return Err(too_deep(region));
@@ -447,7 +459,8 @@ fn plain_scalar(text: &str) -> Result<NodeKind, String> {
 
 /// `None`: not a number at all.
 fn number(text: &str) -> Option<Result<Number, String>> {
-    let out_of_range = || Err("this number can't be represented exactly; put it in quotes to make it text".to_owned());
+    let out_of_range =
+        || Err("this number can't be represented exactly; put it in quotes to make it text".to_owned());
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
         return Some(out_of_range());

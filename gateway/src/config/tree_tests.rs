@@ -139,10 +139,7 @@ fn syntax_errors_have_a_place_and_a_remedy() {
         assert!(fault.message.starts_with("not YAML: "), "{}", fault.message);
         (fault.at.start.line, fault.at.start.column, fault.remedy.unwrap_or_default())
     };
-    assert_eq!(
-        remedy("a: 1\nb: *\n"),
-        (2, 3, "put a `*` that is text in quotes: \"*\"".into())
-    );
+    assert_eq!(remedy("a: 1\nb: *\n"), (2, 3, "put a `*` that is text in quotes: \"*\"".into()));
     assert_eq!(remedy("b: *x\n"), (1, 3, "put a `*` that is text in quotes: \"*\"".into()));
     let reference = "inside { } and [ ] put a reference in quotes: \"${NAME}\"";
     assert_eq!(remedy("{ a: ${X} }"), (1, 6, reference.into()));

@@ -31,8 +31,7 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 
 #[test]
 fn numbers_that_only_the_schema_takes_for_whole_ones_are_refused_where_they_stand() {
-    let (digits, range) =
-        ("write only digits", format!("write one from {} to {}", i64::MIN, i64::MAX));
+    let (digits, range) = ("write only digits", format!("write one from {} to {}", i64::MIN, i64::MAX));
     for number in ["10.0", "1e3"] {
         let text = format!("limits: {{ in_flight: {number} }}\n");
         rest(&text, 2, "`in_flight` must be a whole number from 1 to 1000000", digits);

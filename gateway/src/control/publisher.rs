@@ -221,7 +221,11 @@ impl Publisher {
         }
         for (plugin, old) in before.fresh(slice::from_ref(&self.current)) {
             if self.current.client(&plugin.name).is_none() {
-                tracing::info!(event = "plugin.removed", plugin = plugin.name, "removed from the configuration");
+                tracing::info!(
+                    event = "plugin.removed",
+                    plugin = plugin.name,
+                    "removed from the configuration"
+                );
             }
             self.retiring.add(Arc::clone(old), self.past.clone());
         }

@@ -232,7 +232,9 @@ impl Reload {
                 }
             }
             Ok(same) if self.candidate.as_ref().is_some_and(|waits| same.is(&waits.generation)) => {
-                tracing::info!("the configuration was reloaded and has not changed: it waits for its plugins");
+                tracing::info!(
+                    "the configuration was reloaded and has not changed: it waits for its plugins"
+                );
             }
             Ok(generation) => {
                 generation.start(&before, &self.ended);
@@ -243,10 +245,7 @@ impl Reload {
             }
             Err(LoadError::Later(why)) if occasion == ReloadTrigger::File => {
                 self.asked.tell(&ReloadReply::Later(why.clone()));
-                tracing::error!(
-                    event = "config.rejected",
-                    "{why}; the file is read again afterwards"
-                );
+                tracing::error!(event = "config.rejected", "{why}; the file is read again afterwards");
                 self.refused(vec![why]);
             }
             // What is in force is what was read last.

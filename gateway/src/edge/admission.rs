@@ -126,8 +126,7 @@ impl MemoryPermit {
         let (held, free) = (of_tenant.gauge.taken(), self.most.saturating_sub(self.all.gauge.taken()));
         // A call that is its tenant's only one may have all that is there.
         if held > of_tenant.amount && !fair_share::may_take(held, free) {
-            let detail =
-                "The tenant's calls in flight use up its share of the gateway's payload bytes";
+            let detail = "The tenant's calls in flight use up its share of the gateway's payload bytes";
             return Err(Error::new(Code::TenantLimited, detail).retry_after(RETRY_AFTER));
         }
         Ok(())

@@ -94,7 +94,9 @@ fn unmade(folder: &Path, error: &io::Error) -> String {
         }
         io::ErrorKind::NotADirectory => format!("{shown} is not a folder: choose another path"),
         io::ErrorKind::PermissionDenied => {
-            format!("the gateway's user may not write to the folder {shown}: permit it, or choose another path")
+            format!(
+                "the gateway's user may not write to the folder {shown}: permit it, or choose another path"
+            )
         }
         _ => format!("the socket can't be created in the folder {shown}: {error}"),
     }
@@ -115,7 +117,9 @@ async fn clear(folder: &Path, path: &Path) -> Result<(), String> {
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) if is_left_behind(&error) => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err("there is a socket that belongs to another user: remove it, or choose another path".into());
+            return Err(
+                "there is a socket that belongs to another user: remove it, or choose another path".into()
+            );
         }
         // One whose queue is full is listened on too.
         Ok(_) | Err(_) => {

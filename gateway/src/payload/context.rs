@@ -38,7 +38,8 @@ pub(super) fn check(context: &RequestContext, check: &mut Validator<'_>) {
     }
     let labels = &context.labels;
     if labels.len() > MAX_LABELS {
-        check.report("labels", format!("At most {MAX_LABELS} labels are allowed, there are {}", labels.len()));
+        check
+            .report("labels", format!("At most {MAX_LABELS} labels are allowed, there are {}", labels.len()));
     }
     check.inside("labels", |check| {
         for (key, value) in labels {

@@ -55,9 +55,7 @@ fn sqlite(rest: &str) -> Result<StoreLocation, String> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     // What SQLite itself reads these names as is gone with the process, and what was acknowledged with it.
     if is_in_memory(path) {
-        return Err(
-            "a database in memory is lost at the end of the process: write sqlite:PATH".into(),
-        );
+        return Err("a database in memory is lost at the end of the process: write sqlite:PATH".into());
     }
     if path.is_empty() {
         return Err(forms("it has no path"));
@@ -95,8 +93,8 @@ fn postgres(url: &str, rest: &str) -> Result<StoreLocation, String> {
         }
     }
     // What stands in a parameter may be in the library's error; a password may have come to stand there.
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|_| "a part of this PostgreSQL URL is invalid".to_owned())?;
+    let options =
+        PgConnectOptions::from_str(url).map_err(|_| "a part of this PostgreSQL URL is invalid".to_owned())?;
     Ok(StoreLocation::Postgres(Box::new(options)))
 }
 

@@ -93,8 +93,7 @@ pub(super) async fn objects(rows: Vec<ObjectRow>) -> Result<Vec<Object>, StoreEr
 
 pub(super) fn object((kind, name, owner, version, spec): ObjectRow) -> Result<Object, StoreError> {
     let kind = usize::try_from(kind).ok().and_then(|place| ObjectKind::ALL.get(place).copied());
-    let kind =
-        kind.ok_or_else(|| StoreError::Unusable("a row has an unexpected kind".to_owned()))?;
+    let kind = kind.ok_or_else(|| StoreError::Unusable("a row has an unexpected kind".to_owned()))?;
     let content = content(kind, &name, &owner, &spec)?;
     Ok(Object { kind, name: name.into(), version: number(version)?, content })
 }

@@ -182,10 +182,9 @@ pub const FAILED_OPEN: Metric =
         "Steps that were skipped because they failed or had too little time: a rule was not applied.",
         "any, if the rule matters",
     );
-pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING]).by_tenant().says(
-    "Calls whose plan lacked a bypassed binding: a rule was not applied.",
-    "any unexpected one",
-);
+pub const BYPASSED: Metric = counter("hookgate.bypassed", "{call}", &[POINT, BINDING])
+    .by_tenant()
+    .says("Calls whose plan lacked a bypassed binding: a rule was not applied.", "any unexpected one");
 pub const BYPASSES: Metric = gauge("hookgate.bypasses", "{bypass}", &[]).says(
     "Active bypasses: bindings that operators have bypassed for a tenant for a limited time.",
     "any unexpected one: `hookgate binding list`",

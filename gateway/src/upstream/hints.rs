@@ -22,9 +22,9 @@ impl Why {
             }
             Why::Approval => Some("approve it: `hookgate plugin approve`"),
             Why::ManifestMismatch => Some("run the same build of the plugin at all of its endpoints"),
-            Why::UpgradePending => {
-                Some("grant the capabilities that it requests, or run a build that requests no more than before")
-            }
+            Why::UpgradePending => Some(
+                "grant the capabilities that it requests, or run a build that requests no more than before",
+            ),
             Why::Disabled | Why::Serving | Why::Refused(_) | Why::ShuttingDown => None,
         }
     }

@@ -49,7 +49,11 @@ impl Registration {
             "registered by the configuration"
         );
         if !enabled {
-            tracing::info!(event = "plugin.disabled", plugin = name, "disabled: the gateway does not connect to it");
+            tracing::info!(
+                event = "plugin.disabled",
+                plugin = name,
+                "disabled: the gateway does not connect to it"
+            );
         }
     }
 

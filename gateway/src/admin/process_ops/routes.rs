@@ -377,7 +377,9 @@ const fn remedy(reason: step::Reason) -> &'static str {
         Reason::ForbiddenPatch => {
             "declare access MODIFY in its manifest, or allow the field in the binding's `writable`"
         }
-        Reason::TooLarge => "make it send a smaller reply: the reply and the resulting payload have size limits",
+        Reason::TooLarge => {
+            "make it send a smaller reply: the reply and the resulting payload have size limits"
+        }
         Reason::RpcError => "check its log: it answered with an error, or the connection was lost",
         Reason::BulkheadFull => "wait until agents' calls free a permit, or raise its `limits.in_flight`",
         Reason::PointNotOffered => "call it at a point that its manifest offers",

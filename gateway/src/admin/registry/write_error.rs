@@ -81,9 +81,7 @@ fn edit_error(refusal: EditError, sent: &SentBody) -> Error {
         EditError::Version { kind, name, current: 0, expected } => conflict(
             kind,
             &name,
-            format!(
-                "There is no {kind} `{name}`, but version {expected} is expected; expect 0 to create it"
-            ),
+            format!("There is no {kind} `{name}`, but version {expected} is expected; expect 0 to create it"),
         ),
         EditError::Version { kind, name, current, expected: 0 } => {
             conflict(kind, &name, format!("There is already a {kind} `{name}`: its version is {current}"))

@@ -246,7 +246,8 @@ fn an_admin_audience_is_another_and_lets_somebody_in() {
 
 #[test]
 fn verdict_rules_are_written_one_way() {
-    let remedy = "omit `blocking`: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`";
+    let remedy =
+        "omit `blocking`: true is `mode: enforce, on_error: fail`, false is `mode: advise, on_error: skip`";
     for rule in ["blocking: true, mode: enforce", "blocking: false, on_error: skip"] {
         binding(
             &format!("plugin: p, name: b, tenant: \"*\", priority: 2, {rule}"),
@@ -470,7 +471,12 @@ fn telemetry_goes_to_a_url_that_holds_no_credentials() {
         let text = format!("telemetry: {{ otlp_endpoint: \"{endpoint}\" }}\n");
         rest(&text, 2, &format!("`otlp_endpoint` {fault}"), remedy);
     }
-    rest("telemetry: { tenant_labels: [acme, \"*\"] }\n", 2, "`*` is not a tenant id", "write ids of tenants");
+    rest(
+        "telemetry: { tenant_labels: [acme, \"*\"] }\n",
+        2,
+        "`*` is not a tenant id",
+        "write ids of tenants",
+    );
     rest(
         "telemetry: { slow_invocation: 0s }\n",
         2,

@@ -170,7 +170,9 @@ mod tests {
         for host in ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.1.1]", "100.100.100.200"] {
             plugin(
                 &format!("name: p, endpoint: \"https://{host}:1\""),
-                &format!("`{host}` is a link-local or cloud metadata address, to which the gateway never connects"),
+                &format!(
+                    "`{host}` is a link-local or cloud metadata address, to which the gateway never connects"
+                ),
                 "write `unix:///path/of.sock`, `http://host:port`, `https://host:port` or `dns:///name:port`",
             );
         }

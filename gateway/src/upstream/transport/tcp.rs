@@ -72,8 +72,7 @@ impl Tcp {
             Destination::Address(address) => (Vec::new(), vec![*address]),
             Destination::Name { host, port } => {
                 let resolved = egress::resolve(host, *port).await.map_err(|error| {
-                    let detail =
-                        format!("`{host}` is not resolved ({error}): correct the name, or fix DNS");
+                    let detail = format!("`{host}` is not resolved ({error}): correct the name, or fix DNS");
                     DialError::new(DialErrorKind::NameUnresolved, detail)
                 })?;
                 (resolved.allowed, resolved.denied)
@@ -111,7 +110,9 @@ impl Tcp {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 DialError::new(
                     DialErrorKind::TlsFailed,
-                    format!("the plugin closed the connection during the TLS handshake ({error}): check its log"),
+                    format!(
+                        "the plugin closed the connection during the TLS handshake ({error}): check its log"
+                    ),
                 )
             }
             _ => DialError::from_tls(&error),

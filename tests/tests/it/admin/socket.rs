@@ -198,7 +198,8 @@ async fn explain_asks_the_socket_and_takes_no_token_there() {
     assert!(ran.code == Some(2) && ran.stderr.contains("a socket takes no token"), "{ran:?}");
     gateway.stop().await;
     let ran = folder.run(&asking).await;
-    let said =
-        format!("hookgate: no answer from {address}: No such file or directory (os error 2); --addr must be the");
+    let said = format!(
+        "hookgate: no answer from {address}: No such file or directory (os error 2); --addr must be the"
+    );
     assert!(ran.code == Some(1) && ran.stderr.starts_with(&said), "{ran:?}");
 }

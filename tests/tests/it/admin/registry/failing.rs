@@ -102,7 +102,10 @@ async fn steps_of_a_plugin_that_nobody_could_call_now_are_foreseen_to_fail() {
     let config = patch(&operator, &path, json!({ "config": { "level": 1 } })).await.body;
     assert!(failing(&config).is_empty(), "{config:#}");
     let moved = patch(&operator, &path, json!({ "endpoint": "http://127.0.0.1:9" })).await.body;
-    assert_eq!(failing(&moved), [("guard", "not_ready", "the plugin has not been reached at its new address yet")]);
+    assert_eq!(
+        failing(&moved),
+        [("guard", "not_ready", "the plugin has not been reached at its new address yet")]
+    );
     let back = patch(&operator, &path, json!({ "accepted": null })).await.body;
     assert_eq!(failing(&back), [("guard", "not_ready", approval)]);
     let otherwise = json!({ "points": { "before_tool_call": null, "before_response": { "access": "read", "side_effects": "none" } } });

@@ -279,12 +279,8 @@ async fn a_plugin_that_is_refused_or_away_is_told_of_and_stays() {
     let plugin = FakePlugin::named("guard").start_unix().await;
     let endpoint = plugin.endpoint();
     let other = ["plugin", "add", "other", "--yes", "--endpoint", &endpoint];
-    desk.fails(
-        &other,
-        1,
-        "`other` was added, and is refused: NAME_MISMATCH: the plugin's name is `guard`",
-    )
-    .await;
+    desk.fails(&other, 1, "`other` was added, and is refused: NAME_MISMATCH: the plugin's name is `guard`")
+        .await;
     let away = ["plugin", "add", "away", "--yes", "--endpoint", "http://127.0.0.1:1", "--wait", "3s"];
     desk.fails(&away, 1, "`away` was added, and is ").await;
     desk.fails(&away, 1, "plugin `away` already exists").await;
