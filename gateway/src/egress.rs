@@ -140,6 +140,6 @@ mod tests {
 
         let asked = reqwest::dns::Resolve::resolve(&EgressResolver, "2852039166".parse().unwrap()).await;
         let refused = asked.map(drop).expect_err("denied").to_string();
-        assert!(refused.contains("169.254.169.254") && refused.contains("never dialled"), "{refused}");
+        assert!(refused.contains("169.254.169.254") && refused.contains("never connects"), "{refused}");
     }
 }

@@ -119,6 +119,6 @@ mod tests {
     fn an_error_is_told_as_the_gateway_says_it() {
         let error = r#"{"code":"TENANT_LIMITED","detail":"Too many calls"}"#;
         assert!(of(429, None, error).expect_err(error).starts_with("TENANT_LIMITED ("));
-        assert!(of(200, None, "{}").expect_err("{}").contains("it is no gateway's"));
+        assert!(of(200, None, "{}").expect_err("{}").contains("neither a result nor an error of a gateway"));
     }
 }

@@ -31,9 +31,12 @@ async fn a_plugin_that_nobody_could_be_asked_about_waits_until_it_is_approved_of
     desk.does(&["binding", "set", "g", "--plugin", "guard", "--all", "--priority", "5"]).await;
     assert_eq!(call(&desk.gateway, "acme").await.status, 503);
 
-    desk.fails(&["plugin", "approve", "guard"], 2, "nobody can be asked: give --yes").await;
+    desk.fails(&["plugin", "approve", "guard"], 2, "there is no terminal to ask on; give --yes").await;
     let tried = desk.does(&["plugin", "approve", "guard", "--dry-run"]).await;
-    assert!(tried.starts_with("~ plugin guard\n") && tried.ends_with("it was tried out.\n"), "{tried}");
+    assert!(
+        tried.starts_with("~ plugin guard\n") && tried.ends_with("Dry run: nothing was written.\n"),
+        "{tried}"
+    );
     assert_eq!((desk.head().await, plugin.counts().initializes), (3, 0));
     let approved = desk.does(&["plugin", "approve", "guard", "--yes", "--reason", "seen"]).await;
     assert!(approved.starts_with(NEW), "{approved}");

@@ -53,7 +53,7 @@ fn unported(said: &str) -> String {
     let said = said.replace("no decision: ", "").replace("9091", "8080").replace("admin_addr", "data_addr");
     let said =
         said.replace(" or unix:///run/hookgate/admin.sock", "").replace("HOOKGATE_ADMIN_TOKEN or ", "");
-    said.replace(" open where an issuer has an `admin_audience`,", "")
+    said.replace(" which is open if an issuer has an `admin_audience`,", "")
 }
 
 /// Small containers have no CAs, and need none where nobody has to be vouched for.
@@ -69,7 +69,10 @@ async fn a_machine_without_cas_asks_over_plain_http() {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}");
     }
     let ran = folder.run_with(&["whoami", "--addr", &data.replace("http:", "https:")], &none, "").await;
-    assert!(ran.code == Some(2) && ran.stderr.contains("--ca names the CA"), "{ran:?}");
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains("give the CA of the gateway's certificate with --ca"),
+        "{ran:?}"
+    );
 }
 
 /// A server that answers everything with `head`, and then with bytes for as long as they are taken.

@@ -251,7 +251,10 @@ async fn what_is_no_gateway_gives_no_decision() {
             "answered 302, but not",
         ),
         (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"), "answered 200, but not like a gateway"),
-        (Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "it is no gateway's"),
+        (
+            Some("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+            "neither a result nor an error of a gateway",
+        ),
         (
             Some(
                 "HTTP/1.1 200 OK\r\nhookgate-decision: continue\r\ncontent-length: 33\r\n\r\n\
@@ -331,7 +334,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["before_tool_call"], "before_tool_call needs --tool, or --payload with a file"),
         (&["before_tool_call", "--tool", "t", "--args", "{\"a\":nul}"], "--args is not valid JSON: "),
         (&["before_tool_call", "--tool", "t", "--args", "{\"a\":1,\"a\":2}"], "--args is not valid JSON: "),
-        (&["before_tool_call", "--tool", "t", "--args", "hello"], "a text stands in double quotes"),
+        (&["before_tool_call", "--tool", "t", "--args", "hello"], "put a text in double quotes"),
         (
             &["before_tool_call", "--tool", "t", "--text", "x"],
             "--text doesn't belong to before_tool_call: it has --tool,",
@@ -346,7 +349,7 @@ async fn nobody_is_called_with_what_is_typed_wrongly() {
         (&["after_tool_result", "--tool", "t", "--success", "yes", "--result", "1"], "invalid value 'yes'"),
         (&["before_tool_call", "--tool", "t", "--timeout", "0s"], "a timeout must be from 1ms to 60s"),
         (&["before_tool_call", "--tool", "t", "--addr", "127.0.0.1:8080"], "is not a gateway's address"),
-        (&["before_tool_call", "--tool", "t", "--addr", secret], "holds a user or a password"),
+        (&["before_tool_call", "--tool", "t", "--addr", secret], "contains a user or a password"),
         (&["before_tool_call", "--tool", "t", "--addr", "http://h:1/v1"], "must end after the port"),
         (&["before_tool_call", "--tool", "t", "--token-file", "none"], "--token-file `none` can't be read"),
         (

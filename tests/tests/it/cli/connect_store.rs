@@ -189,7 +189,7 @@ async fn plugins_of_the_api_are_asked_as_a_start_would() {
     store.commit(&draft(1, vec![new("waiting", spec)])).await.unwrap();
     let ran = connect(&file).await;
     assert!(ran.code == Some(1) && ran.stderr.contains("plugin `waiting` at"), "{ran:?}");
-    assert!(ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(ran.stderr.contains("is waiting for approval"), "{ran:?}");
     assert_eq!(waiting.initialized().len(), 0);
 }
 
@@ -212,7 +212,7 @@ async fn what_only_the_registry_requires_ends_no_start_and_so_no_check_with_4() 
         .await
         .unwrap();
     let ran = connect(&file).await;
-    assert!(ran.code == Some(1) && ran.stderr.contains("waits for an operator's approval"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.stderr.contains("is waiting for approval"), "{ran:?}");
     assert!(!ran.stderr.contains("not ready without it"), "it holds nothing up: {ran:?}");
 
     store.commit(&draft(1, vec![change(ObjectKind::Plugin, "guard", unapproved, approved)])).await.unwrap();

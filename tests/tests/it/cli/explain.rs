@@ -291,7 +291,7 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
     assert_refused(
         &ask(&folder, &url, &stranger, &[]).await,
         1,
-        &["NOT_FOUND", "that tenant alone"],
+        &["NOT_FOUND", "only that tenant"],
         &stranger,
     );
 
@@ -300,7 +300,7 @@ async fn who_cannot_ask_a_gateway_is_told_why_and_what_to_do() {
     for (url, said) in [
         ("127.0.0.1:9091", "--addr is not a gateway's address: write it as http://127.0.0.1:9091"),
         ("ftp://127.0.0.1", "is no address"),
-        ("http://me:pw@127.0.0.1:9", "holds a user or a password"),
+        ("http://me:pw@127.0.0.1:9", "contains a user or a password"),
     ] {
         assert_refused(&ask(&folder, url, &good, &[]).await, 2, &[said], &good);
     }

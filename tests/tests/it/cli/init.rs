@@ -232,8 +232,8 @@ async fn a_folder_that_will_not_do_is_refused_in_a_sentence() {
         ("file/below", "file/below can't be written: Not a directory"),
         ("file", "file can't be written: "),
         ("/proc/hookgate", "/proc/hookgate can't be written: "),
-        ("${HOME}", "/${HOME} can't be named in a configuration: give a folder"),
-        ("a\nb", "/a b can't be named in a configuration: give a folder"),
+        ("${HOME}", "/${HOME} can't be written in a configuration: give a folder"),
+        ("a\nb", "/a b can't be written in a configuration: give a folder"),
     ] {
         let ran = folder.run(&["init", name]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{name}: {ran:?}");

@@ -270,7 +270,7 @@ async fn nobody_approves_of_anything_but_what_he_was_shown() {
     let refused = approve(&operator, "", &shown).await;
     assert_http_error(&refused, Code::Conflict);
     let detail = refused.body["detail"].as_str().unwrap_or_default();
-    assert!(detail.ends_with("beside what was sent, version 2.0.0 asks for log"), "{refused:?}");
+    assert!(detail.ends_with("compared with what was sent, version 2.0.0 asks for log"), "{refused:?}");
     assert_eq!(refused.body["errors"][0]["pointer"], "/accepted");
 
     let now = wanted(&operator).await["accepted"].clone();

@@ -154,18 +154,18 @@ async fn steps_that_a_start_refuses_are_refused_by_a_look() {
         );
         place.prepared().await;
         for (by_hand, said) in [
-            (later, "step 9999 of its tables did not come to its end"),
+            (later, "migration 9999 did not finish"),
             (
                 format!(
                     "DELETE FROM hookgate_migrations WHERE version = 9999;
                          UPDATE hookgate_migrations SET checksum = {checksum} WHERE version = 2"
                 ),
-                "step 2 of its tables is not the one of this version",
+                "migration 2 is not the one of this version",
             ),
             // The first that isn't done comes before any that is another.
             (
                 "UPDATE hookgate_migrations SET success = FALSE WHERE version = 1".to_owned(),
-                "step 1 of its tables did not come to its end",
+                "migration 1 did not finish",
             ),
         ] {
             run(&place, &by_hand).await.unwrap();

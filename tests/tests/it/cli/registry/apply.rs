@@ -26,9 +26,9 @@ async fn a_file_is_shown_then_applied_as_one_revision_and_the_second_time_change
         "+ tenant nova\n    labels.plan  gold\n+ tenant vega\n+ binding gold\n    mode           observe\n";
     assert!(differs.stdout.starts_with(changes), "{differs:?}");
     assert!(differs.stdout.contains("nova    calls               unknown -> served\n"), "{differs:?}");
-    desk.fails(&apply, 2, "nothing was written, for nobody can be asked").await;
+    desk.fails(&apply, 2, "nothing was written: there is no terminal to ask on").await;
     let tried = desk.run(&[&apply[..], &["--dry-run"]].concat()).await;
-    assert!(tried.code == Some(0) && tried.stdout.ends_with("it was tried out.\n"), "{tried:?}");
+    assert!(tried.code == Some(0) && tried.stdout.ends_with("Dry run: nothing was written.\n"), "{tried:?}");
     assert_eq!(desk.head().await, 1);
 
     let done = desk.run(&[&apply[..], &["--yes", "--reason", "release 7"]].concat()).await;
@@ -81,7 +81,7 @@ async fn one_mistake_leaves_everything_as_it_was_and_is_shown_with_its_line() {
         ("tenants: [{ id: a }, { id: a }]", "registry.yaml:1:"),
         ("", "registry.yaml: the file is empty\n"),
         ("tenants: [", "registry.yaml:1:"),
-        ("server: {}", "lists nothing that a registry holds"),
+        ("server: {}", "lists no plugins, tenants or bindings"),
     ] {
         desk.folder.write("registry.yaml", text);
         desk.fails(&["apply", "-f", "registry.yaml", "--yes"], 2, said).await;

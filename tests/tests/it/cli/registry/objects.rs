@@ -110,7 +110,7 @@ async fn what_would_be_wrong_is_said_line_by_line_and_not_written() {
         .await;
     desk.fails(&["tenant", "show", "nobody"], 1, "there is no tenant `nobody`; `hookgate tenant list`").await;
     desk.fails(&["binding", "disable", "nobody"], 1, "there is no binding `nobody`").await;
-    let reason = "PAYLOAD_INVALID (the caller failed): --reason must be 500 bytes at most";
+    let reason = "PAYLOAD_INVALID (the caller failed): --reason must be at most 500 bytes";
     desk.fails(&["tenant", "set", "nova", "--reason", &"x".repeat(501)], 2, reason).await;
     let bypass =
         ["binding", "bypass", "content-policy", "--tenant", "acme", "--reason", "INC", "--for", "25h"];
@@ -266,7 +266,8 @@ async fn a_plugin_is_added_described_bound_and_goes_only_when_nothing_names_it()
     assert_eq!(call(&desk.gateway, "acme").await.status, 200);
     assert_eq!(plugin.seen().len(), 2);
 
-    let kept = "hookgate: bindings name plugin `guard`: `g`; delete them first, or give --force to delete them too\n";
+    let kept =
+        "hookgate: bindings use plugin `guard`: `g`; delete them first, or give --force to delete them too\n";
     desk.fails(&["plugin", "remove", "guard"], 1, kept).await;
     let gone = desk.does(&["plugin", "remove", "guard", "--force"]).await;
     assert!(gone.starts_with("- plugin guard\n- binding g\n"), "{gone}");

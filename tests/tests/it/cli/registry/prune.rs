@@ -94,10 +94,10 @@ bindings:
     );
     desk.does(&["apply", "-f", "theirs.yaml", "--yes"]).await;
     let of_plugin =
-        "bindings name plugin `guard`: `other`; delete them first, or give --force to delete them too";
+        "bindings use plugin `guard`: `other`; delete them first, or give --force to delete them too";
     let of_tenant = "binding `o2` in the registry: /tenant: tenant `nova` would be pruned, because it has the label \
-                     `team=a` and isn't listed here, but binding `o2` names it: keep the tenant, or have the binding \
-                     removed or changed";
+                     `team=a` and isn't listed here, but binding `o2` names it: keep the tenant, or also \
+                     remove or change the binding";
     desk.folder.write("none.yaml", "tenants: []\n");
     let args = |command: &'static str, more: &[&'static str]| {
         [&[command, "-f", "none.yaml", "--prune", "-l", "team=a"], more].concat()
